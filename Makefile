@@ -1,0 +1,36 @@
+# Two commands do everything on a fresh machine with Python 3.11 or later: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= demo-output
+
+.PHONY: demo test lint clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("icofactor needs Python 3.11 or later, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@ $(VENV)/.installed
+
+# Simulate a cohort, factorize it, write maps, loadings and a figure.
+demo: $(VENV)/.installed
+	$(BIN)/icofactor demo $(OUT) --overwrite
+
+# Lint, types, import layers, tests.
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,307 @@
+"""Writers of results: GIFTI maps, TSV tables and JSON, whole or not at all.
+
+`write_fit` fills a folder as a BIDS derivative of a group:
+
+    dataset_description.json                                         DatasetType "derivative", GeneratedBy
+    hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   one map per component
+    hemi-R_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   (for two hemispheres)
+    hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a vertex was used (with a mask)
+    desc-icofactor_loadings.tsv                                      participant_id, component01, component02, ...
+    participants.tsv                                                 (when anything is known about them)
+    provenance.json
+
+Meshes other than fsaverage's have their own name as space and no density.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.files import atomic_path, check_target
+
+_STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
+_HEMI_LABELS = {"left": "L", "right": "R"}
+# BIDS and TemplateFlow name the densities of fsaverage so; the two coarsest have no such name.
+_DENSITIES = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
+_BIDS_VERSION = "1.10.0"
+
+
+def write_maps(
+    path: str | Path,
+    maps: ArrayLike,
+    hemi: str,
+    names: Sequence[str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Maps on the vertices of one hemisphere, as GIFTI: one float32 array per map.
+
+    Parameters
+    ----------
+    path : must end with ".gii"; ".shape.gii" or ".func.gii" is what other tools expect.
+    maps : (n_maps, n_vertices), or (n_vertices,) for a single map.
+    hemi : "left" or "right".
+    names : one per map; "map01", ... when None.
+    metadata : further entries for the file's own metadata.
+    """
+    if not str(path).endswith(".gii"):
+        raise ValueError(f'path must end with ".gii"; got {str(path)!r}')
+    if hemi not in _STRUCTURES:
+        raise ValueError(f'hemi must be "left" or "right", one file per hemisphere; got {hemi!r}')
+    values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"maps must have shape (n_maps, n_vertices); got {np.shape(maps)}")
+    labels = _numbered("map", len(values)) if names is None else list(names)
+    if len(labels) != len(values):
+        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
+    import nibabel as nib
+
+    arrays = [
+        nib.gifti.GiftiDataArray(
+            np.ascontiguousarray(row),
+            intent="NIFTI_INTENT_SHAPE",
+            datatype="NIFTI_TYPE_FLOAT32",
+            meta=nib.gifti.GiftiMetaData({"Name": str(label)}),
+        )
+        for row, label in zip(values, labels, strict=True)
+    ]
+    meta = {"AnatomicalStructurePrimary": _STRUCTURES[hemi], **(metadata or {})}
+    image = nib.gifti.GiftiImage(darrays=arrays, meta=nib.gifti.GiftiMetaData({k: str(v) for k, v in meta.items()}))
+    with atomic_path(path, overwrite) as temporary:
+        nib.save(image, temporary)
+    return Path(path)
+
+
+def write_tsv(path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False) -> Path:
+    """A table with one header line; None and NaN become "n/a", as BIDS has it.
+
+    Parameters
+    ----------
+    columns : name → one value per row; all of the same length.
+    """
+    if not columns:
+        raise ValueError("columns must hold at least one column; it is empty")
+    values = {str(name): np.asarray(column) for name, column in columns.items()}
+    for name, column in values.items():
+        if column.ndim != 1:
+            raise ValueError(f"columns[{name!r}] must have one dimension; got shape {column.shape}")
+    lengths = {name: len(column) for name, column in values.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns must be equally long; got {lengths}")
+    lines = ["\t".join(_cell(name) for name in values)]
+    lines += ["\t".join(_cell(value) for value in row) for row in zip(*values.values(), strict=True)]
+    with atomic_path(path, overwrite) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return Path(path)
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
+        return "n/a"
+    # str of a NumPy number has just the digits that are needed to read the same number back
+    text = str(value)
+    if any(character in text for character in "\t\n\r"):
+        raise ValueError(f"a table's cell cannot hold tabs or line breaks; got {text!r}")
+    return text
+
+
+def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
+    """JSON with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null."""
+    text = json.dumps(_plain(obj), indent=2, ensure_ascii=False, allow_nan=False)
+    with atomic_path(path, overwrite) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+    return Path(path)
+
+
+def _plain(obj: Any) -> Any:
+    """The same in dicts, lists, strings, numbers, booleans and None."""
+    if isinstance(obj, Mapping):
+        return {str(key): _plain(value) for key, value in obj.items()}
+    if isinstance(obj, (list, tuple, set, frozenset)):
+        return [_plain(value) for value in obj]
+    if isinstance(obj, (np.ndarray, np.generic)):
+        return _plain(obj.tolist())
+    if isinstance(obj, float):
+        return obj if math.isfinite(obj) else None
+    if obj is None or isinstance(obj, (str, int, bool)):
+        return obj
+    if isinstance(obj, Path):
+        return str(obj)
+    raise ValueError(f"JSON cannot hold a {type(obj).__name__}: {obj!r}")
+
+
+def write_dataset_description(
+    directory: str | Path,
+    name: str = "icofactor",
+    *,
+    generated_by: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """dataset_description.json of a BIDS derivative.
+
+    Parameters
+    ----------
+    name : name of the dataset.
+    generated_by : further entries for icofactor's own GeneratedBy record.
+    extra : further entries at the top, e.g. SourceDatasets.
+    """
+    try:
+        own = version("icofactor")
+    except PackageNotFoundError:
+        own = "unknown"
+    description = {
+        "Name": name,
+        "BIDSVersion": _BIDS_VERSION,
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "icofactor", "Version": own, **(generated_by or {})}],
+        **(extra or {}),
+    }
+    return write_json(Path(directory) / "dataset_description.json", description, overwrite=overwrite)
+
+
+def write_fit(
+    out_dir: str | Path,
+    *,
+    components: ArrayLike,
+    loadings: ArrayLike,
+    subjects: Sequence[str],
+    hemi: str,
+    mesh_name: str,
+    mask: ArrayLike | None = None,
+    participants: Mapping[str, ArrayLike] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> list[Path]:
+    """A fit as a folder; the files are listed at the top of this module. All of them appear, or none.
+
+    Parameters
+    ----------
+    out_dir : made when missing.
+    components : (k, n_vertices), the left hemisphere's vertices first when `hemi` is "both".
+    loadings : (n_subjects, k).
+    subjects : one name per row of `loadings`.
+    hemi : "left", "right" or "both".
+    mesh_name : e.g. "fsaverage5".
+    mask : (n_vertices,) bool, True where a vertex was used.
+    participants : column → one value per subject.
+    provenance : how the fit came about; written as it is.
+
+    Returns
+    -------
+    The files written.
+    """
+    maps, table = np.asarray(components), np.asarray(loadings)
+    _check_fit(maps, table, subjects, hemi, mesh_name, mask, participants)
+    folder = Path(out_dir)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; a folder is to be written there")
+    ours = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = folder / f".tmp-{secrets.token_hex(4)}"
+    stage.mkdir()
+    try:
+        _write_maps_of_fit(stage, maps, hemi, mesh_name, mask)
+        names = _numbered("component", len(maps))
+        columns: dict[str, ArrayLike] = {"participant_id": list(subjects)}
+        columns.update({name: table[:, j] for j, name in enumerate(names)})
+        write_tsv(stage / "desc-icofactor_loadings.tsv", columns)
+        if participants:
+            rest = {name: column for name, column in participants.items() if name != "participant_id"}
+            write_tsv(stage / "participants.tsv", {"participant_id": list(subjects), **rest})
+        write_json(stage / "provenance.json", provenance or {})
+        write_dataset_description(stage, "Factorization of cortical maps")
+        return _publish(stage, folder, overwrite)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        if ours and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _write_maps_of_fit(stage: Path, maps: NDArray[Any], hemi: str, mesh_name: str, mask: ArrayLike | None) -> None:
+    sides = ("left", "right") if hemi == "both" else (hemi,)
+    names = _numbered("component", len(maps))
+    used = None if mask is None else np.asarray(mask)
+    n = maps.shape[1] // len(sides)
+    for number, side in enumerate(sides):
+        columns = slice(number * n, (number + 1) * n)
+        stem = f"hemi-{_HEMI_LABELS[side]}_{_space(mesh_name)}_desc-icofactor"
+        write_maps(stage / f"{stem}_components.shape.gii", maps[:, columns], side, names)
+        if used is not None:
+            write_maps(stage / f"{stem}_mask.shape.gii", used[columns], side, ["mask"])
+
+
+def _publish(stage: Path, folder: Path, overwrite: bool) -> list[Path]:
+    """Move all files out of the stage once it is known that every one may go to its place."""
+    targets = {file: folder / file.name for file in sorted(stage.iterdir())}
+    for target in targets.values():
+        check_target(target, overwrite)
+    for file, target in targets.items():
+        os.replace(file, target)
+    return list(targets.values())
+
+
+def _check_fit(
+    maps: NDArray[Any],
+    table: NDArray[Any],
+    subjects: Sequence[str],
+    hemi: str,
+    mesh_name: str,
+    mask: ArrayLike | None,
+    participants: Mapping[str, ArrayLike] | None,
+) -> None:
+    if hemi not in ("left", "right", "both"):
+        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
+    if maps.ndim != 2 or table.ndim != 2:
+        raise ValueError(f"components and loadings must have two dimensions; got {maps.shape} and {table.shape}")
+    if table.shape[1] != len(maps):
+        raise ValueError(f"components holds {len(maps)} components; loadings has {table.shape[1]} columns")
+    if len(subjects) != len(table):
+        raise ValueError(f"loadings has {len(table)} rows; subjects has {len(subjects)} names")
+    n_sides = 2 if hemi == "both" else 1
+    level = _fsaverage_level(mesh_name)
+    per_side = maps.shape[1] / n_sides if level is None else 10 * 4**level + 2
+    if maps.shape[1] != per_side * n_sides or per_side % 1:
+        expected = "an even number of columns" if level is None else f"{per_side} vertices per hemisphere"
+        raise ValueError(
+            f"mesh {mesh_name} with hemi={hemi!r} needs {expected}; components has {maps.shape[1]} columns"
+        )
+    if mask is not None and np.shape(mask) != (maps.shape[1],):
+        raise ValueError(f"mask must have shape ({maps.shape[1]},), one entry per vertex; got {np.shape(mask)}")
+    for name, column in (participants or {}).items():
+        if np.shape(column) != (len(subjects),):
+            raise ValueError(f"participants[{name!r}] must hold {len(subjects)} values; got {np.shape(column)}")
+
+
+def _fsaverage_level(mesh_name: str) -> int | None:
+    found = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
+    return None if found is None else int(found[1] or 7)
+
+
+def _space(mesh_name: str) -> str:
+    """BIDS entities of a mesh: space and, for fsaverage, density."""
+    level = _fsaverage_level(mesh_name)
+    if level is not None:
+        return f"space-fsaverage_den-{_DENSITIES[level]}"
+    label = re.sub(r"[^0-9A-Za-z]", "", mesh_name)
+    if not label:
+        raise ValueError(f"mesh_name must hold letters or digits, for the names of the files; got {mesh_name!r}")
+    return f"space-{label}"
+
+
+def _numbered(word: str, n: int) -> list[str]:
+    width = max(2, len(str(n)))
+    return [f"{word}{i + 1:0{width}d}" for i in range(n)]

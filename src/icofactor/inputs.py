@@ -1,0 +1,306 @@
+"""What `fit` is given → an array, its sites and its hemisphere; and the checks that come with the first pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.sphere import Sites, n_faces, n_nodes
+from icofactor.statistics import Rows
+
+HEMISPHERES = ("left", "right", "both")
+_NAMED_LEVELS = range(3, 8)
+_LARGEST = 1e120
+_CIFTI = {29696: "left", 29716: "right", 59412: "both", 91282: "both"}
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """Maps as scikit-learn holds them.
+
+    Attributes
+    ----------
+    X : subjects × sites array
+    sites : Sites, one per column
+    hemi : "left", "right", "both", or None when one hemisphere was given and not named
+    mask : (n_sites,) bool that came with the data, or None
+    """
+
+    X: Any
+    sites: Sites
+    hemi: str | None
+    mask: np.ndarray | None
+
+
+def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
+    """Maps from an array (subjects × sites), a Cohort, or a nilearn SurfaceImage."""
+    if hemi is not None and hemi not in HEMISPHERES:
+        raise ValueError(f"hemi must be 'left', 'right', 'both' or None; found {hemi!r}")
+    if hasattr(X, "sites") and hasattr(X, "subjects"):
+        if hemi is not None and hemi != X.hemisphere:
+            raise ValueError(f"hemi={hemi!r}, but the cohort holds the hemisphere {X.hemisphere!r}")
+        array = check_array(X.X)
+        if isinstance(mesh, str):
+            sites_for(array.shape[1], mesh, X.hemisphere)  # a cohort brings its own sites; a mesh named must agree
+        return Input(array, X.sites, X.hemisphere, X.mask)
+    if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
+        return _from_surface_image(X, mesh, hemi)
+    array = check_array(X)
+    sites, side = sites_for(array.shape[1], mesh, hemi)
+    return Input(array, sites, side, None)
+
+
+def check_array(X: Any) -> Any:
+    """X as an array of numbers of two dimensions; memmaps and their like stay what they are."""
+    if hasattr(X, "tocsr"):
+        raise ValueError("X must be a dense array of subjects × sites; found a sparse matrix, use X.toarray()")
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array, whose mask would be lost; use X.filled(np.nan) and pass mask")
+    if not (hasattr(X, "shape") and isinstance(getattr(X, "dtype", None), np.dtype)) or hasattr(X, "iloc"):
+        try:
+            X = np.asarray(X)
+        except ValueError as problem:
+            raise ValueError(f"X must be an array of subjects × sites; it cannot be read as one: {problem}") from None
+    if np.dtype(X.dtype).kind not in "fiu":
+        raise ValueError(f"X must hold real numbers; found dtype {X.dtype}")
+    if len(X.shape) != 2:
+        raise ValueError(
+            f"X must be subjects × sites, two dimensions; found shape {tuple(X.shape)}"
+            + (". One map is X.reshape(1, -1)" if len(X.shape) == 1 else "")
+        )
+    return X
+
+
+def sites_for(n_columns: int, mesh: Any = None, hemi: str | None = None) -> tuple[Sites, str | None]:
+    """The sites that n_columns columns stand for, and the hemisphere."""
+    if isinstance(mesh, Sites):
+        if n_columns != mesh.n:
+            raise ValueError(f"mesh is {mesh!r}; X has {n_columns} columns instead of {mesh.n}")
+        both = mesh.n_roots == 40
+        if hemi is not None and both != (hemi == "both"):
+            held = "both hemispheres: use hemi='both'" if both else "one hemisphere: use hemi='left' or 'right'"
+            raise ValueError(f"hemi={hemi!r}, but mesh is {mesh!r}, {held}, or None")
+        return mesh, "both" if both else hemi
+    if isinstance(mesh, tuple | list) and len(mesh) == 2:
+        if hemi not in (None, "both"):
+            raise ValueError(f"mesh is a pair, for both hemispheres; found hemi={hemi!r}, use hemi='both' or None")
+        return sites_for(n_columns, Sites.both(*(_one_of_pair(m) for m in mesh)), "both")
+    if isinstance(mesh, Path) or (isinstance(mesh, str) and ("/" in mesh or mesh.endswith(".gii"))):
+        if hemi == "both":
+            raise ValueError("mesh names one file; for hemi='both' give the pair (left sphere, right sphere)")
+        return sites_for(n_columns, Sites.from_file(mesh), hemi)
+    if mesh is None:
+        return _inferred(n_columns, hemi)
+    if not isinstance(mesh, str):
+        raise ValueError(f"mesh must be a name, a Sites, a sphere file or a pair of these; found {type(mesh).__name__}")
+    level = Sites.named(mesh).max_level
+    fits = _fits(n_columns, level, hemi)
+    if fits is None:
+        raise ValueError(_does_not_fit(mesh, level, n_columns, hemi))
+    return Sites.named(mesh, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
+
+
+def _one_of_pair(mesh: Any) -> Sites:
+    """One hemisphere's sites: as given, by name, or from its file."""
+    if isinstance(mesh, Sites):
+        return mesh
+    if isinstance(mesh, str) and mesh.startswith("fsaverage") and not Path(mesh).exists():
+        return Sites.named(mesh)
+    if not isinstance(mesh, str | Path):
+        raise ValueError(f"mesh must be a pair of Sites, names or sphere files; it holds a {type(mesh).__name__}")
+    return Sites.from_file(mesh)
+
+
+def _fits(n_columns: int, level: int, hemi: str | None) -> tuple[str, str | None] | None:
+    """("vertices" or "faces", hemisphere) when a mesh of that level has this many sites."""
+    for on, n in (("vertices", n_nodes(level)), ("faces", n_faces(level))):
+        if hemi != "both" and n_columns == n:
+            return on, hemi
+        if hemi in (None, "both") and n_columns == 2 * n:
+            return on, "both"
+    return None
+
+
+def _does_not_fit(mesh: str, level: int, n_columns: int, hemi: str | None) -> str:
+    V, F = n_nodes(level), n_faces(level)
+    both = " and hemi='both' twice as many" if hemi in (None, "both") else ""
+    hint = ""
+    if hemi in ("left", "right") and n_columns in (2 * V, 2 * F):
+        hint = "; that is both hemispheres: use hemi='both'"
+    if hemi == "both" and n_columns in (V, F):
+        hint = "; that is one hemisphere: use hemi='left' or 'right'"
+    return f"mesh {mesh} has {V} vertices (or {F} faces) per hemisphere{both}; X has {n_columns} columns{hint}"
+
+
+def _inferred(n_columns: int, hemi: str | None) -> tuple[Sites, str | None]:
+    """The mesh from the number of columns, where only one has that many."""
+    for level in _NAMED_LEVELS:
+        fits = _fits(n_columns, level, hemi)
+        if fits is None:
+            continue
+        if level >= 6:
+            other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
+            raise ValueError(
+                f"X has {n_columns} columns: that may be fsaverage{level} or {other}, which order their sites "
+                f"differently; say mesh='fsaverage{level}', or mesh=Sites.from_file(its sphere)"
+            )
+        name = f"fsaverage{level}"
+        return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
+    if n_columns in (32492, 64984):
+        what = "its sphere" if n_columns == 32492 else "(left sphere, right sphere)"
+        raise ValueError(
+            f"X has {n_columns} columns, as fs_LR 32k has: pass mesh={what}, the *.sphere.32k_fs_LR.surf.gii file"
+        )
+    if n_columns in _CIFTI:
+        raise ValueError(
+            f"X has {n_columns} columns, as CIFTI files without the medial wall have: put the values back onto the "
+            "32492 vertices of each hemisphere, and pass the mask and the sphere files"
+        )
+    known = ", ".join(f"fsaverage{level} {n_nodes(level)}" for level in _NAMED_LEVELS)
+    sizes = [n for level in _NAMED_LEVELS for n in (n_nodes(level), n_faces(level))]
+    hint = ""
+    if hemi in ("left", "right") and n_columns in [2 * n for n in sizes]:
+        hint = "; it has both hemispheres: use hemi='both'"
+    if hemi == "both" and n_columns in sizes:
+        hint = "; it has one hemisphere: use hemi='left' or 'right'"
+    raise ValueError(
+        f"X has {n_columns} columns, which is no mesh known by its size ({known} vertices per hemisphere){hint}; "
+        "otherwise pass mesh=Sites.from_sphere(coordinates, faces) or the sphere's file"
+    )
+
+
+def _from_surface_image(image: Any, mesh: Any, hemi: str | None) -> Input:
+    """A nilearn SurfaceImage: (vertices, maps) per hemisphere; its triangles say which mesh it is."""
+    parts = image.data.parts
+    sides = [side for side in ("left", "right") if side in parts]
+    side = hemi or ("both" if len(sides) == 2 else sides[0])
+    wanted = ["left", "right"] if side == "both" else [side]
+    missing = [s for s in wanted if s not in parts]
+    if missing:
+        raise ValueError(f"hemi={side!r}, but the SurfaceImage holds only {', '.join(sides)}")
+    blocks = [np.asarray(parts[s]) for s in wanted]
+    X = np.concatenate([b.reshape(len(b), -1) for b in blocks]).T
+    if mesh is not None:
+        sites, _ = sites_for(X.shape[1], mesh, side)
+        _check_same_triangles(image, wanted, sites)
+        return Input(check_array(X), sites, side, None)
+    found = [_sites_of_polymesh(image.mesh.parts[s], s) for s in wanted]
+    sites = Sites.both(*found) if side == "both" else found[0]
+    return Input(check_array(X), sites, side, None)
+
+
+def _check_same_triangles(image: Any, sides: list[str], sites: Sites) -> None:
+    """Refuse an image whose vertices are ordered otherwise than the sites, where both tell."""
+    if sites.triangles is None or sites.on != "vertices":
+        return
+    listed = lambda triangles: np.unique(np.sort(triangles, axis=1), axis=0)
+    ours = listed(sites.triangles)
+    for side in sides:
+        if not np.array_equal(listed(np.asarray(image.mesh.parts[side].faces)), ours):
+            raise ValueError(
+                f"the {side} mesh of the SurfaceImage lists other triangles than {sites!r}: its vertices are in "
+                "another order, or it is another mesh; resample it first"
+            )
+
+
+def _sites_of_polymesh(part: Any, side: str) -> Sites:
+    coordinates, faces = np.asarray(part.coordinates, dtype=np.float64), np.asarray(part.faces)
+    radii = np.linalg.norm(coordinates, axis=1)
+    if radii.min() > 0 and np.ptp(radii) <= 0.01 * radii.max():
+        return Sites.from_sphere(coordinates, faces)
+    try:
+        return Sites.from_topology(faces)
+    except ValueError:
+        raise ValueError(
+            f"the {side} mesh of the SurfaceImage ({len(coordinates)} vertices) is neither a sphere nor icosahedral; "
+            "pass mesh=Sites.from_file(the sphere registered with it)"
+        ) from None
+
+
+def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
+    """A mask as booleans, one per site, True where the site is used; None when all are."""
+    if mask is None:
+        return None
+    found = np.asarray(mask)
+    if found.ndim != 1 or len(found) != sites.n:
+        raise ValueError(f"mask must have one entry per site: {sites!r} has {sites.n}; found shape {found.shape}")
+    if found.dtype != bool:
+        if not np.isin(found, (0, 1)).all():
+            raise ValueError("mask must hold True or False (or 1 and 0), True where the site is used")
+        found = found.astype(bool)
+    if found.sum() < 2:
+        left = "is False everywhere; it leaves no site" if not found.any() else "leaves one site; there is no map"
+        raise ValueError(f"mask {left} to factorize")
+    return None if found.all() else found
+
+
+class SitesBySubjects:
+    """Subjects × sites seen as the core wants it, sites × subjects, masked sites left out; nothing is copied."""
+
+    ndim = 2
+
+    def __init__(self, X: Any, mask: np.ndarray | None = None) -> None:
+        self._X = X
+        self._columns = None if mask is None else np.flatnonzero(mask)
+        self.shape = (X.shape[1] if self._columns is None else len(self._columns), X.shape[0])
+
+    def __getitem__(self, rows: Rows) -> np.ndarray:
+        return np.asarray(self._X[:, rows if self._columns is None else self._columns[rows]]).T
+
+
+class Inspector:
+    """Looks at every block on its way to the statistics, so that checking X costs no pass of its own."""
+
+    def __init__(self, n_sites: int, n_subjects: int, allow_negative: bool, method: str) -> None:
+        self.mean, self.site_energy = np.empty(n_sites), np.empty(n_sites)
+        self.variance = 0.0
+        """Σ over sites and subjects of (x − the site's mean)²."""
+        self._low, self._high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
+        self._differ = False
+        self._allow_negative, self._method = allow_negative, method
+
+    def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
+        """The same blocks, each checked and remembered."""
+        for rows, x in blocks:
+            low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+                bad = np.flatnonzero(~np.isfinite(x).all(axis=0))
+                raise ValueError(
+                    f"X holds NaN or infinite values in {_some('subject', bad)} (row numbers of X); "
+                    "give a mask that leaves those sites out, or mend the files they come from"
+                )
+            if not self._allow_negative and (low < 0).any():
+                raise ValueError(
+                    f"X holds negative values in {_some('subject', np.flatnonzero(low < 0))} (row numbers of X), which "
+                    f"method {self._method!r} forbids; use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+                )
+            if max(-low.min(), high.max()) > _LARGEST:
+                raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
+            self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
+            self._differ = self._differ or bool((x.min(axis=1) != x.max(axis=1)).any())
+            self.mean[rows] = x.mean(axis=1)
+            self.site_energy[rows] = np.einsum("ij,ij->i", x, x)
+            self.variance += float(np.square(x - self.mean[rows, None]).sum())
+            yield rows, x
+
+    def check(self) -> None:
+        """What only shows after the last block: subjects without any pattern, and subjects all alike."""
+        flat = np.flatnonzero(self._low == self._high)
+        if len(flat):
+            zero = "zero" if not self._high[flat].any() else "constant"
+            raise ValueError(
+                f"X is {zero} over all sites in {_some('subject', flat)} (row numbers of X); leave them out"
+            )
+        if not self._differ:
+            raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
+
+
+def _some(noun: str, numbers: np.ndarray) -> str:
+    """'subject 3', 'subjects 1, 2, 3 and 97 more'."""
+    listed = ", ".join(map(str, numbers[:5]))
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {listed}{more}"

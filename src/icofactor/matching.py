@@ -1,0 +1,59 @@
+"""Which component of one fit is which of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Pairs of components, best matches over all assignments.
+
+    Attributes
+    ----------
+    a, b : numbers of the matched components in the first and the second set, in the order of the first
+    similarity : correlation of each pair of maps
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    similarity: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Mean correlation of the pairs."""
+        return float(self.similarity.mean())
+
+
+def match_components(a: Any, b: Any) -> Match:
+    """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
+
+    The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
+    is matched whole.
+    """
+    maps_a, maps_b = _maps("a", a), _maps("b", b)
+    if maps_a.shape[1] != maps_b.shape[1]:
+        raise ValueError(f"a and b must lie on the same sites; found {maps_a.shape[1]} and {maps_b.shape[1]}")
+    similarity = _standardised(maps_a) @ _standardised(maps_b).T
+    rows, columns = linear_sum_assignment(-similarity)
+    return Match(rows, columns, similarity[rows, columns])
+
+
+def _maps(name: str, x: Any) -> np.ndarray:
+    maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
+    if maps.ndim != 2:
+        raise ValueError(f"{name} must be a fitted model or an array of components × sites; found shape {maps.shape}")
+    if not np.isfinite(maps).all():
+        raise ValueError(f"{name} holds NaN or infinite values")
+    return maps
+
+
+def _standardised(maps: np.ndarray) -> np.ndarray:
+    """Rows of mean 0 and length 1; constant rows become 0 and match nothing."""
+    centred = maps - maps.mean(axis=1, keepdims=True)
+    length = np.linalg.norm(centred, axis=1, keepdims=True)
+    return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)

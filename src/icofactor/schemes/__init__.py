@@ -1,0 +1,18 @@
+"""The factorization schemes (method.md §2): objective, start and plain updates, as functions of statistics.
+
+A new scheme is one file with one subclass of `Scheme`, and one line here.
+"""
+
+from __future__ import annotations
+
+from icofactor.schemes.base import Problem, Scheme, Terms
+from icofactor.schemes.dictionary import DictionaryLearning
+from icofactor.schemes.projective import ProjectiveNMF
+from icofactor.schemes.ridge import RidgeNMF
+from icofactor.schemes.sparse import SparseNMF
+
+SCHEMES: dict[str, Scheme] = {
+    scheme.name: scheme for scheme in (DictionaryLearning(), RidgeNMF(), SparseNMF(), ProjectiveNMF())
+}
+
+__all__ = ["SCHEMES", "Problem", "Scheme", "Terms"]

@@ -1,0 +1,53 @@
+"""PNNMF: non-negative factors, squared norms penalised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from icofactor.arrays import Array, namespace, positive, ratio
+from icofactor.schemes.base import (
+    Problem,
+    Scheme,
+    Terms,
+    balance_factor,
+    draw_columns_of_L,
+    settle_balanced,
+)
+
+
+class RidgeNMF(Scheme):
+    """min E + λ(‖B‖² + ‖C‖²) over B, C ≥ 0, with λ = 1/‖L‖."""
+
+    name = "PNNMF"
+
+    def paper_penalty(self, L_norm: float) -> float:
+        return 1.0 / L_norm if L_norm > 0 else 0.0
+
+    def draw(
+        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return draw_columns_of_L(rng, L, row_sums, n_components, literal)
+
+    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
+        return settle_balanced(self, p, B, C)
+
+    def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
+        decrease = p.times_K(B) @ t.CC
+        if p.literal:
+            return ratio(B * positive(t.LC - p.penalty * B), decrease)  # eq. 4
+        return ratio(B * t.LC, decrease + p.penalty * p.weights * B)
+
+    def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
+        if p.literal:
+            return ratio(C * positive(p.project(B) - p.penalty * C), G @ C)  # eq. 5
+        return ratio(C * p.project(B), G @ C + p.penalty * C)
+
+    def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
+        return E + p.penalty * ((p.weights * B * B).sum(-1).sum(-1) + (C * C).sum(-1).sum(-1))
+
+    def split_penalty(self, penalty: float) -> tuple[float, float]:
+        return penalty, 0.0
+
+    def balance(self, p: Problem, B: Array, C: Array) -> Array:
+        size_C, size_B = (C * C).sum(-1)[..., None, :], (p.weights * B * B).sum(-2)[..., None, :]
+        return balance_factor(namespace(B), size_C, size_B, 0.25)

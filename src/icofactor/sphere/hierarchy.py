@@ -1,0 +1,175 @@
+"""The icosahedral hierarchy: 20·4ⁿ spherical triangles at level n, each divided into four at level n + 1.
+
+Quadtree numbering: the children of face i are 4i..4i+3, so its parent is i // 4. Child 0 is the centre,
+child 1 + k the one at the parent's corner k. A parent with corners (p0, p1, p2) and edge midpoints
+m01, m12, m20 (normalised) has the children
+
+    0: (m01, m12, m20)    1: (p0, m01, m20)    2: (m01, p1, m12)    3: (m20, m12, p2)
+
+seen counterclockwise from outside. Level 0 stands as FreeSurfer's fsaverage5-7 do, and vertices are numbered
+as theirs: the first `n_nodes(n - 1)` vertices of level n are those of level n - 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Triangles = NDArray[np.int32]
+
+MAX_LEVEL = 7
+
+# The 20 faces of FreeSurfer's icosahedron, in the order from which all its finer meshes follow.
+ROOTS = (
+    (0, 3, 4), (0, 4, 5), (0, 5, 1), (0, 1, 2), (0, 2, 3),
+    (3, 2, 8), (3, 8, 9), (3, 9, 4), (4, 9, 10), (4, 10, 5),
+    (5, 10, 6), (5, 6, 1), (1, 6, 7), (1, 7, 2), (2, 7, 8),
+    (8, 11, 9), (9, 11, 10), (10, 11, 6), (6, 11, 7), (7, 11, 8),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Icosphere:
+    """One level of the hierarchy as a mesh: unit `vertices` (V, 3), `faces` (F, 3) in quadtree order."""
+
+    level: int
+    vertices: Floats
+    faces: Triangles
+
+
+def check_level(level: int) -> int:
+    """Return `level` as an int, or raise when the hierarchy has no such level."""
+    if not 0 <= int(level) <= MAX_LEVEL or int(level) != level:
+        raise ValueError(f"level must be an integer from 0 to {MAX_LEVEL}; got {level}")
+    return int(level)
+
+
+def n_faces(level: int) -> int:
+    """Faces of one hemisphere at `level`: 20·4ⁿ."""
+    return 20 * 4**level
+
+
+def n_edges(level: int) -> int:
+    """Edges of one hemisphere at `level`: 30·4ⁿ."""
+    return 30 * 4**level
+
+
+def n_nodes(level: int) -> int:
+    """Nodes (vertices) of one hemisphere at `level`: 10·4ⁿ + 2."""
+    return 10 * 4**level + 2
+
+
+def parent(index: ArrayLike) -> Ints:
+    """Index, one level up, of the face that contains face `index`."""
+    return np.asarray(index, dtype=np.int64) >> 2
+
+
+def children(index: ArrayLike) -> Ints:
+    """Indices, one level down, of the four children; a last axis of length four is added."""
+    return 4 * np.asarray(index, dtype=np.int64)[..., None] + np.arange(4)
+
+
+def ancestor(index: ArrayLike, level: int, at_level: int) -> Ints:
+    """Index at level `at_level` of the face that contains face `index` of `level`."""
+    if not 0 <= at_level <= level:
+        raise ValueError(f"at_level must lie between 0 and level={level}; got {at_level}")
+    return np.asarray(index, dtype=np.int64) >> 2 * (level - at_level)
+
+
+def base_vertices(turns: int = 0) -> Floats:
+    """The 12 vertices of the icosahedron, turned by `turns` fifths of a circle about the z axis.
+
+    FreeSurfer numbers fsaverage5-7 from `turns=0` and fsaverage3-4 from `turns=1`.
+    """
+    upper = np.deg2rad(72 * (np.arange(5) - 1 + turns))
+    angles = np.concatenate([upper, upper - np.deg2rad(36)])
+    height = np.repeat([1, -1], 5) / np.sqrt(5)
+    ring = np.stack([2 / np.sqrt(5) * np.cos(angles), 2 / np.sqrt(5) * np.sin(angles), height], axis=1)
+    return np.concatenate([[[0.0, 0.0, 1.0]], ring, [[0.0, 0.0, -1.0]]])
+
+
+def number_midpoints(faces: NDArray[Any], n_vertices: int) -> tuple[Ints, Ints]:
+    """Number the edge midpoints of a closed mesh as FreeSurfer does: at first sight, faces in order.
+
+    Returns
+    -------
+    midpoints : (F, 3) numbers of the midpoints of edges (2, 0), (1, 2), (0, 1) of each face.
+    ends : (E, 2) the two vertices between which each new vertex lies.
+    """
+    edges = np.sort(faces[:, [[2, 0], [1, 2], [0, 1]]].reshape(-1, 2), axis=1).astype(np.int64)
+    keys = edges[:, 0] * n_vertices + edges[:, 1]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return n_vertices + rank[inverse].reshape(-1, 3), edges[first[order]]
+
+
+def append_midpoints(vertices: Floats, ends: Ints) -> Floats:
+    """Vertices followed by the normalised midpoints between the pairs `ends`."""
+    middle = vertices[ends[:, 0]] + vertices[ends[:, 1]]
+    return np.concatenate([vertices, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
+
+
+@cache
+def listing_order(level: int) -> Ints:
+    """Quadtree index of each face in the order in which fsaverage5-7 list them.
+
+    The first quarter of the list holds child 1 of every coarse face, then come children 3, 0 and 2 of each.
+    """
+    if level == 0:
+        order = np.arange(20, dtype=np.int64)
+    else:
+        coarse = 4 * listing_order(level - 1)
+        order = np.concatenate([coarse + 1, (coarse[:, None] + [3, 0, 2]).ravel()])
+    order.setflags(write=False)
+    return order
+
+
+@cache
+def icosphere(level: int) -> Icosphere:
+    """Level `level` of the hierarchy as a mesh on the unit sphere; cached, its arrays are read-only."""
+    level = check_level(level)
+    if level == 0:
+        vertices, faces = base_vertices(), np.array(ROOTS, dtype=np.int32)
+    else:
+        coarse = icosphere(level - 1)
+        # vertices are numbered in the order of FreeSurfer's list of faces, not in quadtree order
+        order = listing_order(level - 1)
+        listed, ends = number_midpoints(coarse.faces[order], len(coarse.vertices))
+        midpoints = np.empty_like(listed)
+        midpoints[order] = listed
+        m20, m12, m01 = midpoints.T
+        p0, p1, p2 = coarse.faces.T
+        corners = [(m01, m12, m20), (p0, m01, m20), (m01, p1, m12), (m20, m12, p2)]
+        faces = np.stack([np.stack(c, axis=1) for c in corners], axis=1).reshape(-1, 3).astype(np.int32)
+        vertices = append_midpoints(coarse.vertices, ends)
+    vertices.setflags(write=False)
+    faces.setflags(write=False)
+    return Icosphere(level, vertices, faces)
+
+
+def face_corners(level: ArrayLike, index: ArrayLike) -> Floats:
+    """Corners (m, 3, 3) of the faces `index` of `level`; levels may differ from face to face."""
+    levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
+    corners = np.empty((len(indices), 3, 3))
+    for n in np.unique(levels):
+        mesh = icosphere(int(n))
+        rows = levels == n
+        found = indices[rows]
+        if found.min() < 0 or found.max() >= len(mesh.faces):
+            raise ValueError(f"level {n} has faces 0 to {len(mesh.faces) - 1}; got {found.min()} to {found.max()}")
+        corners[rows] = mesh.vertices[mesh.faces[found]]
+    return corners
+
+
+def face_centres(level: ArrayLike, index: ArrayLike) -> Floats:
+    """Centres (m, 3) of faces: the normalised mean of the three corners."""
+    middle = face_corners(level, index).sum(axis=1)
+    return middle / np.linalg.norm(middle, axis=1, keepdims=True)

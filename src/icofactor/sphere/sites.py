@@ -1,0 +1,355 @@
+"""Sites: where the measurements lie on the sphere, and which face of the hierarchy holds each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.sphere import hierarchy
+from icofactor.sphere.files import read_surface
+from icofactor.sphere.freesurfer import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
+from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, n_faces
+from icofactor.sphere.locate import locate_sites
+from icofactor.sphere.recognise import IcosahedralMatch, fit_rotation, recognise
+
+On = Literal["vertices", "faces"]
+Hemi = Literal["left", "right", "both"]
+
+# Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
+_SAME_POSITION = 5e-4
+_SAME_RADIUS = 0.01
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sites:
+    """Points of one or two hemispheres' spheres. Made by `named`, `icosphere`, `from_sphere` and so on.
+
+    Attributes
+    ----------
+    coordinates : (n, 3) unit vectors.
+    hemisphere : (n,) int8; 0 for left or the only one, 1 for right.
+    on : "vertices" or "faces" of a mesh, or "points" when no mesh is known.
+    level : level of the icosahedral mesh, or None when the mesh is not icosahedral.
+    name : "fsaverage3" to "fsaverage7", or None. "fsaverage4-B" has fsaverage4's points in the other of
+        FreeSurfer's two numberings; `Sites.named` takes such names too.
+    triangles : (F, 3) of one hemisphere's whole mesh, or None when unknown or not the same in both.
+    position : (n,) place of each site among the `n_mesh` sites of the whole mesh, before any `subset`.
+    n_mesh : number of sites of the whole mesh, both hemispheres together.
+    deepest : (n,) face of level `max_level` that holds each site, as in `face_at`.
+    frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
+    """
+
+    coordinates: Floats
+    hemisphere: NDArray[np.int8]
+    on: Literal["vertices", "faces", "points"]
+    level: int | None
+    name: str | None
+    triangles: Triangles | None
+    position: Ints
+    n_mesh: int
+    deepest: Ints
+    frames: Floats
+
+    def __post_init__(self) -> None:
+        for array in (self.coordinates, self.hemisphere, self.position, self.deepest, self.frames):
+            array.setflags(write=False)
+        if self.triangles is not None:
+            self.triangles.setflags(write=False)
+
+    def __repr__(self) -> str:
+        if self.name is not None:
+            mesh = f" of {self.name}"
+        elif self.level is not None:
+            mesh = f" of an icosahedral mesh of level {self.level}"
+        else:
+            mesh = " of a mesh that is not icosahedral" if self.triangles is not None else ""
+        both = ", both hemispheres" if len(self.frames) == 2 else ""
+        part = f", of {self.n_mesh}" if self.n != self.n_mesh else ""
+        return f"Sites({self.n} {self.on}{mesh}{both}{part})"
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def n(self) -> int:
+        """Number of sites."""
+        return len(self.coordinates)
+
+    @property
+    def max_level(self) -> int:
+        """Level of the smallest faces: the mesh's own, or the hierarchy's last."""
+        return MAX_LEVEL if self.level is None else self.level
+
+    @property
+    def n_roots(self) -> int:
+        """Faces of level 0: 20 per hemisphere."""
+        return 20 * len(self.frames)
+
+    # Where sites lie in the hierarchy
+
+    def face_at(self, level: int) -> Ints:
+        """Index (n,) of the face of `level` that holds each site.
+
+        Faces of the second hemisphere follow those of the first: they are offset by 20·4^level, so that
+        parent and children are i // 4 and 4i..4i+3 in both.
+        """
+        if not 0 <= level <= self.max_level:
+            raise ValueError(f"level must lie between 0 and {self.max_level}, the finest of {self!r}; got {level}")
+        return self.deepest >> 2 * (self.max_level - level)
+
+    def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
+        """Hemisphere, 0 or 1, of faces `index` of `level`; levels may differ from face to face."""
+        levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
+        per_hemisphere = 20 * 4 ** levels.astype(np.int64)
+        if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
+            raise ValueError(
+                f"index must name faces 0 to {self.n_roots}·4^level − 1 of {self!r}; "
+                f"got {indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
+            )
+        return (indices >= per_hemisphere).astype(np.int8)
+
+    def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
+        """Corners (m, 3, 3) of faces of the hierarchy, in the frame of the sites."""
+        half = self.face_hemisphere(level, index)
+        local = np.atleast_1d(index) - half * (20 * 4 ** np.atleast_1d(level).astype(np.int64))
+        return np.einsum("mij,mkj->mki", self.frames[half], hierarchy.face_corners(level, local))
+
+    def face_centres(self, level: ArrayLike, index: ArrayLike) -> Floats:
+        """Centres (m, 3) of faces of the hierarchy, in the frame of the sites."""
+        middle = self.face_corners(level, index).sum(axis=1)
+        return middle / np.linalg.norm(middle, axis=1, keepdims=True)
+
+    # Other sites from these
+
+    def subset(self, keep: ArrayLike) -> Sites:
+        """Only some of the sites, in the same hierarchy.
+
+        Parameters
+        ----------
+        keep : (n,) bool mask, or the numbers of the sites to keep.
+        """
+        chosen = np.asarray(keep)
+        if chosen.ndim != 1:
+            raise ValueError(f"keep must have one dimension; got shape {chosen.shape}")
+        if chosen.dtype == bool:
+            if len(chosen) != self.n:
+                raise ValueError(f"{self!r} has {self.n} sites; keep has {len(chosen)} entries")
+            chosen = np.flatnonzero(chosen)
+        elif chosen.size == 0:
+            chosen = chosen.astype(np.int64)
+        elif not np.issubdtype(chosen.dtype, np.integer):
+            raise ValueError(f"keep must be a boolean mask or integers; got {chosen.dtype}")
+        elif chosen.min() < 0 or chosen.max() >= self.n:
+            raise ValueError(f"keep must hold numbers 0 to {self.n - 1}; got {chosen.min()} to {chosen.max()}")
+        return replace(
+            self,
+            coordinates=self.coordinates[chosen],
+            hemisphere=self.hemisphere[chosen],
+            position=self.position[chosen],
+            deepest=self.deepest[chosen],
+        )
+
+    @classmethod
+    def both(cls, left: Sites, right: Sites) -> Sites:
+        """The sites of a left and a right hemisphere, left first: 40 roots."""
+        if len(left.frames) != 1 or len(right.frames) != 1:
+            raise ValueError(f"left and right must hold one hemisphere each; got {left!r} and {right!r}")
+        if (left.level, left.on) != (right.level, right.on):
+            raise ValueError(f"left and right must be of the same kind; got {left!r} and {right!r}")
+        return cls(
+            coordinates=np.concatenate([left.coordinates, right.coordinates]),
+            hemisphere=np.repeat(np.array([0, 1], dtype=np.int8), [left.n, right.n]),
+            on=left.on,
+            level=left.level,
+            name=left.name if left.name == right.name else None,
+            triangles=left.triangles if _same_mesh(left.triangles, right.triangles) else None,
+            position=np.concatenate([left.position, left.n_mesh + right.position]),
+            n_mesh=left.n_mesh + right.n_mesh,
+            deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
+            frames=np.concatenate([left.frames, right.frames]),
+        )
+
+    # Constructors
+
+    @classmethod
+    def named(cls, name: str, on: On = "vertices", hemi: Hemi = "left") -> Sites:
+        """Vertices or faces of "fsaverage3" to "fsaverage7" ("fsaverage" is the last), as FreeSurfer orders them.
+
+        Left and right share one sphere; `hemi="both"` gives the left sites, then the right ones.
+        """
+        level, numbering = _parse_name(name)
+        mesh = freesurfer_mesh(level, numbering)
+        one = _mesh_sites(mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, level, mesh.name)
+        return _hemispheres(one, hemi)
+
+    @classmethod
+    def icosphere(cls, level: int, on: On = "vertices", hemi: Hemi = "left") -> Sites:
+        """Vertices or faces of the hierarchy's own mesh of `level`, faces in quadtree order."""
+        mesh = icosphere(level)
+        one = _mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level)
+        return _hemispheres(one, hemi)
+
+    @classmethod
+    def from_sphere(cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices") -> Sites:
+        """Any points on a sphere about the origin, of any radius; with `faces`, the vertices or faces of a mesh.
+
+        An icosahedral mesh is recognised whatever its order, and the hierarchy is turned to fit it.
+        """
+        unit = _unit_vectors(coordinates)
+        if faces is None:
+            if _check_on(on) == "faces":
+                raise ValueError('on="faces" needs the mesh: pass faces')
+            return _one_hemisphere(unit, "points", locate_sites(unit, MAX_LEVEL))
+        triangles = np.array(faces)
+        match = recognise(triangles, len(unit), unit)
+        triangles = triangles.astype(np.int32)
+        if match is not None:
+            return _icosahedral_sites(unit, triangles, match, _check_on(on))
+        points = unit if _check_on(on) == "vertices" else _triangle_centres(unit, triangles)
+        return _one_hemisphere(points, on, locate_sites(points, MAX_LEVEL), triangles=triangles)
+
+    @classmethod
+    def from_topology(cls, faces: ArrayLike, on: On = "vertices") -> Sites:
+        """An icosahedral mesh known by its triangles only, e.g. those of a pial surface of fsaverage5.
+
+        The coordinates are those of fsaverage where the triangles are listed as there, else those of the
+        icosphere that has the same topology.
+        """
+        triangles = np.array(faces)
+        match = recognise(triangles)
+        if match is None:
+            raise ValueError(
+                f"faces must be those of an icosahedral mesh; these {len(triangles)} triangles are not. "
+                "Pass the sphere to Sites.from_sphere or Sites.from_file instead"
+            )
+        triangles = triangles.astype(np.int32)
+        standard = same_listing(triangles, match.level)
+        if standard is not None:
+            return _mesh_sites(standard.vertices, triangles, standard.face_to_quadtree, on, match.level, standard.name)
+        vertices = icosphere(match.level).vertices[match.vertex_to_canonical]
+        return _mesh_sites(vertices, triangles, match.face_to_quadtree, on, match.level)
+
+    @classmethod
+    def from_file(cls, path: str | Path, on: On = "vertices") -> Sites:
+        """The sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`."""
+        coordinates, faces = read_surface(path)
+        try:
+            return cls.from_sphere(coordinates, faces, on)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def _parse_name(name: str) -> tuple[int, str | None]:
+    """Level and numbering of a standard mesh from its name."""
+    base, _, numbering = name.partition("-")
+    known = {"fsaverage": 7, **{f"fsaverage{n}": n for n in NAMED_LEVELS}}
+    if base in known and (not numbering or numbering in NUMBERINGS):
+        return known[base], numbering or None
+    raise ValueError(
+        f"mesh {name!r} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, CIVET, ...) "
+        "pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere"
+    )
+
+
+def _check_on(on: str) -> On:
+    if on in ("vertices", "faces"):
+        return cast(On, on)
+    raise ValueError(f'on must be "vertices" or "faces"; got {on!r}')
+
+
+def _hemispheres(one: Sites, hemi: str) -> Sites:
+    if hemi not in ("left", "right", "both"):
+        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
+    return Sites.both(one, one) if hemi == "both" else one
+
+
+def _unit_vectors(coordinates: ArrayLike) -> Floats:
+    """Points of a sphere about the origin, scaled to radius 1."""
+    points = np.array(coordinates, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
+        raise ValueError(f"coordinates must have shape (n, 3) with n > 0; got {points.shape}")
+    if not np.isfinite(points).all():
+        bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise ValueError(f"coordinates must be finite; those of site {bad} are {points[bad]}")
+    radii = np.linalg.norm(points, axis=1)
+    middle = float(np.median(radii))
+    if radii.min() == 0 or np.abs(radii - middle).max() > _SAME_RADIUS * middle:
+        raise ValueError(
+            f"coordinates must lie on a sphere about the origin; their distances from it run from {radii.min():.6g} "
+            f"to {radii.max():.6g}. A white, pial or inflated surface will not do: pass the sphere of the same mesh"
+        )
+    return points / radii[:, None]
+
+
+def _triangle_centres(vertices: Floats, triangles: NDArray[Any]) -> Floats:
+    middle = vertices[triangles].sum(axis=1)
+    return middle / np.linalg.norm(middle, axis=1, keepdims=True)
+
+
+def _same_mesh(one: Triangles | None, other: Triangles | None) -> bool:
+    """Whether two meshes list the same triangles, whatever their orientation (mirrored hemispheres)."""
+    if one is None or other is None:
+        return False
+    return one is other or np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))
+
+
+def _one_hemisphere(
+    points: Floats,
+    on: Literal["vertices", "faces", "points"],
+    deepest: Ints,
+    *,
+    level: int | None = None,
+    name: str | None = None,
+    triangles: Triangles | None = None,
+    frame: Floats | None = None,
+) -> Sites:
+    frames = np.eye(3)[None] if frame is None else frame[None]
+    hemisphere = np.zeros(len(points), dtype=np.int8)
+    position = np.arange(len(points), dtype=np.int64)
+    return Sites(points, hemisphere, on, level, name, triangles, position, len(points), deepest, frames)
+
+
+def _mesh_sites(
+    vertices: Floats,
+    triangles: Triangles,
+    face_to_quadtree: Ints,
+    on: str,
+    level: int,
+    name: str | None = None,
+) -> Sites:
+    """Sites of a mesh whose vertices stand exactly where the hierarchy's nodes are."""
+    if _check_on(on) == "faces":
+        points, deepest = _triangle_centres(vertices, triangles), face_to_quadtree
+    else:
+        points, deepest = vertices, locate_sites(vertices, level)
+    return _one_hemisphere(points, _check_on(on), deepest, level=level, name=name, triangles=triangles)
+
+
+def _icosahedral_sites(unit: Floats, triangles: Triangles, match: IcosahedralMatch, on: On) -> Sites:
+    """Sites of a sphere file whose mesh was recognised."""
+    level = match.level
+    standard = same_listing(triangles, level)
+    if standard is not None and np.abs(standard.vertices - unit).max() <= _SAME_POSITION:
+        return _mesh_sites(standard.vertices, triangles, standard.face_to_quadtree, on, level, standard.name)
+    nodes = icosphere(level).vertices[match.vertex_to_canonical]
+    corners = match.vertex_to_canonical < 12
+    frame = np.eye(3)
+    if np.abs(nodes - unit).max() > _SAME_POSITION:
+        frame = fit_rotation(nodes[corners], unit[corners])
+    cosines = np.sum((nodes @ frame.T) * unit, axis=1)
+    if np.median(cosines) < np.cos(np.deg2rad(30)):
+        raise ValueError(
+            "coordinates and faces do not belong together: half of the vertices lie more than 30 degrees from where "
+            "the mesh puts them. FreeSurfer numbers fsaverage3-4 and fsaverage5-7 differently; take both from one file"
+        )
+    if on == "faces":
+        points, deepest = _triangle_centres(unit, triangles), match.face_to_quadtree
+    else:
+        # where the vertices are the hierarchy's nodes, rounding of the file must not decide on which side they fall
+        exact = np.abs(nodes @ frame.T - unit).max() <= _SAME_POSITION
+        points, deepest = unit, locate_sites(nodes if exact else unit @ frame, level)
+    return _one_hemisphere(points, on, deepest, level=level, triangles=triangles, frame=frame)

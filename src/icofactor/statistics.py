@@ -1,0 +1,360 @@
+"""What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md §1).
+
+All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
+float64 whatever the data are. Two sources answer a division without reading everything again: `Data` reads only
+the rows concerned, `Pyramid` (partition columns) reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.arrays import Array, to_numpy
+from icofactor.design import Design
+from icofactor.sphere import Sites
+from icofactor.threads import in_order
+
+BLOCK_BYTES = 4 * 2**20
+"""Size of a float64 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops."""
+
+Result = TypeVar("Result")
+
+Rows = slice | np.ndarray
+Blocks = Iterable[tuple[Rows, np.ndarray]]
+"""Pairs (rows, values): which sites, and their measurements, sites × subjects."""
+
+
+def block_slices(n_sites: int, n_subjects: int, block_bytes: int | None = None) -> list[slice]:
+    """Consecutive sites, so many that a block of them takes about `block_bytes` in float64."""
+    step = max(1, (block_bytes or BLOCK_BYTES) // (8 * max(1, n_subjects)))
+    return [slice(start, min(start + step, n_sites)) for start in range(0, n_sites, step)]
+
+
+def map_blocks(X: Any, work: Callable[[slice, np.ndarray], Result]) -> Iterator[tuple[slice, Result]]:
+    """work(rows, block) for consecutive blocks of sites of X, on all processors, in order.
+
+    X is an array, a memmap, anything sliced like one; a block is float64 in C order. Every pass over X in this library
+    goes through here.
+    """
+
+    def one(rows: slice) -> tuple[slice, Result]:
+        return rows, work(rows, np.ascontiguousarray(X[rows], dtype=np.float64))
+
+    return in_order(one, block_slices(*X.shape))
+
+
+def iter_blocks(X: Any) -> Iterator[tuple[slice, np.ndarray]]:
+    """The blocks themselves, read ahead of their use."""
+    return map_blocks(X, lambda rows, block: block)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The sufficient statistics of X for one design.
+
+    Attributes
+    ----------
+    K : scipy.sparse.csr_array, n_k × n_k
+        DᵀD; diagonal for partition columns.
+    L : array, n_subjects × n_k
+        XᵀD. Replace it (`dataclasses.replace`) by a jax, torch or cupy array to compute there.
+    sq_norm : float
+        ‖X‖².
+    energy : (n_k,) array
+        ‖X_k‖², the squared data of the sites located in face k.
+    counts : (n_k,) array
+        Number of sites located in face k.
+    n_sites : int
+    root_L : n_subjects × n_roots array
+        L of the root faces, where the default penalty is measured.
+    faces : (n_k, 2) array
+        The design's faces, by which statistics are recognised as belonging together.
+    """
+
+    K: sp.csr_array
+    L: Array
+    sq_norm: float
+    energy: np.ndarray
+    counts: np.ndarray
+    n_sites: int
+    root_L: np.ndarray
+    faces: np.ndarray
+
+    @property
+    def n_subjects(self) -> int:
+        return int(self.L.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.L.shape[1])
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        """Whether K is diagonal, as for partition columns."""
+        return self.K.nnz == int((self.K.diagonal() != 0).sum())
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Row weights of the penalty, w_k = n_roots × (sites in face k) / (number of sites) (method.md §6)."""
+        return self.root_L.shape[1] * self.counts / self.n_sites
+
+    @classmethod
+    def from_data(cls, X: Any, design: Design, rows: Rows | None = None) -> Statistics:
+        """Statistics of X (sites × subjects), or of those of its sites named by `rows` (X then holds only these).
+
+        Statistics of disjoint `rows` of one design add up to those of all its sites.
+        """
+        where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
+        if X.ndim != 2 or X.shape[0] != len(where):
+            raise ValueError(
+                f"X must be sites × subjects with {len(where)} rows, one per site of the design; found shape {X.shape}"
+            )
+        return cls.from_blocks(((where[block], values) for block, values in iter_blocks(X)), design)
+
+    @classmethod
+    def from_blocks(cls, blocks: Blocks, design: Design) -> Statistics:
+        """Statistics gathered from blocks of sites; sites that no block holds count as absent."""
+        D = design.matrix.tocsr()
+        D_root = None if design.kind == "partition" else design.roots.matrix.tocsr()
+        n_k, n_roots = design.n_columns, design.sites.n_roots
+        K = sp.csr_array((n_k, n_k))
+        energy, counts, sq_norm, n_sites = np.zeros(n_k), np.zeros(n_k, dtype=np.int64), 0.0, 0
+        Lt = root_Lt = None
+        for rows, values in blocks:
+            x = np.ascontiguousarray(values, dtype=np.float64)
+            if Lt is None or root_Lt is None:
+                Lt, root_Lt = np.zeros((n_k, x.shape[1])), np.zeros((n_roots, x.shape[1]))
+            D_rows = D[rows]
+            Lt += D_rows.T @ x
+            K = K + D_rows.T @ D_rows
+            if D_root is not None:
+                root_Lt[design.roots.root] += D_root[rows].T @ x
+            site_energy = np.einsum("ij,ij->i", x, x)
+            sq_norm += float(site_energy.sum())
+            n_sites += len(x)
+            held = design.site_column[rows]
+            energy += np.bincount(held[held >= 0], site_energy[held >= 0], minlength=n_k)
+            counts += np.bincount(held[held >= 0], minlength=n_k)
+        if Lt is None or root_Lt is None:
+            raise ValueError("X holds no site: there is nothing to gather")
+        if D_root is None:
+            root_Lt = _sum_over_roots(Lt, design)
+        L = np.ascontiguousarray(Lt.T)
+        return cls(sp.csr_array(K), L, sq_norm, energy, counts, n_sites, root_Lt.T.copy(), design.faces)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if not np.array_equal(self.faces, other.faces) or self.n_subjects != other.n_subjects:
+            raise ValueError(
+                "statistics can be added over disjoint sites of one design and the same subjects; found "
+                f"{self.n_columns} and {other.n_columns} columns, {self.n_subjects} and {other.n_subjects} subjects"
+                + ("" if self.n_columns != other.n_columns else ", on different faces")
+            )
+        return Statistics(
+            sp.csr_array(self.K + other.K),
+            self.L + other.L,
+            self.sq_norm + other.sq_norm,
+            self.energy + other.energy,
+            self.counts + other.counts,
+            self.n_sites + other.n_sites,
+            self.root_L + other.root_L,
+            self.faces,
+        )
+
+
+def _sum_over_roots(Lt: np.ndarray, design: Design) -> np.ndarray:
+    """Partition sums nest: the root faces' rows of Lᵀ from those of their descendants."""
+    to_root = sp.csr_array(
+        (np.ones(design.n_columns), (design.root, np.arange(design.n_columns))),
+        shape=(design.sites.n_roots, design.n_columns),
+    )
+    return np.asarray(to_root @ Lt)
+
+
+class Source(Protocol):
+    """Where statistics come from, before and after a division."""
+
+    @property
+    def max_level(self) -> int: ...
+
+    def statistics(self, design: Design) -> Statistics: ...
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics: ...
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray: ...
+
+
+class Data:
+    """X itself as a source: a division reads only the rows of X under the columns that changed."""
+
+    def __init__(self, X: Any, sites: Sites, site_energy: np.ndarray | None = None) -> None:
+        """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division passes over X."""
+        self.X, self.sites, self._known_energy = X, sites, site_energy
+
+    @property
+    def max_level(self) -> int:
+        return self.sites.max_level
+
+    @cached_property
+    def _site_energy(self) -> np.ndarray:
+        if self._known_energy is not None:
+            return self._known_energy
+        return np.concatenate([e for _, e in map_blocks(self.X, lambda rows, x: np.einsum("ij,ij->i", x, x))])
+
+    def statistics(self, design: Design) -> Statistics:
+        return Statistics.from_data(self.X, design)
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
+        """Statistics of `fine` = coarse.divide(...), of which only the changed rows and columns are computed."""
+        changed = fine.changed_columns(coarse)
+        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        D_changed = fine.columns(changed)
+        support = np.unique(D_changed.indices)
+        x = np.ascontiguousarray(self.X[support], dtype=np.float64)
+        L = np.empty((stats.n_subjects, fine.n_columns))
+        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L[:, changed] = (D_changed.tocsr()[support].T @ x).T
+        held = fine.site_column
+        site_energy = np.where(held >= 0, self._site_energy, 0.0)
+        return Statistics(
+            _divided_K(stats.K, fine, same, changed, D_changed),
+            L,
+            stats.sq_norm,
+            np.bincount(np.maximum(held, 0), site_energy, minlength=fine.n_columns),
+            fine.counts,
+            stats.n_sites,
+            stats.root_L,
+            fine.faces,
+        )
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
+        """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
+        D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
+        for rows, x in iter_blocks(self.X):
+            r = x - D[rows] @ BC
+            held = design.site_column[rows]
+            site = np.einsum("ij,ij->i", r, r)
+            total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
+        return total
+
+
+def _divided_K(
+    K: sp.csr_array, fine: Design, same: np.ndarray, changed: np.ndarray, D_changed: sp.csc_array
+) -> sp.csr_array:
+    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀD_changed."""
+    if fine.kind == "partition":
+        diagonal = np.empty(fine.n_columns)
+        diagonal[same] = K.diagonal()[fine.parent[same]]
+        diagonal[changed] = fine.counts[changed]
+        return sp.csr_array(sp.diags_array(diagonal))
+    kept = K[fine.parent[same]][:, fine.parent[same]].tocoo()
+    cross = sp.coo_array(fine.matrix.T @ D_changed)
+    to_same = np.isin(cross.coords[0], same)  # entries among changed columns stand once in `cross`, the others twice
+    row = [same[kept.coords[0]], cross.coords[0], changed[cross.coords[1][to_same]]]
+    col = [same[kept.coords[1]], changed[cross.coords[1]], cross.coords[0][to_same]]
+    data = [kept.data, cross.data, cross.data[to_same]]
+    shape = (fine.n_columns, fine.n_columns)
+    return sp.csr_array((np.concatenate(data), (np.concatenate(row), np.concatenate(col))), shape=shape)
+
+
+class Pyramid:
+    """Sums of X, its energy and its counts over every face down to one level, gathered in one pass.
+
+    Partition sums nest (four children add up to their parent), so the statistics of any partition design whose
+    faces lie at or above that level are looked up, never recomputed.
+
+    Memory: about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
+    """
+
+    def __init__(
+        self, sums: list[np.ndarray], energy: list[np.ndarray], counts: list[np.ndarray], sites: Sites
+    ) -> None:
+        self._sums, self._energy, self._counts, self.sites = sums, energy, counts, sites
+
+    @property
+    def max_level(self) -> int:
+        return len(self._sums) - 1
+
+    @classmethod
+    def from_data(cls, X: Any, sites: Sites, level: int | None = None) -> Pyramid:
+        """One pass over X, sites × subjects."""
+        return cls.from_blocks(iter_blocks(X), sites, level)
+
+    @classmethod
+    def from_blocks(cls, blocks: Blocks, sites: Sites, level: int | None = None) -> Pyramid:
+        """One pass over blocks of sites. `level` is the deepest one kept; the mesh's own by default."""
+        level = sites.max_level if level is None else level
+        if not 0 <= level <= sites.max_level:
+            raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
+        face = sites.face_at(level)
+        n = sites.n_roots * 4**level
+        energy, counts, sums = np.zeros(n), np.bincount(face, minlength=n), None
+        for rows, values in blocks:
+            x = np.ascontiguousarray(values, dtype=np.float64)
+            if sums is None:
+                sums = np.zeros((n, x.shape[1]))
+            held, inverse = np.unique(face[rows], return_inverse=True)
+            gather = sp.csr_array((np.ones(len(x)), (inverse, np.arange(len(x)))), shape=(len(held), len(x)))
+            sums[held] += gather @ x
+            energy += np.bincount(face[rows], np.einsum("ij,ij->i", x, x), minlength=n)
+        if sums is None:
+            raise ValueError("X holds no site: there is nothing to gather")
+        levels = [(sums, energy, counts)]
+        for _ in range(level):
+            s, e, c = levels[0]
+            up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
+            levels.insert(0, up)
+        return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
+
+    def statistics(self, design: Design) -> Statistics:
+        """Statistics of a partition design; reads nothing."""
+        self._check(design)
+        counts = self._gather(self._counts, design.faces)
+        return Statistics(
+            sp.csr_array(sp.diags_array(counts.astype(np.float64))),
+            np.ascontiguousarray(self._gather(self._sums, design.faces).T),
+            float(self._energy[0].sum()),
+            self._gather(self._energy, design.faces),
+            counts,
+            self.sites.n,
+            self._sums[0].T.copy(),
+            design.faces,
+        )
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
+        """Statistics of `fine`; only the children are looked up."""
+        changed = fine.changed_columns(coarse)
+        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        L = np.empty((stats.n_subjects, fine.n_columns))
+        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L[:, changed] = self._gather(self._sums, fine.faces[changed]).T
+        energy = stats.energy[fine.parent]
+        energy[changed] = self._gather(self._energy, fine.faces[changed])
+        K = sp.csr_array(sp.diags_array(fine.counts.astype(np.float64)))
+        return Statistics(K, L, stats.sq_norm, energy, fine.counts, stats.n_sites, stats.root_L, fine.faces)
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
+        raise ValueError("a pyramid holds sums of X only; partition columns need no residual from X")
+
+    def _gather(self, levels: list[np.ndarray], faces: np.ndarray) -> np.ndarray:
+        out = np.empty((len(faces), *levels[0].shape[1:]), dtype=levels[0].dtype)
+        for level in np.unique(faces[:, 0]):
+            at = faces[:, 0] == level
+            out[at] = levels[level][faces[at, 1]]
+        return out
+
+    def _check(self, design: Design) -> None:
+        if design.kind != "partition":
+            raise ValueError(f"a pyramid serves partition columns only; the design is of kind {design.kind!r}")
+        if design.faces[:, 0].max() > self.max_level:
+            raise ValueError(
+                f"the pyramid was gathered down to level {self.max_level}; "
+                f"the design has faces at level {design.faces[:, 0].max()}"
+            )

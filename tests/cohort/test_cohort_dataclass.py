@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from icofactor.cohort import Cohort, Truth
+from icofactor.sphere import Sites
+
+SITES = Sites.icosphere(1)
+
+
+def make(**changes: object) -> Cohort:
+    arguments: dict[str, object] = {
+        "X": np.arange(3 * SITES.n, dtype=np.float64).reshape(3, SITES.n),
+        "subjects": ("a", "b", "c"),
+        "sites": SITES,
+    }
+    return Cohort(**{**arguments, **changes})  # type: ignore[arg-type]
+
+
+def test_x_becomes_float32_c_order_and_keeps_its_values() -> None:
+    X = np.asfortranarray(np.arange(3 * SITES.n, dtype=np.int64).reshape(3, SITES.n))
+    cohort = make(X=X)
+    assert cohort.X.dtype == np.float32
+    assert cohort.X.flags.c_contiguous
+    np.testing.assert_array_equal(cohort.X, X)
+    assert len(cohort) == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cohort.X = X  # type: ignore[misc]
+
+
+def test_repr_says_simulated_only_when_so() -> None:
+    assert "simulated" not in repr(make())
+    assert "simulated thickness in mm" in repr(make(modality="thickness", units="mm", provenance={"simulated": True}))
+
+
+NAN = np.full((3, SITES.n), np.nan)
+HALF = np.arange(SITES.n) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"X": np.ones((3, SITES.n - 1))}, rf"has {SITES.n} sites; X has {SITES.n - 1} columns"),
+        ({"X": np.ones(SITES.n)}, "two dimensions"),
+        ({"X": np.ones((0, SITES.n)), "subjects": ()}, "at least one row"),
+        ({"subjects": ("a", "b")}, "X has 3 rows; subjects has 2 names"),
+        ({"subjects": ("a", "b", "a")}, "'a' occurs 2 times"),
+        ({"hemisphere": "top"}, "hemisphere must be"),
+        ({"hemisphere": "both"}, r"needs sites of 2 hemisphere\(s\).* has 1"),
+        ({"mask": np.ones(SITES.n)}, "mask must be boolean"),
+        ({"mask": np.ones(3, dtype=bool)}, "one entry per site"),
+        ({"mask": np.zeros(SITES.n, dtype=bool)}, "leaves no site"),
+        ({"participants": {"age": [1, 2]}}, r"participants\['age'\] has 2 values"),
+        ({"X": NAN}, "subject 'a' has nan at site 0"),
+        ({"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}, "subject 'a' has nan at site 0"),
+        ({"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))}, r"X has shape \(3, "),
+    ],
+)
+def test_wrong_arguments_are_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+
+
+def test_masked_sites_may_be_nan() -> None:
+    cohort = make(X=np.where(HALF, 1.0, np.nan) * np.ones((3, 1)), mask=HALF)
+    assert np.isnan(cohort.X[:, 1]).all()
+
+
+def test_truth_must_agree_with_itself() -> None:
+    with pytest.raises(ValueError, match="got 2 and 3"):
+        Truth(np.ones((2, 5)), np.ones((4, 3)))

@@ -1,0 +1,106 @@
+"""Generated fsaverage meshes against FreeSurfer's own files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+
+from icofactor.sphere import Sites, freesurfer_mesh, icosphere, locate, n_faces
+from icofactor.sphere.freesurfer import same_listing
+from icofactor.sphere.locate import locate_sites
+
+DENSITY = {4: "3k", 5: "10k", 6: "41k"}
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    folder = os.environ.get("ICOFACTOR_TEST_DATA")
+    if folder is None:
+        pytest.skip("ICOFACTOR_TEST_DATA is not set")
+    return Path(folder)
+
+
+def sphere_file(data: Path, level: int, side: str) -> Path:
+    return data / "resample" / f"fsaverage{level}_std_sphere.{side}.{DENSITY[level]}_fsavg_{side}.surf.gii"
+
+
+@pytest.mark.parametrize("level", [3, 4, 5, 6, 7])
+def test_faces_equal_freesurfers(data: Path, level: int) -> None:
+    with np.load(data / "freesurfer_ico_order.npz") as stored:
+        np.testing.assert_array_equal(freesurfer_mesh(level).faces, stored[f"ico{level}_faces"])
+
+
+@pytest.mark.parametrize("level", range(5))
+def test_points_of_numbering_a_within_b(data: Path, level: int) -> None:
+    with np.load(data / "freesurfer_ico_order.npz") as stored:
+        expected = stored[f"ico{level}_to_ico7_index"]
+    distance, found = cKDTree(icosphere(7).vertices[: len(expected)]).query(freesurfer_mesh(level, "A").vertices)
+    assert distance.max() < 1e-14
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("level", [4, 5, 6])
+@pytest.mark.parametrize("side", ["L", "R"])
+@pytest.mark.parametrize("on", ["vertices", "faces"])
+def test_files_are_recognised_and_equal_the_generated_sites(data: Path, level: int, side: str, on: str) -> None:
+    sites = Sites.from_file(sphere_file(data, level, side), on)  # type: ignore[arg-type]
+    generated = Sites.named(f"fsaverage{level}", on)  # type: ignore[arg-type]
+    assert (sites.name, sites.level, sites.on) == (f"fsaverage{level}", level, on)
+    np.testing.assert_allclose(sites.coordinates, generated.coordinates, rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(sites.deepest, generated.deepest)
+    np.testing.assert_array_equal(sites.frames, generated.frames)
+
+
+@pytest.mark.parametrize("level", [4, 5, 6])
+def test_coordinates_equal_those_of_files(data: Path, level: int) -> None:
+    nibabel = pytest.importorskip("nibabel")
+    stored, _ = nibabel.load(sphere_file(data, level, "L")).agg_data()
+    np.testing.assert_allclose(freesurfer_mesh(level).vertices, stored / 100, rtol=0, atol=2e-4)
+
+
+def test_embedded_fsaverage5_of_nilearn() -> None:
+    datasets = pytest.importorskip("nilearn.datasets")
+    for part in datasets.load_fsaverage("fsaverage5")["sphere"].parts.values():
+        mesh = freesurfer_mesh(5)
+        np.testing.assert_array_equal(mesh.faces, part.faces)
+        np.testing.assert_allclose(mesh.vertices, part.coordinates / 100, rtol=0, atol=2e-4)
+        assert Sites.from_sphere(part.coordinates, part.faces).name == "fsaverage5"
+
+
+@pytest.mark.parametrize("level", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("numbering", ["A", "B"])
+def test_both_numberings_describe_the_hierarchy(level: int, numbering: str) -> None:
+    mesh = freesurfer_mesh(level, numbering)
+    corners = mesh.vertices[mesh.faces]
+    assert np.linalg.det(corners).min() > 0  # counterclockwise
+    np.testing.assert_array_equal(np.sort(mesh.face_to_quadtree), np.arange(n_faces(level)))
+    np.testing.assert_array_equal(locate(corners.sum(axis=1), level), mesh.face_to_quadtree)
+    assert same_listing(mesh.faces[:, ::-1], level) is mesh
+    # children of row i of the level above, as documented
+    coarse = freesurfer_mesh(level - 1, numbering).face_to_quadtree
+    rows = mesh.face_to_quadtree // 4
+    f = len(coarse)
+    expected = np.repeat(coarse, 4) if numbering == "A" else np.concatenate([coarse, np.repeat(coarse, 3)])
+    np.testing.assert_array_equal(rows, expected)
+    assert len(rows) == 4 * f
+
+
+def test_numberings_place_the_same_points_alike() -> None:
+    a, b = freesurfer_mesh(6, "A"), freesurfer_mesh(6, "B")
+    distance, partner = cKDTree(b.vertices).query(a.vertices)
+    assert distance.max() < 1e-14
+    assert not np.array_equal(partner, np.arange(len(partner)))
+    np.testing.assert_array_equal(locate_sites(a.vertices, 6), locate_sites(b.vertices, 6)[partner])
+
+
+def test_names_tell_the_numbering() -> None:
+    assert [freesurfer_mesh(n).name for n in (3, 4, 5, 6, 7)] == [f"fsaverage{n}" for n in (3, 4, 5, 6, 7)]
+    assert freesurfer_mesh(4, "B").name == "fsaverage4-B"
+    assert freesurfer_mesh(5, "A").name == "fsaverage5-A"
+    assert same_listing(freesurfer_mesh(2).faces, 2) is None  # FreeSurfer has no fsaverage2
+    with pytest.raises(ValueError, match="numbering must be 'A' or 'B'"):
+        freesurfer_mesh(4, "C")

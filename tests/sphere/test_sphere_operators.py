@@ -1,0 +1,41 @@
+"""Means from vertices to faces and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from icofactor.sphere import face_to_vertex, icosphere, vertex_to_face
+
+
+def test_means_by_hand() -> None:
+    triangles = [[0, 1, 2], [2, 1, 3]]
+    np.testing.assert_allclose(vertex_to_face(triangles, 5) @ [1.0, 2, 6, 7, 100], [3, 5], rtol=1e-15)
+    np.testing.assert_allclose(face_to_vertex(triangles, 5) @ [3.0, 5], [3, 4, 4, 5, 0], rtol=1e-15)
+
+
+def test_against_a_loop_on_a_mesh() -> None:
+    mesh = icosphere(2)
+    values = np.random.default_rng(0).normal(size=len(mesh.vertices))
+    faces = vertex_to_face(mesh.faces, len(values)) @ values
+    np.testing.assert_allclose(faces, [values[f].mean() for f in mesh.faces], rtol=1e-12, atol=1e-14)
+    back = face_to_vertex(mesh.faces, len(values)) @ faces
+    expected = [faces[np.any(mesh.faces == v, axis=1)].mean() for v in range(len(values))]
+    np.testing.assert_allclose(back, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_rows_sum_to_one_and_isolated_vertices_have_none() -> None:
+    mesh = icosphere(3)
+    n = len(mesh.vertices)
+    down, up = vertex_to_face(mesh.faces, n + 1), face_to_vertex(mesh.faces, n + 1)
+    assert down.format == up.format == "csr"
+    np.testing.assert_allclose(down.sum(axis=1), 1, rtol=1e-14)
+    np.testing.assert_allclose(up.sum(axis=1), np.r_[np.ones(n), 0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("operator", [vertex_to_face, face_to_vertex])
+def test_wrong_triangles_are_refused(operator: type) -> None:
+    with pytest.raises(ValueError, match=r"shape \(F, 3\)"):
+        operator(np.zeros((2, 4), int), 5)
+    with pytest.raises(ValueError, match="vertices 0 to 2; got 0 to 3"):
+        operator([[0, 1, 3]], 3)

@@ -1,0 +1,204 @@
+"""Recovering the hierarchy from the topology of a mesh in any order."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from icofactor.sphere import IcosahedralMatch, freesurfer_mesh, icosphere, recognise
+
+
+def scramble(level: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Faces of an icosphere in random order and orientation; the true vertex and face maps."""
+    rng = np.random.default_rng(seed)
+    mesh = icosphere(level)
+    vertex, face = rng.permutation(len(mesh.vertices)), rng.permutation(len(mesh.faces))
+    triangles = np.argsort(vertex)[mesh.faces[face]]
+    triangles = rng.permuted(triangles, axis=1) if flip else triangles
+    return triangles, vertex, face
+
+
+def assert_isomorphism(match: IcosahedralMatch | None, triangles: np.ndarray, level: int) -> None:
+    assert match is not None
+    assert match.level == level
+    np.testing.assert_array_equal(np.sort(match.vertex_to_canonical), np.arange(len(match.vertex_to_canonical)))
+    np.testing.assert_array_equal(np.sort(match.face_to_quadtree), np.arange(len(triangles)))
+    mapped = np.sort(match.vertex_to_canonical[triangles], axis=1)
+    np.testing.assert_array_equal(mapped, np.sort(icosphere(level).faces[match.face_to_quadtree], axis=1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 2**32 - 1), st.booleans(), st.floats(0.5, 200))
+def test_scrambled_meshes_are_recovered(level: int, seed: int, flip: bool, radius: float) -> None:
+    triangles, vertex, face = scramble(level, seed, flip)
+    match = recognise(triangles, coordinates=radius * icosphere(level).vertices[vertex])
+    assert_isomorphism(match, triangles, level)
+    assert match is not None
+    np.testing.assert_array_equal(match.vertex_to_canonical, vertex)
+    np.testing.assert_array_equal(match.face_to_quadtree, face)
+    assert_isomorphism(recognise(triangles), triangles, level)
+
+
+@pytest.mark.parametrize("level", [4, 5, 6, 7])
+def test_large_scrambled_meshes(level: int) -> None:
+    triangles, vertex, face = scramble(level, seed=level)
+    start = time.perf_counter()
+    match = recognise(triangles, coordinates=icosphere(level).vertices[vertex])
+    assert time.perf_counter() - start < 20
+    assert match is not None
+    np.testing.assert_array_equal(match.vertex_to_canonical, vertex)
+    np.testing.assert_array_equal(match.face_to_quadtree, face)
+
+
+@pytest.mark.parametrize("numbering", ["A", "B"])
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_freesurfer_meshes(level: int, numbering: str) -> None:
+    mesh = freesurfer_mesh(level, numbering)
+    match = recognise(mesh.faces, len(mesh.vertices), mesh.vertices)
+    assert match is not None
+    np.testing.assert_array_equal(match.face_to_quadtree, mesh.face_to_quadtree)
+    nodes = icosphere(level).vertices[match.vertex_to_canonical]
+    np.testing.assert_allclose(nodes, mesh.vertices, rtol=0, atol=1e-14)
+
+
+def test_topology_alone_keeps_fsaverage_where_it_is() -> None:
+    match = recognise(freesurfer_mesh(5).faces)
+    assert match is not None
+    np.testing.assert_array_equal(match.vertex_to_canonical, np.arange(10242))
+
+
+def test_topology_alone_keeps_orientation_and_is_deterministic() -> None:
+    triangles, _, _ = scramble(3, seed=5, flip=False)
+    match, again = recognise(triangles), recognise(triangles)
+    assert match is not None
+    assert again is not None
+    np.testing.assert_array_equal(match.vertex_to_canonical, again.vertex_to_canonical)
+    corners = icosphere(3).vertices[match.vertex_to_canonical][triangles]
+    assert np.linalg.det(corners).min() > 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_coordinates_choose_the_nearest_symmetry(seed: int, mirror: bool) -> None:
+    triangles, vertex, _ = scramble(2, seed)
+    points = icosphere(2).vertices[vertex] @ Rotation.random(rng=np.random.default_rng(seed)).as_matrix().T
+    points = points * [-1, 1, 1] if mirror else points
+    match = recognise(triangles, coordinates=points)
+    assert_isomorphism(match, triangles, 2)
+    assert match is not None
+    nodes = icosphere(2).vertices[match.vertex_to_canonical]
+    rotation, error = Rotation.align_vectors(points, nodes)
+    assert error < 1e-6  # a proper rotation fits, also for a mirrored mesh
+    # rotations of the icosahedron leave no direction further than 44.5 degrees away
+    assert np.rad2deg(rotation.magnitude()) < 44.5
+
+
+def geodesic(frequency: int) -> np.ndarray:
+    """Triangles of an icosahedron whose faces are divided into `frequency` squared."""
+    corners = icosphere(0)
+    keys: dict[tuple[tuple[int, int], ...], int] = {}
+    triangles = []
+
+    def number(face: np.ndarray, i: int, j: int) -> int:
+        weights = zip(face.tolist(), (frequency - i - j, i, j), strict=True)
+        return keys.setdefault(tuple(sorted((v, w) for v, w in weights if w)), len(keys))
+
+    for face in corners.faces:
+        for i in range(frequency):
+            for j in range(frequency - i):
+                triangles.append([number(face, *p) for p in ((i, j), (i + 1, j), (i, j + 1))])
+                if i + j < frequency - 1:
+                    triangles.append([number(face, *p) for p in ((i + 1, j), (i + 1, j + 1), (i, j + 1))])
+    return np.array(triangles)
+
+
+def test_geodesic_meshes_are_recognised_only_at_powers_of_two() -> None:
+    for level in (1, 2, 3):
+        triangles = geodesic(2**level)
+        assert_isomorphism(recognise(triangles), triangles, level)
+    for frequency in (3, 6, 57):
+        assert recognise(geodesic(frequency)) is None
+
+
+def test_mesh_with_a_turned_cap_is_not_icosahedral() -> None:
+    """All valences are right, yet the cap around vertex 0 is turned by one edge."""
+    mesh = icosphere(1)
+    cap = np.flatnonzero(mesh.vertices[mesh.faces].mean(axis=1)[:, 2] > 0.6)
+    caps_faces = mesh.faces[cap]
+    edges = np.sort(caps_faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
+    border, shared = np.unique(edges, axis=0, return_counts=True)
+    ring = np.unique(border[shared == 1])
+    assert len(cap) == 20
+    assert len(ring) == 10
+    ring = ring[np.argsort(np.arctan2(*mesh.vertices[ring, :2].T))]
+    turned = np.arange(42)
+    turned[ring] = np.roll(ring, 1)
+    triangles = mesh.faces.copy()
+    triangles[cap] = turned[caps_faces]
+    valence = np.bincount(triangles.ravel())
+    assert sorted(valence) == [5] * 12 + [6] * 30
+    assert recognise(triangles) is None
+    triangles[cap] = turned[turned[caps_faces]]  # two edges: an icosahedral mesh again
+    assert_isomorphism(recognise(triangles), triangles, 1)
+
+
+def test_other_polyhedra_open_and_broken_meshes() -> None:
+    faces = np.array(icosphere(2).faces)
+    assert recognise(faces[:-1]) is None  # a hole
+    assert recognise(faces, n_vertices=163) is None  # a vertex of no face
+    assert recognise(faces[:80]) is None
+    octahedron = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]])
+    assert recognise(octahedron) is None
+    twice = faces.copy()
+    twice[1] = twice[0]  # one face twice, another missing
+    assert recognise(twice) is None
+    bent = faces.copy()
+    bent[0, 0], bent[200, 1] = bent[200, 1], bent[0, 0]
+    assert recognise(bent) is None
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # right counts and valences, no surface at all
+        assert recognise(rng.permutation(faces.ravel()).reshape(-1, 3)) is None
+    degenerate = np.repeat(np.arange(12), 5).reshape(-1, 3)
+    assert recognise(degenerate) is None
+
+
+def test_two_pieces_with_matching_counts() -> None:
+    """An icosahedron beside a torus has the counts and valences of a mesh of level 1."""
+    n, m = 5, 6
+    i, j = (g.ravel() for g in np.meshgrid(np.arange(n), np.arange(m), indexing="ij"))
+
+    def at(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return 12 + (a % n) * m + b % m
+
+    torus = np.concatenate(
+        [
+            np.stack([at(i, j), at(i + 1, j), at(i, j + 1)], axis=1),
+            np.stack([at(i + 1, j), at(i + 1, j + 1), at(i, j + 1)], axis=1),
+        ]
+    )
+    both = np.concatenate([icosphere(0).faces, torus])
+    assert both.shape == (80, 3)
+    assert sorted(np.bincount(both.ravel())) == [5] * 12 + [6] * 30
+    assert recognise(both) is None
+    both[3] = both[3, ::-1]
+    assert recognise(both) is None
+
+
+@pytest.mark.parametrize(
+    ("faces", "n_vertices", "message"),
+    [
+        (np.zeros((4, 4), int), None, r"faces must have shape \(F, 3\)"),
+        (np.zeros((0, 3), int), None, "F > 0"),
+        (np.zeros((20, 3)), None, "integers"),
+        (-np.ones((20, 3), int), None, "0 or more; got -1"),
+        (np.full((20, 3), 12), 12, "vertices 0 to 11; got 12"),
+    ],
+)
+def test_impossible_input(faces: np.ndarray, n_vertices: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recognise(faces, n_vertices)

@@ -1,0 +1,82 @@
+"""`import icofactor` is light, its names stay what they are, and the numerical core stands alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import icofactor
+
+HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "dask", "nibabel", "sklearn", "torch", "pandas", "tqdm"]
+CORE = ["sphere", "design", "statistics", "schemes", "solver", "manystarts", "refinement", "lift"]
+BLOCKED = ["nibabel", "nilearn", "zarr", "dask", "matplotlib", "tqdm"]
+
+
+def run(program: str) -> str:
+    """Standard output of a fresh Python."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    program = f"import sys, icofactor; print([name for name in {HEAVY} if name in sys.modules])"
+    assert run(program).strip() == "[]"
+
+
+def test_looking_around_loads_nothing_heavy() -> None:
+    program = f"import sys, icofactor as i; dir(i); i.METHODS, i.Sites, i.Design, i.solve; \
+print([name for name in {HEAVY} if name in sys.modules])"
+    assert run(program).strip() == "[]"
+
+
+@pytest.mark.parametrize("first", ["solver", "manystarts", "refinement", "estimator", "report", "model_file"])
+def test_functions_stay_functions_whatever_was_imported_before(first: str) -> None:
+    program = (
+        f"import icofactor.{first}\n"
+        "import icofactor as ico\n"
+        "print(*(type(getattr(ico, n)).__name__ for n in ('solve', 'multistart', 'refine', 'load_model')))"
+    )
+    assert run(program).split() == ["function"] * 4
+
+
+def test_every_public_name_resolves() -> None:
+    for name in icofactor.__all__:
+        assert getattr(icofactor, name) is not None
+    assert dir(icofactor) == sorted(icofactor.__all__)
+    assert len(set(icofactor.__all__)) == len(icofactor.__all__)
+
+
+def test_every_public_name_resolves_in_a_fresh_process() -> None:
+    assert run("from icofactor import *; print(solve.__name__, Sites.__name__)").split() == ["solve", "Sites"]
+
+
+def test_unknown_names_raise() -> None:
+    with pytest.raises(AttributeError, match="module 'icofactor' has no attribute 'factorise'"):
+        icofactor.factorise
+    assert not hasattr(icofactor, "_nothing")
+
+
+def test_methods_are_the_eleven() -> None:
+    assert len(icofactor.PAPER_METHODS) == 11
+    assert tuple(icofactor.METHODS)[:11] == icofactor.PAPER_METHODS
+    assert isinstance(icofactor.METHODS, tuple)
+
+
+def test_the_core_needs_no_neuroimaging_library() -> None:
+    program = f"""
+import sys
+for name in {BLOCKED}:
+    sys.modules[name] = None
+import importlib
+for name in {CORE}:
+    importlib.import_module("icofactor." + name)
+import numpy as np, icofactor as ico
+sites = ico.Sites.named("fsaverage3")
+X = np.random.default_rng(0).random((642, 8)) + 1
+stats = ico.Statistics.from_data(X, ico.Design(sites))
+print(ico.solve(stats, "LE-PNNMF", 2, n_iter=5, random_state=0).error < stats.sq_norm)
+"""
+    assert run(program).strip() == "True"
