@@ -46,7 +46,9 @@ def left_faces() -> Sites:
 @pytest.fixture(scope="session")
 def real_X(thickness: np.ndarray) -> np.ndarray:
     """Thickness of 100 subjects on the left faces, faces × subjects, in mm."""
-    to_faces = vertex_to_face(Sites.named("fsaverage5").triangles, N_LEFT)
+    triangles = Sites.named("fsaverage5").triangles
+    assert triangles is not None
+    to_faces = vertex_to_face(triangles, N_LEFT)
     return np.ascontiguousarray(to_faces @ thickness[:100, :N_LEFT].T.astype(np.float64))
 
 

@@ -22,6 +22,9 @@ KINDS = ("partition", "exponential", "smooth")
 COVERING = {"partition": None, "exponential": 0.1, "smooth": 0.1}
 """A σ for each kind with which the columns cover the sphere."""
 
+Factors = tuple[np.ndarray, np.ndarray]
+"""B and C."""
+
 
 @dataclass(frozen=True)
 class Small:
@@ -70,14 +73,15 @@ def small(kind: str = "partition", sigma: float | None = None, divided: bool = F
     return Small(X, design, Statistics.from_data(X, design))
 
 
-def random_factors(n_columns: int, n_components: int, n_subjects: int, seed: int, signed: bool = False) -> list:
+def random_factors(n_columns: int, n_components: int, n_subjects: int, seed: int, signed: bool = False) -> Factors:
     """B and C away from zero; of mixed signs when `signed`."""
     rng = np.random.default_rng(seed)
     factors = [rng.uniform(0.1, 1.0, shape) for shape in ((n_columns, n_components), (n_components, n_subjects))]
-    return [f * rng.choice([-1.0, 1.0], f.shape) if signed else f for f in factors]
+    B, C = (f * rng.choice([-1.0, 1.0], f.shape) if signed else f for f in factors)
+    return B, C
 
 
-def drawn_start(stats: Statistics, method: str, n_components: int, rules: str, seed: int) -> tuple:
+def drawn_start(stats: Statistics, method: str, n_components: int, rules: str, seed: int) -> Factors:
     """The package's own random start, as NumPy arrays."""
     p = Problem.of(stats, METHODS[method].scheme, rules)
     B, C = draw_starts(p, METHODS[method], n_components, seeds_of(seed), range(1))

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from icofactor import manystarts
 from icofactor.manystarts import multistart
-from icofactor.solver import TOL_FIRST, TOL_WINDOW, solve
+from icofactor.solver import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, solve
 from icofactor.starts import seeds_of, stream
 from icofactor.statistics import Statistics
 from problems import ALL_METHODS, small
@@ -128,7 +128,8 @@ def test_no_updates() -> None:
 # ---------------------------------------------------------------- halving
 
 
-# not E-PPNMF and LE-PPNMF: they are still on their plateau when the first half is dropped, so the choice is a lottery
+# not E-PPNMF and LE-PPNMF: from this seed halving ends 1.2e-3 and 1.3e-3 above the best of all starts, LE-PPNMF above
+# their median too. The first half is dropped after 62 updates, perhaps while they are still on their plateau
 @pytest.mark.parametrize("method", ["E-DL", "PNNMF", "LE-PNNMF", "LE-SPNNMF", "PPNMF"])
 def test_halving_finds_as_good_a_minimum_with_fewer_updates(method: str, real_20: Statistics) -> None:
     full = multistart(real_20, method, 10, n_starts=16, n_iter=1000, random_state=0)
@@ -155,9 +156,9 @@ def test_halving_keeps_the_better_half() -> None:
 
 
 def is_settled(path: np.ndarray, t: int, tol: float) -> bool:
-    """It fell by no more than tol over the last ten updates, and by no more than over the ten before."""
-    last, earlier = (path[t - (k + 1) * TOL_WINDOW] - path[t - k * TOL_WINDOW] for k in (0, 1))
-    return bool(last <= min(tol * abs(path[t - TOL_WINDOW]), earlier))
+    """It fell by no more than tol over the last ten updates, and its steps shrank since some time ago."""
+    now, then = (path[at - TOL_WINDOW] - path[at] for at in (t, t - TOL_LOOKBACK))
+    return bool(now <= tol * abs(path[t]) and now <= 0.9 * then)
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)
@@ -174,25 +175,28 @@ def test_tol_stops_early_where_it_says(method: str) -> None:
 
 
 def test_tol_not_reached_is_warned_of() -> None:
-    message = r"stopped after n_iter=60 updates before the objective settled to tol=1e-14; raise n_iter or tol"
+    message = r"stopped after n_iter=120 updates before the objective settled to tol=1e-14; raise n_iter or tol"
     with pytest.warns(ConvergenceWarning, match=message):
-        found = solve(small().stats, "PNNMF", 3, n_iter=60, tol=1e-14, random_state=0)
-    assert not found.converged and found.n_iter == 60
+        found = solve(small().stats, "PNNMF", 3, n_iter=120, tol=1e-14, random_state=0)
+    assert not found.converged and found.n_iter == 120
     with pytest.warns(ConvergenceWarning, match=message):
-        multistart(small().stats, "PNNMF", 3, n_starts=3, n_iter=60, tol=1e-14, random_state=0)
+        multistart(small().stats, "PNNMF", 3, n_starts=3, n_iter=120, tol=1e-14, random_state=0)
 
 
-@pytest.mark.parametrize("method", ALL_METHODS)
+# PPNMF without extrapolation: its steps shrink so slowly that 1500 updates do not settle it
+@pytest.mark.parametrize("method", [name for name in ALL_METHODS if name != "PPNMF"])
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""
     stats = small("exponential").stats
-    many = multistart(stats, method, 3, n_starts=5, n_iter=4000, tol=1e-4, random_state=0)
+    run = {"n_iter": 2500, "tol": 1e-5, "random_state": 0}
+    many = multistart(stats, method, 3, n_starts=5, **run)  # type: ignore[arg-type]
     assert len(np.unique(many.start_n_iter)) > 1, "they end at different updates, or nothing is tested"
-    assert many.objectives.shape == (5, 4001)
-    alone = solve(stats, method, 3, n_iter=4000, tol=1e-4, random_state=0)
+    assert many.objectives.shape == (5, 2501)
+    alone = solve(stats, method, 3, **run)  # type: ignore[arg-type]
     assert alone.n_iter == many.start_n_iter[0]
     np.testing.assert_allclose(alone.objective, many.objectives[0, : alone.n_iter + 1], rtol=1e-9)
-    assert (many.objectives[0, alone.n_iter :] == many.objectives[0, alone.n_iter]).all()
+    for path, made in zip(many.objectives, many.start_n_iter, strict=True):
+        assert (path[made:] == path[made]).all()
     assert many.n_iter == many.start_n_iter[many.best_start]
     best = solve(stats, method, start=(many.B, many.C), n_iter=0)
     assert best.objective[0] == pytest.approx(many.final_objectives.min(), rel=1e-10)

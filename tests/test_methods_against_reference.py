@@ -18,7 +18,7 @@ from icofactor.schemes.dictionary import largest_eigenvalue
 from icofactor.solver import solve
 from icofactor.statistics import Statistics
 from icofactor.update import evaluate
-from problems import ALL_METHODS, KINDS, Small, differences, drawn_start, random_factors, relative, small
+from problems import ALL_METHODS, KINDS, Factors, Small, differences, drawn_start, random_factors, relative, small
 from reference import naive
 
 N_D, N_ITER = 3, 60
@@ -31,8 +31,8 @@ CASES = {
     "smooth": ("smooth", None, False),
     "smooth, divided": ("smooth", None, True),
 }
-# Restarts are decisions: where a run has converged, rounding can decide them. Within 60 updates from this seed none of
-# the runs comes that near to its minimum, so package and reference decide alike.
+# Restarts are decisions, and near a minimum rounding can decide them. From this seed package and reference decide alike
+# for 60 updates in every case below; another seed need not.
 SEED = 1
 
 
@@ -44,7 +44,7 @@ def penalty_of(problem: Small, method: str, rules: str) -> float:
     return naive.penalty(method, problem.X, problem.D, rules, problem.root_D)
 
 
-def run_reference(problem: Small, method: str, rules: str, start: tuple) -> naive.Run:
+def run_reference(problem: Small, method: str, rules: str, start: Factors) -> naive.Run:
     lam = penalty_of(problem, method, rules)
     if rules == "paper":
         return naive.run_paper(method, problem.X, problem.D, *start, N_ITER, lam)
@@ -56,13 +56,13 @@ def run_reference(problem: Small, method: str, rules: str, start: tuple) -> naiv
 
 def test_the_registry_holds_the_eleven_methods() -> None:
     assert PAPER_METHODS == naive.METHODS
-    assert tuple(METHODS) == naive.METHODS
+    assert set(PAPER_METHODS) <= set(METHODS), "others may be added"
     assert [METHODS[name].name for name in METHODS] == list(METHODS)
 
 
 @pytest.mark.parametrize("rules", ["paper", "default"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize("method", PAPER_METHODS)
 def test_runs_equal_the_reference(method: str, name: str, rules: str) -> None:
     problem = case(name)
     start = drawn_start(problem.stats, method, N_D, rules, SEED)
@@ -79,7 +79,7 @@ def test_runs_equal_the_reference(method: str, name: str, rules: str) -> None:
 
 @pytest.mark.parametrize("rules", ["paper", "default"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", naive.SCHEMES)
 def test_penalty_equals_the_reference(scheme: str, name: str, rules: str) -> None:
     problem = case(name)
     p = Problem.of(problem.stats, SCHEMES[scheme], rules)
@@ -115,7 +115,7 @@ def test_sparse_and_dense_K_agree() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", naive.SCHEMES)
 def test_errors_and_objectives_equal_those_of_the_full_X(scheme: str, name: str) -> None:
     problem = case(name)
     B, C = random_factors(problem.stats.n_columns, N_D, 12, 3, signed=scheme == "DL")
@@ -133,7 +133,7 @@ def test_errors_and_objectives_equal_those_of_the_full_X(scheme: str, name: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", naive.SCHEMES)
 def test_differences_of_the_objective_are_the_gradients(scheme: str, kind: str) -> None:
     problem, chosen = small(kind, divided=True), SCHEMES[scheme]
     X, D, w = problem.X, problem.D, problem.stats.weights
@@ -168,6 +168,8 @@ def test_dictionary_updates_step_along_the_gradient(kind: str, rules: str) -> No
     B, C = random_factors(problem.stats.n_columns, N_D, 12, 5, signed=True)
     p = Problem.of(problem.stats, scheme, rules, penalty=0.0)
     t = terms_of(p, B, C)
+    step_B: Any
+    step_C: Any
     step_B = step_C = 0.1 / np.linalg.norm(X.T @ D)
     if rules == "default":
         kappa = D.T @ D.sum(axis=1)
@@ -224,7 +226,7 @@ def test_the_bound_of_the_largest_eigenvalue() -> None:
 def test_paper_starts(kind: str) -> None:
     problem = small(kind)
     L = problem.X.T @ problem.D
-    for method in ALL_METHODS:
+    for method in PAPER_METHODS:
         B, C = drawn_start(problem.stats, method, 4, "paper", 0)
         scheme = METHODS[method].scheme.name
         if scheme == "PPNMF":
@@ -359,7 +361,7 @@ def test_a_start_must_agree_with_n_components() -> None:
     with pytest.raises(ValueError, match=r"start: B must have shape \(20, 4\); found \(20, 3\)"):
         solve(small().stats, "PNNMF", 4, start=(B, C))
     with pytest.raises(ValueError, match="n_components=13 is more than the 12 subjects"):
-        solve(small().stats, "PNNMF", start=tuple(random_factors(20, 13, 12, 0)))
+        solve(small().stats, "PNNMF", start=random_factors(20, 13, 12, 0))
 
 
 def test_a_solution_can_be_the_start_of_another() -> None:

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 from icofactor.design import Design
 from icofactor.manystarts import multistart
+from icofactor.methods import PAPER_METHODS
 from icofactor.refinement import Refined, Refinement, local_error, refine
 from icofactor.solver import Solution, solve
 from icofactor.sphere import Sites
@@ -115,7 +116,7 @@ class ReferenceWalk:
 
 
 @pytest.mark.parametrize("kind", ["partition", "exponential"])
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize("method", PAPER_METHODS)
 def test_paper_refinement_equals_the_reference(method: str, kind: str) -> None:
     problem = small(kind)
     first = begun(problem, method, n_iter=16, rules="paper")
@@ -268,7 +269,7 @@ def emptied() -> tuple[np.ndarray, Sites]:
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_masks_and_zeros_divide_by_nothing(method: str, kind: str) -> None:
     X, sites = emptied()
-    with np.errstate(all="raise", under="ignore"):
+    with np.errstate(all="raise", under="ignore"):  # squares of what is all but zero may underflow
         design = Design(sites, kind, sigma=COVERING[kind])
         data = Data(X, sites)
         stats = data.statistics(design)

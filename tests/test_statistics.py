@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icofactor import statistics
 from icofactor.design import Design
-from icofactor.statistics import Data, Pyramid, Statistics, iter_blocks
+from icofactor.statistics import Data, Pyramid, Statistics, block_slices, iter_blocks
 from problems import COVERING, KINDS, masked_sites, positive_data, relative, small
 
 MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
@@ -60,15 +60,24 @@ def test_statistics_are_the_dense_products(kind: str, divided: bool) -> None:
 
 
 def test_sites_without_a_column_count_in_the_norm_only() -> None:
-    """Columns too narrow for the mesh are not made, and the sites under them belong to no face."""
-    design = Design(masked_sites(3, "vertices"), "exponential", sigma=0.015)
+    """Some children are too narrow for the mesh and have no column; the sites in them belong to none."""
+    whole = masked_sites(3, "faces", "left", 1.0)
+    holed = whole.subset(~np.isin(whole.face_at(2), [4, 8]))  # the centres of two children of face 0
+    design = Design(holed, "exponential", sigma=0.015)
     finer = design.divide([0, 1])
-    assert (finer.site_column == -1).any()
+    assert (finer.site_column == -1).any() and (finer.site_column[design.site_column == 0] >= 0).any()
     X = data_on(finer)
     stats = Statistics.from_data(X, finer)
     assert stats.sq_norm == pytest.approx((X**2).sum(), rel=TIGHT)
     assert stats.energy.sum() == pytest.approx((X[finer.site_column >= 0] ** 2).sum(), rel=TIGHT)
     assert_same(Data(X, design.sites).divided(Statistics.from_data(X, design), design, finer), stats)
+
+
+def test_the_penalty_is_measured_on_all_roots() -> None:
+    """Also of a design that holds only some of them: the others may have lost their column."""
+    problem = small("exponential")
+    some = Design.from_faces(problem.design.sites, problem.design.faces[3:], "exponential", 0, problem.design.sigma)
+    assert relative(Statistics.from_data(problem.X, some).root_L, problem.stats.root_L) < TIGHT
 
 
 # ---------------------------------------------------------------- sums over sites
@@ -93,7 +102,7 @@ def test_statistics_of_parts_add_up(kind: str) -> None:
 
 def test_only_statistics_that_belong_together_add_up() -> None:
     one, other = small().stats, small(divided=True).stats
-    with pytest.raises(ValueError, match="one design and the same subjects; found 20 and .* columns"):
+    with pytest.raises(ValueError, match=r"one design and the same subjects; found 20 and .* columns"):
         one + other
     swapped = Statistics.from_data(small().X, Design.from_faces(small().design.sites, small().design.faces[::-1]))
     with pytest.raises(ValueError, match="found 20 and 20 columns, 12 and 12 subjects, on different faces"):
@@ -109,22 +118,24 @@ def test_only_statistics_that_belong_together_add_up() -> None:
 @pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 7, 8 * 12 * 500])
 def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = small(kind, divided=True)
-    blocks = list(iter_blocks(problem.X, block_bytes))
+    data = Data(problem.X, problem.design.sites)
+    BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
+    whole = data.residual(problem.design, BC)
+    monkeypatch.setattr(statistics, "BLOCK_BYTES", block_bytes)
+    blocks = list(iter_blocks(problem.X))
     assert len(blocks) > 1 and max(len(x) for _, x in blocks) == max(1, block_bytes // 96)
     np.testing.assert_array_equal(np.concatenate([x for _, x in blocks]), problem.X)
     assert_same(Statistics.from_blocks(blocks, problem.design), problem.stats)
     if kind == "partition":
         assert_same(Pyramid.from_blocks(blocks, problem.design.sites).statistics(problem.design), problem.stats)
-    data = Data(problem.X, problem.design.sites)
-    BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
-    whole = data.residual(problem.design, BC)
-    monkeypatch.setattr(statistics.iter_blocks, "__defaults__", (block_bytes,))
+    assert_same(Statistics.from_data(problem.X, problem.design), problem.stats)
     assert relative(data.residual(problem.design, BC), whole) < TIGHT
 
 
 def test_blocks_in_any_order_and_some_absent() -> None:
     problem = small("smooth")
-    blocks = list(iter_blocks(problem.X, 96 * 100))
+    blocks = [(rows, problem.X[rows]) for rows in block_slices(len(problem.X), 12, block_bytes=96 * 100)]
+    assert len(blocks) > 5
     assert_same(Statistics.from_blocks(blocks[::-1], problem.design), problem.stats)
     assert_same(Statistics.from_blocks(iter(blocks), problem.design), problem.stats)
     part = Statistics.from_blocks(blocks[:-1], problem.design)
@@ -267,7 +278,8 @@ def test_a_division_reads_only_the_rows_concerned() -> None:
         """X that notes which of its rows are asked for."""
 
         def __init__(self, X: np.ndarray) -> None:
-            self.X, self.shape, self.ndim, self.asked = X, X.shape, X.ndim, []
+            self.X, self.shape, self.ndim = X, X.shape, X.ndim
+            self.asked: list[np.ndarray] = []
 
         def __getitem__(self, rows: Any) -> np.ndarray:
             self.asked.append(np.arange(len(self.X))[rows])

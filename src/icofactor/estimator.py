@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.design import Design
 from icofactor.design.columns import KINDS
+from icofactor.engines import check_engine
 from icofactor.inputs import Inspector, SitesBySubjects, check_array, check_mask, read_input
 from icofactor.lift import PROJECTIVE_UPDATES, Basis, basis_of, lift, lift_projective, loadings
-from icofactor.manystarts import Multistart, check_engine, multistart
+from icofactor.manystarts import Multistart, multistart
 from icofactor.methods import Method, method_named
 from icofactor.progress import Stages
 from icofactor.refinement import Refined, Refinement, refine
@@ -70,8 +71,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         What a user should get, or the paper's words.
     penalty : "paper" or float
         λ of the scheme.
-    engine : {"auto", "numpy"}
-        Where the updates run.
+    engine : {"auto", "numpy", "cpu"}
+        Where the updates run; `starts_.engine` says what "auto" chose.
     random_state : int, RandomState or None
         The same int gives the same bits.
     verbose : bool

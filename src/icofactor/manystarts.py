@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from icofactor.engines import Engine, check_engine, choose_engine
 from icofactor.errors import DivergenceError
 from icofactor.methods import Method, method_named
 from icofactor.schemes import Problem
@@ -15,7 +16,6 @@ from icofactor.solver import (
     Solution,
     check_run,
     divergence_message,
-    iterate,
     solution_of,
     warn_not_converged,
 )
@@ -42,11 +42,14 @@ class Multistart(Solution):
         The number of the best start.
     start_n_iter : (n_starts,)
         Updates each start made.
+    engine : str
+        Where it ran.
     """
 
     objectives: np.ndarray = field(kw_only=True)
     best_start: int = field(kw_only=True)
     start_n_iter: np.ndarray = field(kw_only=True)
+    engine: str = field(kw_only=True, default="numpy")
 
     @property
     def final_objectives(self) -> np.ndarray:
@@ -82,8 +85,9 @@ def multistart(
         Start number i depends on `random_state` and i only, never on how many there are or how they are batched.
     halving : bool
         Successive halving: drop the worse half of the starts after n_iter/16, /8, /4 and /2 updates.
-    engine : {"auto", "numpy"}
-        Where the loop runs.
+    engine : {"auto", "numpy", "cpu"}
+        Where the loop runs: generic functions, or compiled kernels on all processors; "auto" chooses by what is
+        installed and by the work, and `engine` of the result says what it chose.
     on_update : callable, optional
         Called with the fraction of the work that is done.
 
@@ -100,20 +104,15 @@ def multistart(
     check_problem(stats, chosen, n_components)
     p = Problem.of(stats, chosen.scheme, rules, penalty)
     warn_if_penalty_dwarfs(p, chosen.scheme)
-    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, on_update)
+    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, on_update)
     best, objectives, made = race.winner(halving)
     index = int(np.argmin(objectives[:, -1]))
     if not np.isfinite(objectives[index, -1]):
         raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
     if tol > 0 and not best.converged:
         warn_not_converged(n_iter, tol)
-    return Multistart(**vars(best), objectives=objectives, best_start=index, start_n_iter=made)
-
-
-def check_engine(engine: str) -> None:
-    """The engines there are."""
-    if engine not in ("auto", "numpy"):
-        raise ValueError(f"engine must be 'auto' or 'numpy'; found {engine!r}")
+    return Multistart(**vars(best), objectives=objectives, best_start=index, start_n_iter=made, engine=where.name)
 
 
 @dataclass
@@ -127,6 +126,7 @@ class _Race:
     n_starts: int
     n_iter: int
     tol: float
+    engine: Engine
     on_update: Callable[[float], None] | None
 
     @property
@@ -151,7 +151,7 @@ class _Race:
             B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, indices)
             state = begin(self.p, self.method.scheme, B, C)
             watch = self._progress(first, len(indices))
-            run = iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
+            run = self.engine.iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
             path = _padded(run, self.n_iter)
             index = int(np.argmin(path[:, -1]))
             if best is None or path[index, -1] < best[0]:

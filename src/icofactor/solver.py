@@ -73,7 +73,8 @@ def iterate(
     converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
     active, ended = np.arange(n_runs), []
     for update in range(n_iter):
-        state = advance(p, method, state)
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that leaves the finite numbers is told below
+            state = advance(p, method, state)
         made[active] += 1
         objective, E = objectives[-1].copy(), errors[-1].copy()
         objective[active], E[active] = to_numpy(state.objective), to_numpy(state.error)

@@ -295,7 +295,7 @@ class Pyramid:
             raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
         face = sites.face_at(level)
         n = sites.n_roots * 4**level
-        energy, counts, sums = np.zeros(n), np.bincount(face, minlength=n), None
+        energy, counts, sums = np.zeros(n), np.zeros(n, dtype=np.int64), None
         for rows, values in blocks:
             x = np.ascontiguousarray(values, dtype=np.float64)
             if sums is None:
@@ -304,6 +304,7 @@ class Pyramid:
             gather = sp.csr_array((np.ones(len(x)), (inverse, np.arange(len(x)))), shape=(len(held), len(x)))
             sums[held] += gather @ x
             energy += np.bincount(face[rows], np.einsum("ij,ij->i", x, x), minlength=n)
+            counts += np.bincount(face[rows], minlength=n)
         if sums is None:
             raise ValueError("X holds no site: there is nothing to gather")
         levels = [(sums, energy, counts)]
@@ -323,7 +324,7 @@ class Pyramid:
             float(self._energy[0].sum()),
             self._gather(self._energy, design.faces),
             counts,
-            self.sites.n,
+            int(self._counts[0].sum()),
             self._sums[0].T.copy(),
             design.faces,
         )

@@ -152,12 +152,11 @@ def test_faces_narrower_than_the_mesh_have_no_column() -> None:
     """The paper's σ on the vertices of fsaverage5: at level 3 the columns fall between the sites."""
     design = Design(Sites.icosphere(5), "exponential", level=2)
     assert design.n_columns == 320
-    finer = design.divide([0, 100])
-    assert finer.n_columns == 318
-    assert (np.diff(finer.matrix.indptr) > 0).all()
-    lost = np.isin(design.site_column, [0, 100])
-    np.testing.assert_array_equal(finer.site_column == -1, lost)
-    assert finer.counts.sum() == design.sites.n - lost.sum()
+    assert not design.divisible.any(), "none of their children would reach a site"
+    with pytest.raises(ValueError, match=r"columns \[0, 100\] cannot be divided: .* have children that reach none"):
+        design.divide([0, 100])
+    with pytest.raises(ValueError, match=r"no column of kind 'exponential' with sigma=0\.015 reaches any of the 10242"):
+        Design(design.sites, "exponential", level=3)
     faces = Design(Sites.icosphere(4, on="faces"), "exponential", level=4)
     assert faces.n_columns == 20 * 4**4, "on faces never: the site is the centre"
 

@@ -41,7 +41,8 @@ def exponential_columns(sites: Sites, faces: np.ndarray, sigma: float, tau: floa
         near = tree.query_ball_point(centres[asked], chord[asked])
         for column, found in zip(asked, near, strict=True):
             at = members[np.sort(np.asarray(found, dtype=np.int64))]
-            theta = np.arccos(np.clip(sites.coordinates[at] @ centres[column], -1.0, 1.0))
+            half_chord = np.linalg.norm(sites.coordinates[at] - centres[column], axis=1) / 2
+            theta = 2 * np.arcsin(np.minimum(half_chord, 1.0))  # arccos⟨x_o, x⟩, exact near 0 too
             inside = theta <= radius[column]
             rows.append(at[inside])
             cols.append(np.full(int(inside.sum()), column))

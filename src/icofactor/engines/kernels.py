@@ -1,0 +1,387 @@
+"""Compiled kernels: the updates of `schemes` for groups of small problems that share K and L.
+
+Layout. A group of g starts is stored component-major: Bt (g, n_d, n_k) holds Bᵀ, C is (g, n_d, n_subjects). Stacked
+over starts, BᵀLᵀ and C L are then two ordinary matrix products for the whole group; what remains (CCᵀ, G, G C, the
+division) are short loops over contiguous rows. A group fits in the second-level cache and makes all its updates on one
+thread, so starts never wait for each other and their answers do not depend on the number of threads.
+
+The formulas are those of the generic functions, which the tests hold them to; equation numbers as in docs/notation.md.
+Constants come in an array `c` of the data's type, so that float32 stays float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
+PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
+TINY, PENALTY, STEP, HALF, SIXTEENTH, LOW, HIGH, THIRD, SAFE, ZERO, ONE, TWO = range(12)
+
+Loose = Any  # numba infers the types; annotations below would only repeat "array"
+
+_fast = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
+
+
+@njit(**_fast)
+def _dot(x: Loose, y: Loose) -> Loose:
+    total = x[0] * y[0]
+    for i in range(1, len(x)):
+        total += x[i] * y[i]
+    return total
+
+
+@njit(**_fast)
+def _symmetric(X: Loose, Y: Loose, out: Loose) -> None:
+    """out = X Yᵀ, known to be symmetric."""
+    for i in range(X.shape[0]):
+        for j in range(i + 1):
+            out[i, j] = _dot(X[i], Y[j])
+            out[j, i] = out[i, j]
+
+
+@njit(**_fast)
+def _product(A: Loose, X: Loose, out: Loose) -> None:
+    """out = A X for a small square A: four rows of X at a time, so that sums stay in registers."""
+    n, m = A.shape[0], X.shape[1]
+    whole = n - n % 4
+    for i in range(n):
+        row = out[i]
+        if whole:
+            a0, a1, a2, a3 = A[i, 0], A[i, 1], A[i, 2], A[i, 3]
+            x0, x1, x2, x3 = X[0], X[1], X[2], X[3]
+            for s in range(m):
+                row[s] = a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s]
+        else:
+            row[:] = A[i, 0] * X[0]
+        for j in range(4, whole, 4):
+            a0, a1, a2, a3 = A[i, j], A[i, j + 1], A[i, j + 2], A[i, j + 3]
+            x0, x1, x2, x3 = X[j], X[j + 1], X[j + 2], X[j + 3]
+            for s in range(m):
+                row[s] += a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s]
+        for j in range(max(whole, 1), n):
+            a0, x0 = A[i, j], X[j]
+            for s in range(m):
+                row[s] += a0 * x0[s]
+
+
+@njit(**_fast)
+def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
+    """(K B)ᵀ; a diagonal K is its one row."""
+    if diagonal:
+        d = K[0]
+        for j in range(Bt.shape[0]):
+            for k in range(Bt.shape[1]):
+                out[j, k] = d[k] * Bt[j, k]
+    else:
+        np.dot(Bt, K, out)
+
+
+@njit(**_fast)
+def _inverse_eigenvalue(A: Loose, P: Loose, Q: Loose, c: Loose) -> Loose:
+    """1 / (tr A¹⁶)^(1/16), the inverse of an upper bound of the largest eigenvalue; 0 for a zero matrix."""
+    n = A.shape[0]
+    trace = c[ZERO]
+    for i in range(n):
+        trace += A[i, i]
+    if not trace > 0:
+        return c[ZERO]
+    for i in range(n):
+        for j in range(n):
+            P[i, j] = A[i, j] / trace
+    _product(P, P, Q)
+    _product(Q, Q, P)
+    _product(P, P, Q)
+    total = c[ZERO]
+    for i in range(n):
+        total += _dot(Q[i], Q[i])
+    return c[ONE] / (trace * total ** c[SIXTEENTH])
+
+
+@njit(**_fast)
+def _update_B(scheme: int, literal: bool, Bt: Loose, LCt: Loose, CC: Loose, G: Loose, K: Loose, diagonal: bool,
+              row_sums: Loose, weights: Loose, c: Loose, KBt: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
+              y: Loose) -> None:  # fmt: skip
+    """The plain update of B."""
+    tiny, penalty, zero = c[TINY], c[PENALTY], c[ZERO]
+    n_d, n_k = Bt.shape
+    _times_K(K, diagonal, Bt, KBt)
+    _product(CC, KBt, down)
+    if scheme == RIDGE and literal:  # eq. 4
+        for j in range(n_d):
+            for k in range(n_k):
+                y[j, k] = Bt[j, k] * max(LCt[j, k] - penalty * Bt[j, k], zero) / max(down[j, k], tiny)
+    elif scheme == RIDGE:
+        for j in range(n_d):
+            for k in range(n_k):
+                y[j, k] = Bt[j, k] * LCt[j, k] / max(down[j, k] + penalty * weights[k] * Bt[j, k], tiny)
+    elif scheme == SPARSE and literal:  # eq. 6
+        for j in range(n_d):
+            for k in range(n_k):
+                y[j, k] = Bt[j, k] * max(LCt[j, k] - penalty, zero) / max(down[j, k], tiny)
+    elif scheme == SPARSE:
+        for j in range(n_d):
+            for k in range(n_k):
+                y[j, k] = Bt[j, k] * LCt[j, k] / max(down[j, k] + penalty * weights[k], tiny)
+    elif scheme == DICTIONARY:  # eq. 2
+        bend = zero if literal else _inverse_eigenvalue(CC, P, Q, c)
+        for j in range(n_d):
+            for k in range(n_k):
+                step = c[STEP] if literal else (bend / row_sums[k] if row_sums[k] > 0 else zero)
+                z = Bt[j, k] - step * (down[j, k] - LCt[j, k])
+                edge = penalty * weights[k] * step
+                y[j, k] = max(z - edge, zero) - max(-z - edge, zero)
+    else:  # eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB
+        _product(G, LCt, more)
+        for j in range(n_d):
+            for k in range(n_k):
+                r = c[TWO] * LCt[j, k] / max(down[j, k] + more[j, k], tiny)
+                factor = c[HALF] + c[HALF] * r
+                if not literal and factor > c[SAFE]:
+                    factor = min(factor, max(r ** c[THIRD], c[SAFE]))
+                y[j, k] = Bt[j, k] * factor
+
+
+@njit(**_fast)
+def _update_C(scheme: int, literal: bool, BL: Loose, C: Loose, G: Loose, c: Loose, down: Loose, P: Loose, Q: Loose,
+              y: Loose) -> None:  # fmt: skip
+    """The plain update of C, from the new B."""
+    tiny, penalty, zero = c[TINY], c[PENALTY], c[ZERO]
+    n_d, n_s = C.shape
+    if scheme == PROJECTIVE:
+        y[:] = BL
+        return
+    _product(G, C, down)
+    if scheme == RIDGE and literal:  # eq. 5
+        for j in range(n_d):
+            for s in range(n_s):
+                y[j, s] = C[j, s] * max(BL[j, s] - penalty * C[j, s], zero) / max(down[j, s], tiny)
+    elif scheme == RIDGE:
+        for j in range(n_d):
+            for s in range(n_s):
+                y[j, s] = C[j, s] * BL[j, s] / max(down[j, s] + penalty * C[j, s], tiny)
+    elif scheme == SPARSE and literal:  # eq. 7
+        for j in range(n_d):
+            for s in range(n_s):
+                y[j, s] = C[j, s] * max(BL[j, s] - penalty, zero) / max(down[j, s], tiny)
+    elif scheme == SPARSE:
+        for j in range(n_d):
+            for s in range(n_s):
+                y[j, s] = C[j, s] * BL[j, s] / max(down[j, s] + penalty, tiny)
+    else:  # eq. 3
+        step = c[STEP] if literal else _inverse_eigenvalue(G, P, Q, c)
+        edge = penalty * step
+        for j in range(n_d):
+            for s in range(n_s):
+                z = C[j, s] - step * (down[j, s] - BL[j, s])
+                y[j, s] = max(z - edge, zero) - max(-z - edge, zero)
+
+
+@njit(**_fast)
+def _powers(g: Loose, exponents: Loose, weight: float) -> None:
+    """g ← clip(g^weight, 0.1, 10) for positive normal g, in loops that vectorise (a call of pow does not).
+
+    The logarithm is exponent · ln 2 plus the classic series in f/(2 + f) of the mantissa in [√½, √2); the exponential
+    is 2^k times the Taylor series on [−½ ln 2, ½ ln 2]. Both are right to about 1e-15.
+    """
+    bits = g.view(np.int64)
+    for k in range(len(g)):
+        mantissa = (bits[k] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
+        large = mantissa >= 0x3FF6A09E667F3BCD  # √2
+        exponents[k] = np.float64((bits[k] >> 52) - 1023 + (1 if large else 0))
+        bits[k] = mantissa - (0x0010000000000000 if large else 0)
+    for k in range(len(g)):
+        f = g[k] - 1.0
+        r = f / (2.0 + f)
+        z = r * r
+        tail = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23)))))
+        series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
+        power = weight * (2.0 * r * series + exponents[k] * 0.6931471805599453)
+        power = min(max(power, -2.302585092994046), 2.302585092994046)  # ±ln 10
+        whole = np.floor(power * 1.4426950408889634 + 0.5)
+        x = power - whole * 0.6931471805599453
+        high = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800 + x * (1 / 39916800 + x / 479001600))))
+        g[k] = 1.0 + x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * high))))))
+        exponents[k] = whole
+    for k in range(len(g)):
+        bits[k] += np.int64(exponents[k]) << 52
+    for k in range(len(g)):
+        g[k] = min(max(g[k], 0.1), 10.0)
+
+
+@njit(**_fast)
+def _extrapolate(kind: int, signed: bool, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose, exponents: Loose,
+                 out: Loose) -> None:  # fmt: skip
+    """eq. 10 and 11."""
+    zero, n = c[ZERO], y.shape[1]
+    for j in range(y.shape[0]):
+        row, old, new = y[j], before[j], out[j]
+        if kind == NESTEROV:
+            for k in range(n):
+                new[k] = row[k] + weight * (row[k] - old[k])
+            if not signed:
+                for k in range(n):
+                    new[k] = max(new[k], zero)
+        else:
+            for k in range(n):
+                base = np.float64(old[k] if old[k] > 0 else c[ONE])
+                g[k] = max(np.float64(row[k] if old[k] > 0 else c[ONE]) / base, 1e-300)
+            _powers(g[:n], exponents[:n], np.float64(weight))
+            for k in range(n):
+                new[k] = row[k] * g[k]
+
+
+@njit(**_fast)
+def _balance(scheme: int, Bt: Loose, C: Loose, G: Loose, weights: Loose, c: Loose) -> None:
+    """Scale component by component so that the penalty is least; products stay."""
+    n_d, n_k = Bt.shape
+    for j in range(n_d):
+        size_B, size_C = c[ZERO], c[ZERO]
+        b, x = Bt[j], C[j]
+        if scheme == RIDGE:
+            for k in range(n_k):
+                size_B += weights[k] * b[k] * b[k]
+            size_C = _dot(x, x)
+        else:
+            for k in range(n_k):
+                size_B += weights[k] * abs(b[k])
+            for s in range(len(x)):
+                size_C += abs(x[s])
+        if size_B > 0 and size_C > 0:
+            scale = np.sqrt(size_C / size_B)
+            if scheme == RIDGE:
+                scale = np.sqrt(scale)
+            back = c[ONE] / scale
+            for k in range(n_k):
+                b[k] *= scale
+            for s in range(len(x)):
+                x[s] *= back
+            for i in range(n_d):
+                G[i, j] *= scale
+                G[j, i] *= scale
+
+
+@njit(**_fast)
+def _objective(scheme: int, Bt: Loose, C: Loose, LCt: Loose, CC: Loose, G: Loose, weights: Loose, penalty: float,
+               sq_norm: float) -> tuple[float, float]:  # fmt: skip
+    """The error (eq. 1) and the objective, summed in float64."""
+    n_d, n_k = Bt.shape
+    E = sq_norm
+    size = 0.0
+    for j in range(n_d):
+        E -= 2.0 * np.float64(_dot(LCt[j], Bt[j]))
+        E += np.float64(_dot(G[j], CC[j]))
+        b, x = Bt[j], C[j]
+        if scheme == RIDGE:
+            for k in range(n_k):
+                size += weights[k] * b[k] * b[k]
+            size += np.float64(CC[j, j])
+        elif scheme != PROJECTIVE:
+            for k in range(n_k):
+                size += weights[k] * abs(b[k])
+            for s in range(len(x)):
+                size += abs(x[s])
+    if scheme in (DICTIONARY, SPARSE):
+        return E, 0.5 * E + penalty * size
+    return E, E + penalty * size
+
+
+@njit(**_fast)
+def run_group(scheme: int, kind: int, literal: bool, L: Loose, Lt: Loose, K: Loose, diagonal: bool, row_sums: Loose,
+              weights: Loose, c: Loose, penalty: float, sq_norm: float, Bt: Loose, C: Loose, yB: Loose, yC: Loose,
+              known: bool, tau: Loose, age: int, n_updates: int, t0: int, tol: float, settle: Loose, objectives: Loose,
+              errors: Loose, done: Loose) -> None:  # fmt: skip
+    """`n_updates` updates of a group of starts, in place.
+
+    `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the rule of `tol`.
+    `objectives`, `errors`: (g, ...) filled from column t0 + 1 on. `done`: 1 converged, 2 diverged; such starts stay.
+    """
+    g, n_d, n_k = Bt.shape
+    n_s = C.shape[2]
+    slack = 16.0 * 2.220446049250313e-16 * sq_norm
+    signed = scheme == DICTIONARY
+    both = not literal and scheme != PROJECTIVE
+    Bn, Cn, yBn, yCn = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC)
+    BL = np.empty_like(C)
+    LC, LCn = np.empty_like(Bt), np.empty_like(Bt)
+    CC, CCn = np.empty((g, n_d, n_d), Bt.dtype), np.empty((g, n_d, n_d), Bt.dtype)
+    G, Gn = np.empty_like(CC), np.empty_like(CC)
+    KB, down_B, more_B = np.empty((n_d, n_k), Bt.dtype), np.empty((n_d, n_k), Bt.dtype), np.empty((n_d, n_k), Bt.dtype)
+    down_C = np.empty((n_d, n_s), Bt.dtype)
+    P, Q = np.empty((n_d, n_d), Bt.dtype), np.empty((n_d, n_d), Bt.dtype)
+    growth, exponents = np.empty(max(n_k, n_s)), np.empty(max(n_k, n_s))
+    B0, C0 = Bt, C
+
+    np.dot(C.reshape(g * n_d, n_s), L, LC.reshape(g * n_d, n_k))
+    for i in range(g):
+        _symmetric(C[i], C[i], CC[i])
+        _times_K(K, diagonal, Bt[i], KB)
+        _symmetric(Bt[i], KB, G[i])
+
+    for u in range(n_updates):
+        going = kind != PLAIN and age + u >= 10 and (known or u > 0)
+        for i in range(g):
+            y = yBn[i] if kind != PLAIN else Bn[i]
+            _update_B(scheme, literal, Bt[i], LC[i], CC[i], G[i], K, diagonal, row_sums, weights, c, KB, down_B, more_B,
+                      P, Q, y)  # fmt: skip
+            if going:
+                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+                _extrapolate(kind, signed, y, yB[i], weight, c, growth, exponents, Bn[i])
+            elif kind != PLAIN:
+                Bn[i] = y
+        np.dot(Bn.reshape(g * n_d, n_k), Lt, BL.reshape(g * n_d, n_s))
+        for i in range(g):
+            _times_K(K, diagonal, Bn[i], KB)
+            _symmetric(Bn[i], KB, Gn[i])
+            if going and both:
+                _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, yCn[i])
+                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+                _extrapolate(kind, signed, yCn[i], yC[i], weight, c, growth, exponents, Cn[i])
+            else:
+                _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, Cn[i])
+                if kind != PLAIN and both:
+                    yCn[i] = Cn[i]
+            if both:
+                _balance(scheme, Bn[i], Cn[i], Gn[i], weights, c)
+            _symmetric(Cn[i], Cn[i], CCn[i])
+        np.dot(Cn.reshape(g * n_d, n_s), L, LCn.reshape(g * n_d, n_k))
+        t = t0 + u + 1
+        for i in range(g):
+            if done[i]:
+                objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
+                Bn[i], Cn[i], LCn[i], CCn[i], Gn[i] = Bt[i], C[i], LC[i], CC[i], G[i]
+                yBn[i], yCn[i] = yB[i], yC[i]
+                continue
+            E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
+            if going:
+                tau[i] = (c[ONE] + np.sqrt(c[ONE] + c[TWO] * c[TWO] * tau[i] * tau[i])) / c[TWO]
+                if not literal and not value <= objectives[i, t - 1] + slack:  # restart: the plain update instead
+                    Bn[i] = yBn[i]
+                    np.dot(Bn[i], Lt, BL[i])
+                    _times_K(K, diagonal, Bn[i], KB)
+                    _symmetric(Bn[i], KB, Gn[i])
+                    _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, Cn[i])
+                    if both:
+                        yCn[i] = Cn[i]
+                        _balance(scheme, Bn[i], Cn[i], Gn[i], weights, c)
+                    _symmetric(Cn[i], Cn[i], CCn[i])
+                    np.dot(Cn[i], L, LCn[i])
+                    E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
+                    tau[i] = (c[ONE] + np.sqrt(c[TWO] * c[TWO] + c[ONE])) / c[TWO]
+            objectives[i, t], errors[i, t] = value, E
+            if not np.isfinite(value):
+                done[i] = 2
+            elif tol > 0 and t >= settle[0]:
+                now = objectives[i, t - settle[1]] - value
+                then = objectives[i, t - settle[1] - settle[2]] - objectives[i, t - settle[2]]
+                if now <= tol * abs(value) and now <= 0.9 * then:
+                    done[i] = 1
+        Bt, Bn, C, Cn, LC, LCn, CC, CCn, G, Gn = Bn, Bt, Cn, C, LCn, LC, CCn, CC, Gn, G
+        yB, yBn, yC, yCn = yBn, yB, yCn, yC
+    if n_updates % 2:  # the newest state lies in the buffers made here: bring it home
+        B0[:] = Bt
+        C0[:] = C
+        yBn[:] = yB
+        yCn[:] = yC
