@@ -18,6 +18,12 @@ from icofactor.statistics import Statistics
 from icofactor.update import begin
 
 ALL_METHODS = tuple(METHODS)
+METHODS_AND_RULES = [
+    (name, rules)
+    for name in METHODS
+    for rules in ("paper", "default")
+    if METHODS[name].scheme.in_paper or rules != "paper"
+]
 KINDS = ("partition", "exponential", "smooth")
 COVERING = {"partition": None, "exponential": 0.1, "smooth": 0.1}
 """A σ for each kind with which the columns cover the sphere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_a_cohort_brings_sites_hemisphere_and_mask() -> None:
         quick(hemi="left").fit(cohort)
     with pytest.raises(ValueError, match=r"mesh fsaverage4 has 2562 vertices .* X has 642 columns"):
         quick(mesh="fsaverage4").fit(cohort)
-    with pytest.raises(ValueError, match=r"fitted on Sites.*fsaverage3.* X lies on Sites.*fsaverage4"):
+    with pytest.raises(ValueError, match=r"mesh is Sites.*fsaverage3.*X has 2562 columns instead of 642"):
         model.transform(ico.simulate_cohort(3, 2, mesh="fsaverage4", hemisphere="right"))
 
 
@@ -319,3 +320,14 @@ def test_a_mask_that_leaves_fewer_sites_than_components(X: np.ndarray) -> None:
     assert model.components_.shape == (4, 642)
     assert model.explained_ > 0.9
     assert np.isfinite(model.transform(X)).all()
+
+
+def test_a_cohort_on_the_same_mesh_in_another_order_is_refused() -> None:
+    cohort = ico.simulate_cohort(6, 2, mesh="fsaverage3")
+    model = CorticalFactorization(2, n_starts=2).fit(cohort)
+    order = np.random.default_rng(0).permutation(cohort.sites.n)
+    scrambled = dataclasses.replace(cohort, X=cohort.X[:, order], sites=cohort.sites.subset(order), truth=None)
+    with pytest.raises(ValueError, match="in another order"):
+        model.transform(scrambled)
+    with pytest.raises(ValueError, match="in another order"):
+        CorticalFactorization(2, mesh=Sites.named("fsaverage3")).fit(scrambled)

@@ -10,10 +10,12 @@ from scipy.optimize import nnls
 
 from icofactor import statistics
 from icofactor.convex import coordinate_descent, minimise
+from icofactor.estimator import CorticalFactorization
 from icofactor.lift import Basis, basis_of, lift, lift_projective, loadings
 from icofactor.methods import METHODS, PAPER_METHODS
 from icofactor.schemes import SCHEMES
 from icofactor.solver import solve
+from icofactor.sphere import Sites
 from icofactor.statistics import Statistics
 from problems import relative, small
 from reference import naive
@@ -253,3 +255,30 @@ def test_the_lifted_error_is_near_the_best_there_is(real_X: np.ndarray, real_320
     C = loadings(found.WX, found.WW, SCHEMES["PNNMF"], coarse.penalty)
     assert found.error(C, real_320.sq_norm) <= found.error(coarse.C, real_320.sq_norm)
     assert 0.328 < found.error(C, real_320.sq_norm) / variance < 0.36
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_collinear_components_give_one_answer_whatever_the_rounding(signed: bool) -> None:
+    """Equal components share their load in one way only, so that fit and transform agree."""
+    rng = np.random.default_rng(0)
+    W = rng.random((30, 4))
+    W = np.column_stack([W, W[:, 0] * (1 + 1e-13), W[:, 1] + W[:, 2]])
+    rhs = W.T @ rng.random((30, 50))
+    A = W.T @ W
+    z = minimise(A, rhs, 0.01, signed)
+    again = minimise(A * (1 + 1e-15), rhs * (1 - 1e-15), 0.01, signed)
+    np.testing.assert_allclose(again, z, atol=1e-5 * np.abs(z).max())
+    pull = rhs - A @ z
+    zero = z == 0
+    assert (pull[zero] <= 0.01 + 1e-6 * np.abs(rhs).max()).all()
+    assert np.abs(pull[~zero] - 0.01 * np.sign(z[~zero])).max() <= 1e-6 * np.abs(rhs).max()
+
+
+def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects() -> None:
+    sites = Sites.named("fsaverage3")
+    rng = np.random.default_rng(1)
+    maps = np.stack([np.exp(3 * (sites.coordinates @ d)) for d in rng.standard_normal((3, 3))])
+    Y = rng.gamma(2, size=(12, 3)) @ maps + 0.1 * rng.random((12, 642))
+    model = CorticalFactorization(12, method="E-DL", n_starts=2, n_iter=150, tol=0)
+    found = model.fit_transform(Y)
+    assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()

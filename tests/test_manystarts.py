@@ -11,7 +11,7 @@ from icofactor.manystarts import multistart
 from icofactor.solver import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, solve
 from icofactor.starts import seeds_of, stream
 from icofactor.statistics import Statistics
-from problems import ALL_METHODS, small
+from problems import ALL_METHODS, METHODS_AND_RULES, small
 
 # BLAS adds in another order when a product has more rows, and a run amplifies that: equal to rounding, not to the bit
 SAME = 1e-12
@@ -24,8 +24,7 @@ def assert_same_paths(found: np.ndarray, expected: np.ndarray) -> None:
 # ---------------------------------------------------------------- reproducibility
 
 
-@pytest.mark.parametrize("rules", ["default", "paper"])
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize(("method", "rules"), METHODS_AND_RULES)
 def test_a_start_depends_on_its_number_only(method: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = small("exponential").stats
     run = lambda n: multistart(stats, method, 3, n_starts=n, n_iter=40, rules=rules, random_state=5)

@@ -148,7 +148,7 @@ def test_a_penalty_that_dwarfs_the_data_is_warned_of(method: str, call: Callable
     if METHODS[method].scheme.projective:
         run(tiny)
         return
-    message = r"penalty [\d.e-]+ dwarfs the data: it costs [\d.]+ times what the mean map explains.*bring X to larger"
+    message = r"penalty [\d.e-]+ dwarfs the data: it costs [\d.e+]+ times what the mean map explains.*bring X to larger"
     with pytest.warns(UserWarning, match=message):
         run(tiny)
     run(tiny, penalty=0.0)

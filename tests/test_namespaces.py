@@ -15,7 +15,7 @@ from icofactor.manystarts import multistart
 from icofactor.refinement import Refinement, refine
 from icofactor.solver import solve
 from icofactor.statistics import Data, Statistics
-from problems import ALL_METHODS, drawn_start, relative, small
+from problems import ALL_METHODS, METHODS_AND_RULES, drawn_start, relative, small
 
 N_ITER = 30
 """Ten plain updates and twenty extrapolated ones."""
@@ -79,8 +79,7 @@ def assert_same(found: Any, expected: np.ndarray, like: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["partition", "exponential"])
-@pytest.mark.parametrize("rules", ["paper", "default"])
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize(("method", "rules"), METHODS_AND_RULES)
 def test_solve(method: str, rules: str, kind: str, library: Library) -> None:
     stats = small(kind).stats
     start = drawn_start(stats, method, 3, rules, 1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-_MOST_SWEEPS = 20_000
+_MOST_SWEEPS = 1_000
+_COLLINEAR = 1e-10
 
 
 def coordinate_descent(
@@ -37,17 +38,53 @@ def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.n
     """The solution itself, to rounding.
 
     Sweeps find which coordinates are zero; the others then solve a linear system. A column whose answer meets the
-    optimality conditions is finished, the rest are swept further, twice as long each time.
+    optimality conditions is finished, the rest are swept further, twice as long each time; what is left after that goes
+    through an active-set solver one by one. Where components are collinear, so that many answers are equally good, a
+    ridge of 1e-10 of the largest eigenvalue picks one.
     """
+    A = _conditioned(A)
     z = coordinate_descent(A, rhs, lasso, signed, sweeps=10)
     left, swept, sweeps = np.arange(rhs.shape[1]), 10, 10
-    while len(left) and swept < _MOST_SWEEPS:
+    while len(left):
         exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
         z[:, left[optimal]] = exact[:, optimal]
         left = left[~optimal]
+        if swept >= _MOST_SWEEPS:
+            break
         sweeps, swept = 2 * sweeps, swept + 2 * sweeps
         if len(left):
             z[:, left] = coordinate_descent(A, rhs[:, left], lasso, signed, z[:, left], sweeps)
+    if len(left):
+        z[:, left] = _active_set(A, rhs[:, left], lasso, signed)
+        exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
+        z[:, left[optimal]] = exact[:, optimal]
+    return z
+
+
+def _conditioned(A: np.ndarray) -> np.ndarray:
+    """A, with a small ridge when it is singular to working precision."""
+    eigenvalues = np.linalg.eigvalsh(A)
+    if eigenvalues[0] > _COLLINEAR * eigenvalues[-1]:
+        return A
+    # coordinates that nothing bends (zero components) stay as they are: they are set to zero
+    return A + _COLLINEAR * eigenvalues[-1] * np.diag((A.diagonal() > 0).astype(np.float64))
+
+
+def _active_set(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
+    """Column by column by Lawson and Hanson's algorithm; signed problems as the difference of two parts ≥ 0."""
+    from scipy.optimize import nnls
+
+    used = np.flatnonzero(A.diagonal() > 0)
+    inner = A[np.ix_(used, used)]
+    Q = np.block([[inner, -inner], [-inner, inner]]) if signed else inner
+    Q = Q + 1e-12 * np.trace(Q) / len(Q) * np.eye(len(Q))
+    R = np.linalg.cholesky(Q).T
+    z = np.zeros_like(rhs)
+    for column in range(rhs.shape[1]):
+        q = rhs[used, column]
+        target = np.concatenate([q, -q]) - lasso if signed else q - lasso
+        found, _ = nnls(R, np.linalg.solve(R.T, target))
+        z[used, column] = found[: len(used)] - found[len(used) :] if signed else found
     return z
 
 

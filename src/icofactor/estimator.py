@@ -30,15 +30,16 @@ from icofactor.threads import one_blas_thread
 class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Factorize cortical maps, subjects × sites, into a few basis maps and per-subject loadings.
 
-    Solves X ≈ W C on the faces of an icosahedral hierarchy first, where a thousand updates cost less than one on the
-    mesh, then lifts the basis to every site in one pass over X.
+    Solves X ≈ W C on the faces of an icosahedral hierarchy first, where an update costs a small
+    part of one on the mesh, then lifts the basis to every site in one pass over X.
 
     Parameters
     ----------
     n_components : int
         Number of basis maps.
     method : str
-        One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-).
+        One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-), or
+        coordinate descent on the objectives of PNNMF and SPNNMF (CD-).
     mesh : str, Sites, path, pair of these, or None
         "fsaverage3" to "fsaverage7"; or where the sites lie; or the sphere's file (a pair for two hemispheres). None
         infers the mesh from the data where only one has that many sites.
@@ -71,7 +72,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         What a user should get, or the paper's words.
     penalty : "paper" or float
         λ of the scheme.
-    engine : {"auto", "numpy", "cpu"}
+    engine : {"auto", "numpy", "cpu", "jax"}
         Where the updates run; `starts_.engine` says what "auto" chose.
     random_state : int, RandomState or None
         The same int gives the same bits.
@@ -100,7 +101,10 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         The final design; the solution in design coordinates; the starts with their spread; the refinement's course.
     depth_ : (n_sites,)
         How often the face that holds each site was divided.
+    reconstruction_err_ : float
+        √error_, as scikit-learn's NMF has it.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
+        Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
 
     References
     ----------
@@ -111,14 +115,14 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self,
         n_components: int = 10,
         *,
-        method: str = "LE-PNNMF",
+        method: str = "CD-PNNMF",
         mesh: Any = None,
         hemi: str | None = None,
         mask: Any = None,
         columns: str = "partition",
         sigma: float | None = None,
         level: int = 2,
-        n_starts: int = 10,
+        n_starts: int = 5,
         n_iter: int = 3000,
         tol: float = 1e-5,
         halving: bool = False,
@@ -155,8 +159,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     @classmethod
     def paper(cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any) -> CorticalFactorization:
         """The literal setting of the paper: 20 exponential columns of σ = 0.015, 1000 starts × 1000 updates, ten
-        refinements
-        of five faces, no lift. `changes` override single parameters."""
+        refinements of five faces, no lift. `changes` override single parameters."""
         literal: dict[str, Any] = {
             "columns": "exponential",
             "level": 0,
@@ -200,6 +203,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
         self.n_features_in_ = given.X.shape[1]
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.total_variance_ = inspector.variance
         self.mean_ = self._on_all_sites(inspector.mean)
         self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
@@ -237,6 +242,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 starts,
                 schedule,
                 penalty=self.penalty,
+                engine=self.engine,
                 on_step=lambda done, _: show(done / schedule.steps),
             )
         return starts, refined
@@ -261,7 +267,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         start: Any = None,
         show: Any = None,
     ) -> Basis:
-        site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh in the penalty
+        site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
         return lift(view, C, method.scheme, refined.solution.penalty, site_weight, start, on_block=show)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
@@ -326,9 +332,6 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
         given = read_input(X, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
-        names = {given.sites.name, self.sites_.name} - {None}
-        if given.sites.n != self.sites_.n or len(names) > 1:
-            raise ValueError(f"the model was fitted on {self.sites_!r}; X lies on {given.sites!r}")
         if given.X.shape[0] < 1:
             raise ValueError("X holds no subject (0 rows)")
         return SitesBySubjects(given.X, self.mask_)
@@ -354,7 +357,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if not isinstance(self.method, str):
             raise ValueError(f"method must be the name of a method; found {self.method!r}")
         method = method_named(self.method)
-        check_rules(self.rules)
+        check_rules(self.rules, method.scheme)
         _check_number("tol", self.tol)
         if self.sigma is not None:
             _check_number("sigma", self.sigma, "None or a positive number")

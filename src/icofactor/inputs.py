@@ -44,14 +44,25 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
         if hemi is not None and hemi != X.hemisphere:
             raise ValueError(f"hemi={hemi!r}, but the cohort holds the hemisphere {X.hemisphere!r}")
         array = check_array(X.X)
-        if isinstance(mesh, str):
-            sites_for(array.shape[1], mesh, X.hemisphere)  # a cohort brings its own sites; a mesh named must agree
+        if mesh is not None:  # a cohort brings its own sites; those asked for must be the same
+            asked, _ = sites_for(array.shape[1], mesh, X.hemisphere)
+            if not same_sites(asked, X.sites):
+                raise ValueError(
+                    f"mesh is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
+                )
         return Input(array, X.sites, X.hemisphere, X.mask)
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return _from_surface_image(X, mesh, hemi)
     array = check_array(X)
     sites, side = sites_for(array.shape[1], mesh, hemi)
     return Input(array, sites, side, None)
+
+
+def same_sites(a: Sites, b: Sites) -> bool:
+    """Whether two sets of sites are the same places in the same order (files round coordinates to 1e-4)."""
+    if a is b:
+        return True
+    return a.n == b.n and a.n_roots == b.n_roots and bool(np.abs(a.coordinates - b.coordinates).max() < 1e-3)
 
 
 def check_array(X: Any) -> Any:

@@ -21,6 +21,7 @@ from icofactor.solver import (
 )
 from icofactor.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.statistics import Statistics
+from icofactor.threads import one_blas_thread
 from icofactor.update import begin
 
 BATCH_BYTES = 256 * 2**20
@@ -85,9 +86,9 @@ def multistart(
         Start number i depends on `random_state` and i only, never on how many there are or how they are batched.
     halving : bool
         Successive halving: drop the worse half of the starts after n_iter/16, /8, /4 and /2 updates.
-    engine : {"auto", "numpy", "cpu"}
-        Where the loop runs: generic functions, or compiled kernels on all processors; "auto" chooses by what is
-        installed and by the work, and `engine` of the result says what it chose.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        Where the loop runs: generic functions, compiled kernels on all processors, or JAX on the device it finds;
+        "auto" chooses by what is installed and by the work, and `engine` of the result says what it chose.
     on_update : callable, optional
         Called with the fraction of the work that is done.
 
@@ -106,7 +107,8 @@ def multistart(
     warn_if_penalty_dwarfs(p, chosen.scheme)
     where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
     race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, on_update)
-    best, objectives, made = race.winner(halving)
+    with one_blas_thread():
+        best, objectives, made = race.winner(halving)
     index = int(np.argmin(objectives[:, -1]))
     if not np.isfinite(objectives[index, -1]):
         raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
@@ -133,7 +135,8 @@ class _Race:
     def batch(self) -> int:
         """Starts per batch: B, C, their plain updates, candidates and products, about ten arrays of each size."""
         one = 10 * 8 * self.n_components * (self.p.L.shape[0] + self.p.L.shape[1])
-        return max(1, BATCH_BYTES // one)
+        limit = BATCH_BYTES if self.engine.batch_bytes is None else self.engine.batch_bytes()
+        return max(1, limit // one)
 
     def _progress(self, done: int, share: int) -> Callable[[int], None] | None:
         """`on_update` for a batch of `share` starts after `done` starts."""

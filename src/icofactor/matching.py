@@ -44,6 +44,8 @@ def match_components(a: Any, b: Any) -> Match:
 
 
 def _maps(name: str, x: Any) -> np.ndarray:
+    if hasattr(x, "fit") and not hasattr(x, "components_"):
+        raise ValueError(f"{name} is a model that is not fitted yet; call fit first")
     maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
     if maps.ndim != 2:
         raise ValueError(f"{name} must be a fitted model or an array of components × sites; found shape {maps.shape}")

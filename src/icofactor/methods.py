@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icofactor.extrapolation import EXTRAPOLATIONS, Extrapolation
-from icofactor.schemes import SCHEMES, Scheme
+from icofactor.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation, nesterov
+from icofactor.schemes import ADDED, SCHEMES, Scheme
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,11 @@ class Method:
     name: str
     scheme: Scheme
     extrapolation: Extrapolation | None
+    plain_updates: int = PLAIN_UPDATES
+    """Updates at the start of a run that are not extrapolated."""
 
 
-def _registry() -> dict[str, Method]:
+def _of_the_paper() -> dict[str, Method]:
     methods = {}
     for scheme in SCHEMES.values():
         for prefix, extrapolation in EXTRAPOLATIONS.items():
@@ -27,8 +29,13 @@ def _registry() -> dict[str, Method]:
     return methods
 
 
-METHODS = _registry()
-PAPER_METHODS: tuple[str, ...] = tuple(METHODS)
+def _added() -> dict[str, Method]:
+    # coordinate descent starts on no plateau, and its steps are exact: momentum pays from the second update on
+    return {scheme.name: Method(scheme.name, scheme, nesterov, plain_updates=1) for scheme in ADDED.values()}
+
+
+PAPER_METHODS: tuple[str, ...] = tuple(_of_the_paper())
+METHODS = {**_of_the_paper(), **_added()}
 
 
 def method_named(name: str) -> Method:

@@ -66,6 +66,7 @@ def _attributes(model: CorticalFactorization) -> dict[str, Any]:
         "solution": {name: getattr(model.solution_, name) for name in _SOLUTION},
         "starts": {
             "best_start": model.starts_.best_start,
+            "engine": model.starts_.engine,
             **{name: getattr(model.starts_, name) for name in _SOLUTION},
         },
         "refined": {

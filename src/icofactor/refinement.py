@@ -9,10 +9,11 @@ import numpy as np
 
 from icofactor.arrays import Array, asarray_like, namespace, to_numpy
 from icofactor.design import Design
+from icofactor.engines import check_engine, choose_engine
 from icofactor.errors import DivergenceError
 from icofactor.methods import Method, method_named
 from icofactor.schemes import Problem
-from icofactor.solver import Solution, check_run, divergence_message, iterate
+from icofactor.solver import Solution, check_run, divergence_message
 from icofactor.starts import check_problem, given_start
 from icofactor.statistics import Source, Statistics
 from icofactor.update import State, begin
@@ -38,8 +39,7 @@ class Refinement:
         paper uses (eq. 12), which sees only what the columns already resolve.
     carry : {"copy", "quarter"}
         Rows of B handed to the children as they are (with partition columns the fit is then unchanged by a
-        division), or
-        divided by four as in the paper.
+        division), or divided by four as in the paper.
     """
 
     steps: int = 10
@@ -71,8 +71,7 @@ class Refined:
     Attributes
     ----------
     design, stats, solution : where the refinement ended; the solution's `objective` and `errors` hold all updates,
-    those
-        before the refinement included
+        those before the refinement included
     divisions : updates made before each division, by which plots mark it
     n_columns : n_k after each division
     exhausted : whether it stopped early because no face could be divided any more
@@ -109,6 +108,7 @@ def refine(
     schedule: Refinement | None = None,
     *,
     penalty: str | float = "paper",
+    engine: str = "auto",
     on_step: Callable[[int, int], None] | None = None,
 ) -> Refined:
     """Refine a solution by a schedule.
@@ -123,14 +123,20 @@ def refine(
     schedule : Refinement
     penalty : "paper" or float
         As given to `solve`; under paper rules "paper" is computed again after each division.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        Where the updates run. "auto" is the compiled kernels when the starts ran there, else NumPy: this is one run,
+        whose size changes at every division.
     on_step : callable, optional
         Called with (refinements done, n_k).
     """
     schedule = schedule or Refinement()
     schedule.check()
+    check_engine(engine)
+    if engine == "auto":
+        engine = "cpu" if getattr(solution, "engine", None) == "cpu" else "numpy"
     method = method_named(solution.method)
     check_problem(stats, method, solution.n_components)
-    walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats)
+    walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine)
     walk.start(solution)
     divisions, n_columns, exhausted = [], [], False
     objectives, errors = [solution.objective], [solution.errors]
@@ -180,6 +186,7 @@ class _Walk:
     penalty: str | float
     design: Design
     stats: Statistics
+    engine: str
 
     def start(self, solution: Solution) -> None:
         self.problem = self._pose()
@@ -223,7 +230,9 @@ class _Walk:
     def update(self, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
         """`n_iter` updates; their objectives and errors."""
         check_run(n_iter, 0.0)
-        run = iterate(self.problem, self.method, self.state, n_iter)
+        n_components = self.state.B.shape[-1]
+        engine = choose_engine(self.engine, self.problem, self.method, n_components, n_iter)
+        run = engine.iterate(self.problem, self.method, self.state, n_iter)
         if run.diverged[0]:
             raise DivergenceError(divergence_message(self.method, self.rules, int(run.state.age)))
         self.state = run.state

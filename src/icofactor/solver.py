@@ -22,6 +22,7 @@ from icofactor.starts import (
     warn_if_penalty_dwarfs,
 )
 from icofactor.statistics import Statistics
+from icofactor.threads import one_blas_thread
 from icofactor.update import State, advance, begin
 
 TOL_WINDOW = 10
@@ -200,6 +201,8 @@ def solve(
 ) -> Solution:
     """Factorize from one start.
 
+    Statistics hold sums of X, so negative values can hide in them; `CorticalFactorization` looks at X itself.
+
     Parameters
     ----------
     stats : Statistics
@@ -236,7 +239,8 @@ def solve(
     else:
         B, C = given_start(p, stats, chosen, start, n_components)
         check_problem(stats, chosen, B.shape[-1])
-    run = iterate(p, chosen, begin(p, chosen.scheme, B, C), n_iter, tol)
+    with one_blas_thread():
+        run = iterate(p, chosen, begin(p, chosen.scheme, B, C), n_iter, tol)
     if run.diverged[0]:
         raise DivergenceError(divergence_message(chosen, rules, int(run.n_iter[0])))
     if tol > 0 and not run.converged[0]:

@@ -123,7 +123,7 @@ def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
     gain = none - (scheme.objective(p, B, C, E) - cost)
     if float(cost[0]) > 0.5 * float(gain[0]) > 0:
         warnings.warn(
-            f"penalty {p.penalty:g} dwarfs the data: it costs {float(cost[0] / gain[0]):.1f} times what the mean map "
+            f"penalty {p.penalty:g} dwarfs the data: it costs {float(cost[0] / gain[0]):.2g} times what the mean map "
             f"explains, so {scheme.name} will tend to zero; bring X to larger values or give a smaller penalty",
             UserWarning,
             stacklevel=3,

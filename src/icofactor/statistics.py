@@ -111,7 +111,9 @@ class Statistics:
         Statistics of disjoint `rows` of one design add up to those of all its sites.
         """
         where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
-        if X.ndim != 2 or X.shape[0] != len(where):
+        if not hasattr(X, "shape"):
+            X = np.asarray(X)
+        if len(X.shape) != 2 or X.shape[0] != len(where):
             raise ValueError(
                 f"X must be sites × subjects with {len(where)} rows, one per site of the design; found shape {X.shape}"
             )

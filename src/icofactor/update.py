@@ -6,12 +6,10 @@ leading batch axis, so one start and a thousand go the same way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from icofactor.arrays import Array, T, namespace, where_each
-from icofactor.extrapolation import PLAIN_UPDATES, TAU_START, Extrapolation, momentum, next_tau
+from icofactor.extrapolation import TAU_START, momentum, next_tau
 from icofactor.methods import Method
 from icofactor.schemes import Problem, Scheme, Terms
 from icofactor.schemes.base import error, terms_of
@@ -73,53 +71,63 @@ def begin(p: Problem, scheme: Scheme, B: Array, C: Array) -> State:
 
 def advance(p: Problem, method: Method, s: State) -> State:
     """One update of every run of the batch."""
-    extrapolating = method.extrapolation is not None and s.age >= PLAIN_UPDATES and s.y_B is not None
-    new = _update(p, method, s, method.extrapolation if extrapolating else None)
-    if extrapolating and not p.literal:
-        new = _restart_where_risen(p, method, s, new)
-    return new
+    if method.extrapolation is None or s.age < method.plain_updates or s.y_B is None:
+        return propose(p, method, s)
+    new = replace(propose(p, method, s, momentum(s.tau)), tau=next_tau(s.tau))
+    return new if p.literal else _restart_where_risen(p, method, s, new)
 
 
-def _update(p: Problem, method: Method, s: State, extrapolate: Extrapolation | None) -> State:
-    """Update B, then C from the new B; extrapolate B only (paper) or both, balanced (default)."""
-    scheme, tau = method.scheme, s.tau
-    y_B = scheme.update_B(p, s.B, s.C, s.terms)
-    B = y_B
+def propose(p: Problem, method: Method, s: State, weight: Array | None = None) -> State:
+    """Update B, then C from the new B; extrapolate B only (paper) or both, balanced (default).
+
+    `weight`, (batch,), is that of the momentum; None and 0 both give the plain update. τ is left as it is.
+    """
+    scheme, extrapolate = method.scheme, method.extrapolation if weight is not None else None
+    y_B = B = scheme.update_B(p, s.B, s.C, s.terms)
     if extrapolate is not None:
-        weight = momentum(tau)[..., None, None]
-        tau = next_tau(tau)
+        assert weight is not None
+        weight = weight[..., None, None]
         B = extrapolate(y_B, s.y_B, weight, scheme.signed)
     G = p.gram(B)
     y_C = C = scheme.update_C(p, B, s.C, G)
-    if extrapolate is not None and not p.literal and not scheme.projective:
+    if extrapolate is not None and carries_C(p, method):
         C = extrapolate(y_C, s.y_C, weight, scheme.signed)
     balance = None if p.literal else scheme.balance(p, B, C)
     if balance is not None:
         # y_B and y_C stay as they came: remembering them balanced takes about twice the updates (docs/defaults.md)
         B, C, G = B * balance, C / T(balance), G * (balance * T(balance))
     t, E, objective = evaluate(p, scheme, B, C, G)
-    return State(B, C, t, E, objective, y_B, y_C, tau, s.age + 1)
+    return State(B, C, t, E, objective, y_B, y_C, s.tau, s.age + 1)
+
+
+def carries_C(p: Problem, method: Method) -> bool:
+    """Whether C is extrapolated too; where it is not, its plain update is C itself."""
+    return method.extrapolation is not None and not p.literal and not method.scheme.projective
+
+
+def risen(p: Problem, before: State, after: State) -> Array:
+    """(batch,) whether the objective rose by more than rounding, or is no longer a number."""
+    slack = 16 * float(namespace(after.objective).finfo(after.objective.dtype).eps) * p.sq_norm
+    return ~(after.objective <= before.objective + slack)
 
 
 def _restart_where_risen(p: Problem, method: Method, before: State, after: State) -> State:
     """Default rules: where extrapolation raised the objective, take the plain update and forget the momentum."""
-    xp = namespace(after.objective)
-    slack = 16 * np.finfo(np.float64).eps * p.sq_norm
-    risen = ~(after.objective <= before.objective + slack)  # also where it is not a number
-    if not bool(risen.any()):
+    rose = risen(p, before, after)
+    if not bool(rose.any()):
         return after
-    few = xp.where(risen)[0]
-    return _merge(risen, _update(p, method, before.take(few), None), after)
+    few = namespace(rose).where(rose)[0]
+    return _merge(rose, propose(p, method, before.take(few)), after)
 
 
-def _merge(risen: Array, plain: State, after: State) -> State:
-    """`after` with the runs that have `risen` replaced by those of `plain` (which holds only these), τ at its start."""
+def _merge(rose: Array, plain: State, after: State) -> State:
+    """`after` with the runs that `rose` replaced by those of `plain` (which holds only these), τ at its start."""
     xp = namespace(after.objective)
-    position = xp.clip(xp.cumsum(xp.where(risen, 1, 0), 0) - 1, 0, None)
+    position = xp.clip(xp.cumsum(xp.where(rose, 1, 0), 0) - 1, 0, None)
 
     def pick(new: Array, old: Array) -> Array:
         spread = new[position]
-        return where_each(risen, spread, old) if old.ndim == 3 else xp.where(risen, spread, old)
+        return where_each(rose, spread, old) if old.ndim == 3 else xp.where(rose, spread, old)
 
     return State(
         pick(plain.B, after.B),
@@ -129,6 +137,6 @@ def _merge(risen: Array, plain: State, after: State) -> State:
         pick(plain.objective, after.objective),
         pick(plain.y_B, after.y_B),
         pick(plain.y_C, after.y_C),
-        xp.where(risen, TAU_START, after.tau),
+        xp.where(rose, TAU_START, after.tau),
         after.age,
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from icofactor.cohort import (
     write_maps,
     write_tsv,
 )
+from icofactor.cohort.write import check_folder, fit_files
 from icofactor.files import atomic_path
 
 RNG = np.random.default_rng(0)
@@ -188,9 +190,140 @@ def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder, hidden ones too."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("hemi", ["left", "right", "both"])
+@pytest.mark.parametrize("more", [True, False])
+def test_the_names_are_known_before_there_is_a_fit(tmp_path: Path, hemi: str, more: bool) -> None:
+    arguments = fit_arguments(hemi, 2 if hemi == "both" else 1)
+    extras = {"note.txt": lambda path: path.write_text("n")} if more else {}
+    if not more:
+        arguments = {**arguments, "mask": None, "participants": None}
+    names = fit_files(hemi, "fsaverage3", mask=more, participants=more, extras=list(extras))
+    files = write_fit(tmp_path, **arguments, extras=extras)
+    assert [file.name for file in files] == names == sorted(contents(tmp_path))
+    description = json.loads((tmp_path / "dataset_description.json").read_text())
+    assert description["GeneratedBy"][0]["Files"] == names
+
+
+def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) -> None:
+    before = write_fit(tmp_path, **fit_arguments(), extras={"note.txt": lambda path: path.write_text("n")})
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "hemi-R_space-other_desc-icofactor_components.shape.gii").write_text("mine too")
+    arguments = {**fit_arguments("left", 1), "participants": None, "mask": None}
+    after = write_fit(tmp_path, **arguments, overwrite=True)
+    assert set(after) < set(before)
+    assert set(contents(tmp_path)) == {file.name for file in after} | {
+        "mine.txt",
+        "hemi-R_space-other_desc-icofactor_components.shape.gii",
+    }
+    assert {file.name for file in tmp_path.iterdir()} == set(contents(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        '{"GeneratedBy": [{"Name": "fmriprep", "Files": ["mine.txt"]}]}',
+        '{"GeneratedBy": [{"Name": "icofactor", "Files": ["../mine.txt", "sub/mine.txt", ".hidden", 3]}]}',
+        '{"GeneratedBy": [{"Name": "icofactor"}]}',
+        '{"GeneratedBy": 3}',
+        "[]",
+        "{broken",
+        "\udcff",
+    ],
+)
+def test_only_what_icofactor_wrote_here_is_removed(tmp_path: Path, description: str) -> None:
+    out = tmp_path / "out"
+    (out / "sub").mkdir(parents=True)
+    kept = [tmp_path / "mine.txt", out / "mine.txt", out / "sub" / "mine.txt", out / ".hidden"]
+    for file in kept:
+        file.write_text("mine")
+    (out / "dataset_description.json").write_text(description, encoding="utf-8", errors="surrogateescape")
+    write_fit(out, **fit_arguments(), overwrite=True)
+    assert [file.read_text() for file in kept] == ["mine"] * 4
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failing_extra_leaves_all_as_it_was(tmp_path: Path, problem: BaseException, existing: bool) -> None:
+    out = tmp_path / "deep" / "out"
+    if existing:
+        write_fit(out, **fit_arguments())
+    before = contents(tmp_path)
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise problem
+
+    with pytest.raises(type(problem)):
+        write_fit(out, **fit_arguments("left", 1), extras={"note.txt": fail}, overwrite=True)
+    assert contents(tmp_path) == before
+    assert (tmp_path / "deep").exists() == existing
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 files leave and 7 come, one of them new; the interrupt comes after one of these 15 moves, or never."""
+    write_fit(tmp_path, **fit_arguments())
+    before = contents(tmp_path)
+    moves = []
+    replace = os.replace
+
+    def interrupted(a: Path, b: Path) -> None:
+        replace(a, b)
+        # not the moves of single files within the stage
+        if tmp_path in (Path(a).parent, Path(b).parent):
+            moves.append(b)
+            if len(moves) == number + 1:
+                raise KeyboardInterrupt
+
+    arguments = {**fit_arguments("left", 1), "extras": {"note.txt": lambda path: path.write_text("n")}}
+    monkeypatch.setattr(os, "replace", interrupted)
+    if number < 15:
+        with pytest.raises(KeyboardInterrupt):
+            write_fit(tmp_path, **arguments, overwrite=True)
+        assert contents(tmp_path) == before
+    else:
+        write_fit(tmp_path, **arguments, overwrite=True)
+        assert len(moves) == 15
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".tmp")]
+
+
+def test_extras_have_names_of_their_own_and_are_written(tmp_path: Path) -> None:
+    for name in ("provenance.json", "../x", "a/b", ".hidden", ""):
+        with pytest.raises(ValueError, match="extras must be plain names"):
+            write_fit(tmp_path / "out", **fit_arguments(), extras={name: lambda path: path.write_text("n")})
+    with pytest.raises(FileNotFoundError, match=r"nothing was written for note\.txt"):
+        write_fit(tmp_path / "out", **fit_arguments(), extras={"note.txt": lambda path: None})
+    assert not any(tmp_path.iterdir())
+
+
+def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_folder(tmp_path / "new" / "deep", ["a"])
+    assert not any(tmp_path.iterdir())
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path / "file", tmp_path / "file" / "deep"):
+        with pytest.raises(NotADirectoryError, match="file is a file; a folder is to be written there"):
+            check_folder(place, ["a"], overwrite=True)
+    with pytest.raises(FileExistsError, match="file exists"):
+        check_folder(tmp_path, ["a", "file"])
+    check_folder(tmp_path, ["a", "file"], overwrite=True)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        check_folder(tmp_path, ["a", "file"], overwrite=True)
+    # the rights of root cannot be taken away, so the system's answer is put in its mouth
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(PermissionError, match="is not writable"):
+        check_folder(tmp_path / "new", [])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"hemi": None}, r"hemi is not known: pass hemi='left' or 'right' \(to the estimator, or here\)"),
         ({"hemi": "left"}, "642 vertices per hemisphere; components has 1284 columns"),
         ({"loadings": np.ones((4, 2))}, "holds 3 components; loadings has 2 columns"),
         ({"subjects": ["a"]}, "4 rows; subjects has 1 names"),

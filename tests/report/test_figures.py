@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from sklearn.exceptions import NotFittedError
 
+from icofactor.estimator import CorticalFactorization
 from icofactor.report import plot_components
 from icofactor.sphere import Sites
 
@@ -71,15 +73,58 @@ def test_lateral_shows_the_outside_of_each_hemisphere() -> None:
 def test_labels_stay_inside_and_clear_of_the_maps() -> None:
     figure = plot_components(model(k=11, mesh="fsaverage3", explained_variance_ratio_=np.full(11, 0.123)))
     figure.canvas.draw()
-    assert len(figure.texts) == 11
-    assert figure.texts[10].get_text() == "Component 11\n12.3 % var."
-    for row, text in enumerate(figure.texts):
+    labels = [text for text in figure.texts if text.get_text().startswith("Component ")]
+    assert len(labels) == 11
+    assert labels[10].get_text() == "Component 11\n12.3 % alone"
+    for row, text in enumerate(labels):
         box = text.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.axes[2 * row].get_window_extent().x0
     bar = figure.axes[-1].get_tightbbox()
     assert bar.y0 >= 0
     assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+
+
+@pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
+def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
+    figure = plot_components(model(mesh="fsaverage3", explained_variance_ratio_=np.full(2, 0.1)), views=views)
+    figure.canvas.draw()
+    (note,) = [text for text in figure.texts if "between-subject variance" in text.get_text()]
+    assert note.get_text().replace("\n", " ").endswith("carries alone; components overlap")
+    box, bar = note.get_window_extent(), figure.axes[-1].get_tightbbox()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert box.y0 >= 0
+    assert box.y1 <= bar.y0
+    assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+    assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
+
+
+@pytest.mark.parametrize("hemi", ["left", "right", "both"])
+def test_the_last_column_does_not_touch_the_edge(hemi: str) -> None:
+    image = pixels(plot_components(model(hemi, k=1, mesh="fsaverage3")))
+    assert (image[:, -20:] == 255).all()
+
+
+def test_a_hemisphere_that_nobody_named_is_drawn_without_a_side() -> None:
+    named = model("left", k=1)
+    unnamed = model("left", k=1)
+    unnamed.hemi_ = None
+    figure = plot_components(unnamed)
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["lateral", "medial"]
+    np.testing.assert_array_equal(panel(figure, 0), panel(plot_components(named), 0))
+
+
+def test_a_fit_without_hemi_can_be_drawn() -> None:
+    X = np.random.default_rng(0).random((6, 642)) + 1
+    fitted = CorticalFactorization(2, n_starts=1, n_iter=20, tol=0, refinement=None).fit(X)
+    assert fitted.hemi_ is None
+    assert plot_components(fitted, views=["dorsal"]).axes[0].get_title() == "dorsal"
+
+
+def test_a_model_that_is_not_fitted() -> None:
+    with pytest.raises(NotFittedError, match="CorticalFactorization has no components to draw yet: call fit first"):
+        plot_components(CorticalFactorization())
 
 
 def test_components_can_be_chosen_and_units_are_shown() -> None:

@@ -238,7 +238,12 @@ class Design:
             array.flags.writeable = False
 
     def _check_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        divided = np.asarray(positions, dtype=np.int64).ravel()
+        divided = np.asarray(positions).ravel()
+        if divided.dtype == bool:
+            raise ValueError("positions must be numbers of columns; found a mask, use np.flatnonzero(mask)")
+        if len(divided) and not np.issubdtype(divided.dtype, np.integer):
+            raise ValueError(f"positions must be whole numbers; found {divided.dtype}")
+        divided = divided.astype(np.int64)
         if len(divided) and (divided.min() < 0 or divided.max() >= self.n_columns):
             raise ValueError(
                 f"positions must lie in 0..{self.n_columns - 1} (the design has {self.n_columns} columns); "
@@ -266,6 +271,8 @@ def _children(faces: np.ndarray) -> np.ndarray:
 
 
 def _check(sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
+    if not isinstance(sites, Sites):
+        raise ValueError(f"sites must be a Sites, e.g. Sites.named('fsaverage5'); found {type(sites).__name__}")
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}; found {kind!r}")
     if not isinstance(level, int | np.integer) or not 0 <= level <= sites.max_level:

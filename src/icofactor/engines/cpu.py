@@ -7,6 +7,7 @@ rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +15,7 @@ import scipy.sparse as sp
 from icofactor.extrapolation import Extrapolation, logarithmic, nesterov
 from icofactor.methods import Method
 from icofactor.schemes import Problem
+from icofactor.schemes.coordinate import SWEEPS
 from icofactor.solver import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run
 from icofactor.threads import in_order, one_blas_thread
 from icofactor.update import State, evaluate
@@ -23,12 +25,14 @@ CACHE_BYTES = 700 * 2**10
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
 
-_SCHEMES = {"DL": 0, "PNNMF": 1, "SPNNMF": 2, "PPNMF": 3}
+_SCHEMES = {"DL": (0, 0), "PNNMF": (1, 0), "SPNNMF": (2, 0), "PPNMF": (3, 0)}
+_SCHEMES |= {"CD-PNNMF": (1, SWEEPS), "CD-SPNNMF": (2, SWEEPS)}
+"""The kernels' number of each scheme, and its sweeps of coordinate descent per update."""
 _EXTRAPOLATIONS: dict[Extrapolation | None, int] = {None: 0, nesterov: 1, logarithmic: 2}
 
 
 def can_run(p: Problem, method: Method) -> bool:
-    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, a scheme of the paper."""
+    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, a scheme they have."""
     return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.name in _SCHEMES
 
 
@@ -64,7 +68,7 @@ class _Batch:
         self, p: Problem, method: Method, state: State, n_iter: int, tol: float, dtype: type[np.floating]
     ) -> None:
         self.p, self.method, self.tol, self.state, self.dtype = p, method, tol, state, dtype
-        turned = lambda x: np.ascontiguousarray(np.swapaxes(x, -1, -2), dtype=dtype)
+        turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
         self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
         self.known = state.y_B is not None
         self.yB = turned(state.y_B) if state.y_B is not None else np.empty_like(self.Bt)
@@ -77,19 +81,13 @@ class _Batch:
         self.active = np.arange(n)
         self._shared = self._constants()
 
-    def _constants(self) -> dict[str, np.ndarray]:
+    def _constants(self) -> tuple[Any, ...]:
+        """What all starts share: L, Lᵀ, K (a diagonal one as its one row) and whether it is, κ, weights, constants."""
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
-        info = np.finfo(self.dtype)
-        step = 0.1 / p.L_norm if p.L_norm > 0 else 0.0
-        c = [info.tiny, p.penalty, step, 0.5, 1 / 16, 0.1, 10.0, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0]
-        return {
-            "L": kind(p.L),
-            "Lt": kind(p.L.T),
-            "K": kind(np.atleast_2d(p.K)),
-            "row_sums": kind(p.row_sums),
-            "weights": kind(p.weights[:, 0]),
-            "c": np.array(c, dtype=self.dtype),
-        }
+        tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
+        c = [tiny, p.penalty, step, 0.5, 1 / 16, 0.1, 10.0, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0]
+        L, K = kind(p.L), kind(np.atleast_2d(p.K))
+        return L, kind(p.L.T), K, p.K.ndim == 1, kind(p.row_sums), kind(p.weights[:, 0]), kind(c)
 
     def _group(self) -> int:
         """Starts per group."""
@@ -102,18 +100,20 @@ class _Batch:
         """All active starts up to update number `mark`."""
         from icofactor.engines.kernels import run_group
 
-        size, settle = self._group(), np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
-        groups = [self.active[i : i + size] for i in range(0, len(self.active), size)]
-        s, p = self._shared, self.p
+        settle = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
+        n_groups = -(-len(self.active) // self._group())
+        groups = np.array_split(self.active, n_groups + n_groups % 2 if len(self.active) > 1 else 1)
+        p = self.p
+        scheme, sweeps = _SCHEMES[self.method.scheme.name]
+        rule = (scheme, _EXTRAPOLATIONS[self.method.extrapolation], p.literal, sweeps)
 
         def one(which: np.ndarray) -> None:
-            part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done")}
+            part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done", "made")}
             objectives, errors = self.objectives[which], self.errors[which]
             run_group(
-                _SCHEMES[self.method.scheme.name], _EXTRAPOLATIONS[self.method.extrapolation], p.literal,
-                s["L"], s["Lt"], s["K"], p.K.ndim == 1, s["row_sums"], s["weights"], s["c"], p.penalty, p.sq_norm,
-                part["Bt"], part["C"], part["yB"], part["yC"], self.known or self.at > 0, part["tau"],
-                self.state.age + self.at, mark - self.at, self.at, self.tol, settle, objectives, errors, part["done"],
+                rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, part["Bt"], part["C"], part["yB"],
+                part["yC"], self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at,
+                self.tol, settle, objectives, errors, part["done"], part["made"],
             )  # fmt: skip
             for name, value in part.items():
                 getattr(self, name)[which] = value
@@ -121,19 +121,13 @@ class _Batch:
 
         for _ in in_order(one, groups):
             pass
-        self._count(mark)
+        self._close(mark)
 
-    def _count(self, mark: int) -> None:
-        """How many updates each start made, and which go on."""
-        still = self.done[self.active] == 0
-        self.made[self.active[still]] = mark
-        for i in self.active[~still]:  # the last value repeats from the update at which it ended
-            path = self.objectives[i, self.at : mark + 1]
-            changed = np.flatnonzero(~(path[1:] == path[:-1]) | ~np.isfinite(path[1:]))
-            self.made[i] = self.at + (changed[0] + 1 if self.done[i] == 2 else changed[-1] + 1 if len(changed) else 0)
+    def _close(self, mark: int) -> None:
+        """Those that ended repeat their last value; the others go on."""
         self.objectives[:, mark + 1 :] = self.objectives[:, mark : mark + 1]
         self.errors[:, mark + 1 :] = self.errors[:, mark : mark + 1]
-        self.active, self.at = self.active[still], mark
+        self.active, self.at = self.active[self.done[self.active] == 0], mark
 
     def halve(self) -> None:
         """The worse half of those still going ends."""
@@ -144,7 +138,8 @@ class _Batch:
         """The batch as the generic loop would return it."""
         B = np.ascontiguousarray(np.swapaxes(self.Bt, -1, -2), dtype=np.float64)
         C = self.C.astype(np.float64, copy=False)
-        t, E, objective = evaluate(self.p, self.method.scheme, B, C)
+        with np.errstate(over="ignore", invalid="ignore"):  # runs that diverged
+            t, E, objective = evaluate(self.p, self.method.scheme, B, C)
         if self.dtype is not np.float64:
             last = np.arange(len(C)), self.made
             self.objectives[last], self.errors[last] = objective, E

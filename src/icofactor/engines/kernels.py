@@ -34,6 +34,14 @@ def _dot(x: Loose, y: Loose) -> Loose:
 
 
 @njit(**_fast)
+def _copy(source: Loose, target: Loose) -> None:
+    """target[:] = source, without the compilation of NumPy's broadcasting errors."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
+@njit(**_fast)
 def _symmetric(X: Loose, Y: Loose, out: Loose) -> None:
     """out = X Yᵀ, known to be symmetric."""
     for i in range(X.shape[0]):
@@ -55,7 +63,9 @@ def _product(A: Loose, X: Loose, out: Loose) -> None:
             for s in range(m):
                 row[s] = a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s]
         else:
-            row[:] = A[i, 0] * X[0]
+            a0, x0 = A[i, 0], X[0]
+            for s in range(m):
+                row[s] = a0 * x0[s]
         for j in range(4, whole, 4):
             a0, a1, a2, a3 = A[i, j], A[i, j + 1], A[i, j + 2], A[i, j + 3]
             x0, x1, x2, x3 = X[j], X[j + 1], X[j + 2], X[j + 3]
@@ -151,7 +161,7 @@ def _update_C(scheme: int, literal: bool, BL: Loose, C: Loose, G: Loose, c: Loos
     tiny, penalty, zero = c[TINY], c[PENALTY], c[ZERO]
     n_d, n_s = C.shape
     if scheme == PROJECTIVE:
-        y[:] = BL
+        _copy(BL, y)
         return
     _product(G, C, down)
     if scheme == RIDGE and literal:  # eq. 5
@@ -177,6 +187,72 @@ def _update_C(scheme: int, literal: bool, BL: Loose, C: Loose, G: Loose, c: Loos
             for s in range(n_s):
                 z = C[j, s] - step * (down[j, s] - BL[j, s])
                 y[j, s] = max(z - edge, zero) - max(-z - edge, zero)
+
+
+@njit(**_fast)
+def _combine(a: Loose, X: Loose, out: Loose) -> None:
+    """out = aᵀ X, five rows of X at a time so that sums stay in registers."""
+    n, m = X.shape
+    whole = n - n % 5
+    a0, x0 = a[n - 1], X[n - 1]
+    if whole == n:
+        for s in range(m):
+            out[s] = 0
+    else:
+        for s in range(m):
+            out[s] = a0 * x0[s]
+    for j in range(whole, n - 1):
+        a0, x0 = a[j], X[j]
+        for s in range(m):
+            out[s] += a0 * x0[s]
+    for j in range(0, whole, 5):
+        a0, a1, a2, a3, a4 = a[j], a[j + 1], a[j + 2], a[j + 3], a[j + 4]
+        x0, x1, x2, x3, x4 = X[j], X[j + 1], X[j + 2], X[j + 3], X[j + 4]
+        for s in range(m):
+            out[s] += a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s] + a4 * x4[s]
+
+
+@njit(**_fast)
+def _sweep_B(sweeps: int, Bt: Loose, LCt: Loose, CC: Loose, K: Loose, diagonal: bool, row_sums: Loose, weights: Loose,
+             ridge: Loose, lasso: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
+             y: Loose) -> None:  # fmt: skip
+    """Coordinate descent over the columns of B (`schemes.coordinate`)."""
+    tiny, zero, one = c[TINY], c[ZERO], c[ONE]
+    n_d, n_k = Bt.shape
+    _copy(Bt, y)
+    for j in range(n_d):
+        inverse, bend = back[j], CC[j, j]
+        for k in range(n_k):
+            inverse[k] = one / max(bend * row_sums[k] + ridge * weights[k], tiny)
+    for _ in range(sweeps):
+        for j in range(n_d):
+            _combine(CC[j], y, mixed)  # (B CCᵀ)_j
+            row, target, inverse = y[j], LCt[j], back[j]
+            if diagonal:
+                d = K[0]
+                for k in range(n_k):
+                    pull = target[k] - d[k] * mixed[k] - weights[k] * (ridge * row[k] + lasso)
+                    row[k] = max(row[k] + pull * inverse[k], zero)
+            else:
+                np.dot(K, mixed, spread)
+                for k in range(n_k):
+                    pull = target[k] - spread[k] - weights[k] * (ridge * row[k] + lasso)
+                    row[k] = max(row[k] + pull * inverse[k], zero)
+
+
+@njit(**_fast)
+def _sweep_C(sweeps: int, BL: Loose, C: Loose, G: Loose, ridge: Loose, lasso: Loose, c: Loose, mixed: Loose,
+             y: Loose) -> None:  # fmt: skip
+    """Coordinate descent over the rows of C (`schemes.coordinate`)."""
+    zero = c[ZERO]
+    _copy(C, y)
+    for _ in range(sweeps):
+        for j in range(C.shape[0]):
+            _combine(G[j], y, mixed)
+            row, target = y[j], BL[j]
+            back = c[ONE] / max(G[j, j] + ridge, c[TINY])
+            for s in range(C.shape[1]):
+                row[s] = max(row[s] + (target[s] - mixed[s] - ridge * row[s] - lasso) * back, zero)
 
 
 @njit(**_fast)
@@ -289,99 +365,127 @@ def _objective(scheme: int, Bt: Loose, C: Loose, LCt: Loose, CC: Loose, G: Loose
 
 
 @njit(**_fast)
-def run_group(scheme: int, kind: int, literal: bool, L: Loose, Lt: Loose, K: Loose, diagonal: bool, row_sums: Loose,
-              weights: Loose, c: Loose, penalty: float, sq_norm: float, Bt: Loose, C: Loose, yB: Loose, yC: Loose,
-              known: bool, tau: Loose, age: int, n_updates: int, t0: int, tol: float, settle: Loose, objectives: Loose,
-              errors: Loose, done: Loose) -> None:  # fmt: skip
+def _basis_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bt: Loose, LC: Loose, CC: Loose,
+                G: Loose, before: Loose, y: Loose, Bn: Loose) -> None:  # fmt: skip
+    """B of one start: the plain update into y, the candidate into Bn."""
+    scheme, kind, literal, sweeps = rule
+    _, _, K, diagonal, row_sums, weights, c = shared
+    KB, down, more, _, P, Q, growth, exponents = work
+    if sweeps:
+        ridge, lasso = (c[PENALTY], c[ZERO]) if scheme == RIDGE else (c[ZERO], c[PENALTY])
+        _sweep_B(sweeps, Bt, LC, CC, K, diagonal, row_sums, weights, ridge, lasso, c, down[0], KB[0], more, y)
+    else:
+        _update_B(scheme, literal, Bt, LC, CC, G, K, diagonal, row_sums, weights, c, KB, down, more, P, Q, y)
+    if going:
+        _extrapolate(kind, scheme == DICTIONARY, y, before, weight, c, growth, exponents, Bn)
+    else:
+        _copy(y, Bn)
+
+
+@njit(**_fast)
+def _loadings_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bn: Loose, BL: Loose, C: Loose,
+                   before: Loose, y: Loose, Cn: Loose, CCn: Loose, Gn: Loose) -> None:  # fmt: skip
+    """C of one start from its new B: the plain update into y, the candidate into Cn; then balance, CCᵀ and G."""
+    scheme, kind, literal, sweeps = rule
+    _, _, K, diagonal, _, weights, c = shared
+    KB, _, _, down, P, Q, growth, exponents = work
+    _times_K(K, diagonal, Bn, KB)
+    _symmetric(Bn, KB, Gn)
+    if sweeps:
+        ridge, lasso = (c[PENALTY], c[ZERO]) if scheme == RIDGE else (c[ZERO], c[PENALTY])
+        _sweep_C(sweeps, BL, C, Gn, ridge, lasso, c, down[0], y)
+    else:
+        _update_C(scheme, literal, BL, C, Gn, c, down, P, Q, y)
+    both = not literal and scheme != PROJECTIVE
+    if going and both:
+        _extrapolate(kind, scheme == DICTIONARY, y, before, weight, c, growth, exponents, Cn)
+    else:
+        _copy(y, Cn)
+    if both:
+        _balance(scheme, Bn, Cn, Gn, weights, c)
+    _symmetric(Cn, Cn, CCn)
+
+
+@njit(**_fast)
+def _settled(path: Loose, t: int, tol: float, settle: Loose) -> bool:
+    """The rule of `tol`, as in `solver`."""
+    if tol <= 0 or t < settle[0]:
+        return False
+    now = path[t - settle[1]] - path[t]
+    then = path[t - settle[1] - settle[2]] - path[t - settle[2]]
+    return now <= tol * abs(path[t]) and now <= 0.9 * then
+
+
+@njit(**_fast)
+def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_updates: int, Bt: Loose, C: Loose,
+              yB: Loose, yC: Loose, known: bool, tau: Loose, age: int, n_updates: int, t0: int, tol: float,
+              settle: Loose, objectives: Loose, errors: Loose, done: Loose, made: Loose) -> None:  # fmt: skip
     """`n_updates` updates of a group of starts, in place.
 
-    `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the rule of `tol`.
-    `objectives`, `errors`: (g, ...) filled from column t0 + 1 on. `done`: 1 converged, 2 diverged; such starts stay.
+    `rule`: (scheme, extrapolation, literal, sweeps of coordinate descent or 0). `shared`: what the starts have in
+    common. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the rule of
+    `tol`. `objectives`, `errors`: (g, ...) filled from column t0 + 1 on. `made`: number of the last update of each.
+    `done`: 1 converged, 2 diverged; such starts stay as they are.
     """
+    scheme, kind, literal, _ = rule
+    L, Lt, K, diagonal, _, weights, c = shared
     g, n_d, n_k = Bt.shape
-    n_s = C.shape[2]
+    n_s, dtype = C.shape[2], Bt.dtype
     slack = 16.0 * 2.220446049250313e-16 * sq_norm
-    signed = scheme == DICTIONARY
-    both = not literal and scheme != PROJECTIVE
-    Bn, Cn, yBn, yCn = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC)
-    BL = np.empty_like(C)
+    longest = max(n_k, n_s)
+    work = (np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype),
+            np.empty((n_d, n_s), dtype), np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype),
+            np.empty(longest), np.empty(longest))  # fmt: skip
+    Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
     LC, LCn = np.empty_like(Bt), np.empty_like(Bt)
-    CC, CCn = np.empty((g, n_d, n_d), Bt.dtype), np.empty((g, n_d, n_d), Bt.dtype)
-    G, Gn = np.empty_like(CC), np.empty_like(CC)
-    KB, down_B, more_B = np.empty((n_d, n_k), Bt.dtype), np.empty((n_d, n_k), Bt.dtype), np.empty((n_d, n_k), Bt.dtype)
-    down_C = np.empty((n_d, n_s), Bt.dtype)
-    P, Q = np.empty((n_d, n_d), Bt.dtype), np.empty((n_d, n_d), Bt.dtype)
-    growth, exponents = np.empty(max(n_k, n_s)), np.empty(max(n_k, n_s))
+    CC, CCn, G, Gn = (np.empty((g, n_d, n_d), dtype), np.empty((g, n_d, n_d), dtype), np.empty((g, n_d, n_d), dtype),
+                      np.empty((g, n_d, n_d), dtype))  # fmt: skip
     B0, C0 = Bt, C
-
     np.dot(C.reshape(g * n_d, n_s), L, LC.reshape(g * n_d, n_k))
     for i in range(g):
         _symmetric(C[i], C[i], CC[i])
-        _times_K(K, diagonal, Bt[i], KB)
-        _symmetric(Bt[i], KB, G[i])
+        _times_K(K, diagonal, Bt[i], work[0])
+        _symmetric(Bt[i], work[0], G[i])
 
     for u in range(n_updates):
-        going = kind != PLAIN and age + u >= 10 and (known or u > 0)
+        t = t0 + u + 1
+        going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
         for i in range(g):
-            y = yBn[i] if kind != PLAIN else Bn[i]
-            _update_B(scheme, literal, Bt[i], LC[i], CC[i], G[i], K, diagonal, row_sums, weights, c, KB, down_B, more_B,
-                      P, Q, y)  # fmt: skip
-            if going:
-                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-                _extrapolate(kind, signed, y, yB[i], weight, c, growth, exponents, Bn[i])
-            elif kind != PLAIN:
-                Bn[i] = y
+            weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+            _basis_step(rule, going, weight, shared, work, Bt[i], LC[i], CC[i], G[i], yB[i], yBn[i], Bn[i])
         np.dot(Bn.reshape(g * n_d, n_k), Lt, BL.reshape(g * n_d, n_s))
         for i in range(g):
-            _times_K(K, diagonal, Bn[i], KB)
-            _symmetric(Bn[i], KB, Gn[i])
-            if going and both:
-                _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, yCn[i])
-                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-                _extrapolate(kind, signed, yCn[i], yC[i], weight, c, growth, exponents, Cn[i])
-            else:
-                _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, Cn[i])
-                if kind != PLAIN and both:
-                    yCn[i] = Cn[i]
-            if both:
-                _balance(scheme, Bn[i], Cn[i], Gn[i], weights, c)
-            _symmetric(Cn[i], Cn[i], CCn[i])
+            weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+            _loadings_step(rule, going, weight, shared, work, Bn[i], BL[i], C[i], yC[i], yCn[i], Cn[i], CCn[i], Gn[i])
         np.dot(Cn.reshape(g * n_d, n_s), L, LCn.reshape(g * n_d, n_k))
-        t = t0 + u + 1
         for i in range(g):
             if done[i]:
                 objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
-                Bn[i], Cn[i], LCn[i], CCn[i], Gn[i] = Bt[i], C[i], LC[i], CC[i], G[i]
-                yBn[i], yCn[i] = yB[i], yC[i]
+                for source, target in ((Bt, Bn), (C, Cn), (LC, LCn), (CC, CCn), (G, Gn), (yB, yBn), (yC, yCn)):
+                    _copy(source[i], target[i])
                 continue
             E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
             if going:
+                weight = c[ZERO]
                 tau[i] = (c[ONE] + np.sqrt(c[ONE] + c[TWO] * c[TWO] * tau[i] * tau[i])) / c[TWO]
                 if not literal and not value <= objectives[i, t - 1] + slack:  # restart: the plain update instead
-                    Bn[i] = yBn[i]
+                    _copy(yBn[i], Bn[i])
                     np.dot(Bn[i], Lt, BL[i])
-                    _times_K(K, diagonal, Bn[i], KB)
-                    _symmetric(Bn[i], KB, Gn[i])
-                    _update_C(scheme, literal, BL[i], C[i], Gn[i], c, down_C, P, Q, Cn[i])
-                    if both:
-                        yCn[i] = Cn[i]
-                        _balance(scheme, Bn[i], Cn[i], Gn[i], weights, c)
-                    _symmetric(Cn[i], Cn[i], CCn[i])
+                    _loadings_step(rule, going and literal, weight, shared, work, Bn[i], BL[i], C[i], yC[i], yCn[i],
+                                   Cn[i], CCn[i], Gn[i])  # fmt: skip
                     np.dot(Cn[i], L, LCn[i])
                     E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
                     tau[i] = (c[ONE] + np.sqrt(c[TWO] * c[TWO] + c[ONE])) / c[TWO]
-            objectives[i, t], errors[i, t] = value, E
+            objectives[i, t], errors[i, t], made[i] = value, E, t
             if not np.isfinite(value):
                 done[i] = 2
-            elif tol > 0 and t >= settle[0]:
-                now = objectives[i, t - settle[1]] - value
-                then = objectives[i, t - settle[1] - settle[2]] - objectives[i, t - settle[2]]
-                if now <= tol * abs(value) and now <= 0.9 * then:
-                    done[i] = 1
+            elif _settled(objectives[i], t, tol, settle):
+                done[i] = 1
         Bt, Bn, C, Cn, LC, LCn, CC, CCn, G, Gn = Bn, Bt, Cn, C, LCn, LC, CCn, CC, Gn, G
         yB, yBn, yC, yCn = yBn, yB, yCn, yC
     if n_updates % 2:  # the newest state lies in the buffers made here: bring it home
-        B0[:] = Bt
-        C0[:] = C
-        yBn[:] = yB
-        yCn[:] = yC
+        for i in range(g):
+            _copy(Bt[i], B0[i])
+            _copy(C[i], C0[i])
+            _copy(yB[i], yBn[i])
+            _copy(yC[i], yCn[i])

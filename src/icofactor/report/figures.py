@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,10 @@ _SURFACES = {"inflated": "inflated", "pial": "pial", "white": "white_matter"}
 _SHARP_PERCENTILE = 99.5
 # Below this part of the colour scale the map fades into the grey of gyri and sulci.
 _FADE = 0.25
-_PANEL, _LABEL_WIDTH, _BAR_HEIGHT = (1.55, 1.15), 1.1, 0.75
+# All in inches.
+_PANEL, _LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = (1.55, 1.15), 1.1, 0.15, 0.3, 0.75
+_NOTE_LINE, _NOTE_LETTER = 0.12, 0.049
+_NOTE = "% of between-subject variance each component carries alone; components overlap"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ def plot_components(
     Parameters
     ----------
     model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) and
-        `explained_variance_ratio_` are used when there.
+        `explained_variance_ratio_` are used when there. `hemi_` None is one hemisphere that nobody named: it is
+        drawn as a left one, and the titles name no side.
     surface : "inflated", "pial" or "white" of fsaverage5; other meshes are drawn as spheres.
     components : which to draw, counted from 0; all when None.
     views : of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
@@ -66,39 +71,60 @@ def plot_components(
     -------
     matplotlib.figure.Figure; ``figure.savefig("components.png")`` writes it.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if scale not in ("shared", "each"):
         raise ValueError(f'scale must be "shared" or "each"; got {scale!r}')
+    _check_fitted(model)
     sites, hemi = model.sites_, model.hemi_
     maps = _vertex_maps(model)
     chosen = _chosen(components, len(maps))
-    panels = _panels(hemi, views)
+    panels = _panels(hemi or "left", views)
     surfaces = {side: _surface(sites, surface, side) for side in {side for side, _ in panels}}
     tops = np.array([_top(maps[j]) for j in chosen])
     signed = bool(np.nanmin(maps[chosen]) < 0)
     limits = tops if scale == "each" else np.full(len(chosen), tops.max())
     colours = _colour_map(cmap, signed)
+    explained = getattr(model, "explained_variance_ratio_", None)
 
-    width = _LABEL_WIDTH + _PANEL[0] * len(panels)
-    height = 0.3 + _PANEL[1] * len(chosen) + _BAR_HEIGHT
-    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure, foot = _page(len(chosen), len(panels), "" if explained is None else _NOTE, dpi)
+    width, height = figure.get_size_inches()
     n = maps.shape[1] // (2 if hemi == "both" else 1)
     for row, (j, limit) in enumerate(zip(chosen, limits, strict=True)):
-        bottom = (height - 0.3 - _PANEL[1] * (row + 1)) / height
-        label = _label(j, getattr(model, "explained_variance_ratio_", None))
-        figure.text(0.12 / width, bottom + 0.5 * _PANEL[1] / height, label, va="center", fontsize=8)
+        bottom = (height - _TITLE_HEIGHT - _PANEL[1] * (row + 1)) / height
+        middle = bottom + 0.5 * _PANEL[1] / height
+        figure.text(0.12 / width, middle, _label(j, explained), va="center", fontsize=8)
         for column, (side, view) in enumerate(panels):
             left = (_LABEL_WIDTH + _PANEL[0] * column) / width
             axes = figure.add_axes((left, bottom, _PANEL[0] / width, _PANEL[1] / height))
             values = maps[j, n:] if hemi == "both" and side == "right" else maps[j, :n]
             _draw(axes, surfaces[side], side, view, values / limit, colours, signed)
             if row == 0:
-                axes.set_title(f"{side} {view}", fontsize=8, pad=3)
-    _colour_bar(figure, colours, signed, 1.0 if scale == "each" else float(tops.max()), scale, units, height)
+                axes.set_title(f"{side} {view}" if hemi else view, fontsize=8, pad=3)
+    box = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height)
+    _colour_bar(figure, box, colours, signed, 1.0 if scale == "each" else float(tops.max()), scale, units)
     return figure
+
+
+def _page(n_rows: int, n_columns: int, note: str, dpi: int) -> tuple[Any, float]:
+    """An empty figure with a note at its foot, and the height in inches that colour bar and note take there."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width = _LABEL_WIDTH + _PANEL[0] * n_columns + _RIGHT_MARGIN
+    lines = textwrap.wrap(note, int((width - 2 * _RIGHT_MARGIN) / _NOTE_LETTER))
+    foot = _BAR_HEIGHT + _NOTE_LINE * len(lines)
+    height = _TITLE_HEIGHT + _PANEL[1] * n_rows + foot
+    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
+    FigureCanvasAgg(figure)
+    if lines:
+        figure.text(0.5, 0.06 / height, "\n".join(lines), ha="center", va="bottom", fontsize=6, color="0.35")
+    return figure, foot
+
+
+def _check_fitted(model: Any) -> None:
+    if not hasattr(model, "components_"):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(f"this {type(model).__name__} has no components to draw yet: call fit first")
 
 
 def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
@@ -110,7 +136,7 @@ def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
 
 def _label(j: int, explained: Any) -> str:
     label = f"Component {j + 1}"
-    return label if explained is None else f"{label}\n{100 * float(explained[j]):.1f} % var."
+    return label if explained is None else f"{label}\n{100 * float(explained[j]):.1f} % alone"
 
 
 def _vertex_maps(model: Any) -> Floats:
@@ -236,11 +262,19 @@ def _shades(surface: _Surface, normals: Floats, toward: Floats, values: Floats, 
     return np.clip((cover * paint + (1 - cover) * grey) * light[:, None], 0, 1)
 
 
-def _colour_bar(figure: Any, colours: Any, signed: bool, top: float, scale: str, units: str, height: float) -> None:
+def _colour_bar(
+    figure: Any,
+    box: tuple[float, float, float, float],
+    colours: Any,
+    signed: bool,
+    top: float,
+    scale: str,
+    units: str,
+) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    axes = figure.add_axes((0.3, 0.47 / height, 0.4, 0.1 / height))
+    axes = figure.add_axes(box)
     bar = figure.colorbar(
         ScalarMappable(Normalize(-top if signed else 0.0, top), colours), cax=axes, orientation="horizontal"
     )

@@ -6,6 +6,7 @@ A new scheme is one file with one subclass of `Scheme`, and one line here.
 from __future__ import annotations
 
 from icofactor.schemes.base import Problem, Scheme, Terms
+from icofactor.schemes.coordinate import CoordinateRidge, CoordinateSparse
 from icofactor.schemes.dictionary import DictionaryLearning
 from icofactor.schemes.projective import ProjectiveNMF
 from icofactor.schemes.ridge import RidgeNMF
@@ -14,5 +15,9 @@ from icofactor.schemes.sparse import SparseNMF
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme for scheme in (DictionaryLearning(), RidgeNMF(), SparseNMF(), ProjectiveNMF())
 }
+"""The four of the paper."""
 
-__all__ = ["SCHEMES", "Problem", "Scheme", "Terms"]
+ADDED: dict[str, Scheme] = {scheme.name: scheme for scheme in (CoordinateRidge(), CoordinateSparse())}
+"""What came after it."""
+
+__all__ = ["ADDED", "SCHEMES", "Problem", "Scheme", "Terms"]

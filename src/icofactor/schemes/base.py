@@ -47,7 +47,7 @@ class Problem:
     @classmethod
     def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
         """The problem that `scheme` poses to `stats`."""
-        literal = check_rules(rules) == "paper"
+        literal = check_rules(rules, scheme) == "paper"
         L = stats.L
         K: Array
         if stats.is_diagonal:
@@ -114,6 +114,8 @@ class Scheme(ABC):
     """Whether B and C may be negative."""
     projective = False
     """Whether C is not free but the projection BᵀLᵀ."""
+    in_paper = True
+    """Whether the paper has it; others are refused under paper rules."""
 
     @abstractmethod
     def paper_penalty(self, L_norm: float) -> float:
@@ -158,26 +160,40 @@ def best_scale(p: Problem, B: Array, C: Array) -> Array:
     return xp.where(s > 0, s, 1.0)[..., None, None]
 
 
-def draw_columns_of_L(
-    rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """NMF start: C = 1/n_d; each column of B the mean of five subjects' columns of Lᵀ, drawn without replacement."""
-    n_subjects = L.shape[0]
-    take = min(5, max(1, n_subjects // 2))  # of few subjects fewer, or all columns would be alike
-    picked = np.stack([rng.choice(n_subjects, take, replace=False) for _ in range(n_components)])
-    B = L[picked].mean(axis=1).T
-    if not literal:
-        B = ratio(B, row_sums[:, None])
-    return B, np.full((n_components, n_subjects), 1.0 / n_components)
+class NonNegativeScheme(Scheme):
+    """A scheme with free factors B, C ≥ 0: how it starts."""
+
+    def draw(
+        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """C = 1/n_d; each column of B the mean of five subjects' columns of Lᵀ, drawn without replacement."""
+        n_subjects = L.shape[0]
+        # of few subjects fewer: five of five are always the same mean, and all columns of B would be alike
+        take = max(1, min(5, n_subjects - 1 if literal else n_subjects // 2))
+        picked = np.stack([rng.choice(n_subjects, take, replace=False) for _ in range(n_components)])
+        B = L[picked].mean(axis=1).T
+        if not literal:
+            B = ratio(B, row_sums[:, None])
+        return B, np.full((n_components, n_subjects), 1.0 / n_components)
+
+    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
+        """Default rules: the one scalar that minimises E, then balance. Paper rules: as drawn."""
+        if p.literal:
+            return B, C
+        B = B * best_scale(p, B, C)
+        s = self.balance(p, B, C)
+        return (B, C) if s is None else (B * s, C / T(s))
 
 
-def settle_balanced(scheme: Scheme, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
-    """Default rules: the one scalar that minimises E, then balance. Paper rules: as drawn."""
-    if p.literal:
-        return B, C
-    B = B * best_scale(p, B, C)
-    s = scheme.balance(p, B, C)
-    return (B, C) if s is None else (B * s, C / T(s))
+class AbsoluteScheme(Scheme):
+    """A scheme whose objective is ½E + λ(‖B‖₁ + ‖C‖₁)."""
+
+    def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
+        return 0.5 * E + p.penalty * (abs(p.weights * B).sum(-1).sum(-1) + abs(C).sum(-1).sum(-1))
+
+    def balance(self, p: Problem, B: Array, C: Array) -> Array:
+        size_C, size_B = abs(C).sum(-1)[..., None, :], abs(p.weights * B).sum(-2)[..., None, :]
+        return balance_factor(namespace(B), size_C, size_B, 0.5)
 
 
 def balance_factor(xp: object, size_C: Array, size_B: Array, power: float) -> Array:
@@ -192,9 +208,12 @@ def frobenius(x: Array) -> float:
     return float(namespace(x).linalg.norm(x))
 
 
-def check_rules(rules: str) -> str:
+def check_rules(rules: str, scheme: Scheme) -> str:
+    """`rules`, if it is one of them and goes with the scheme."""
     if rules not in RULES:
         raise ValueError(f"rules must be 'paper' (literal) or 'default'; found {rules!r}")
+    if rules == "paper" and not scheme.in_paper:
+        raise ValueError(f"{scheme.name} is not a method of the paper; use rules='default'")
     return rules
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from icofactor.arrays import Array, T, namespace, positive
-from icofactor.schemes.base import Problem, Scheme, Terms, balance_factor
+from icofactor.schemes.base import AbsoluteScheme, Problem, Terms
 
 
-class DictionaryLearning(Scheme):
+class DictionaryLearning(AbsoluteScheme):
     """min ½E + λ(‖B‖₁ + ‖C‖₁), with λ = 5."""
 
     name = "DL"
@@ -38,13 +38,6 @@ class DictionaryLearning(Scheme):
         gradient = G @ C - p.project(B)
         step = 0.1 / p.L_norm if p.literal else inverse(largest_eigenvalue(G))
         return soft_threshold(C - step * gradient, p.penalty * step)  # eq. 3
-
-    def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
-        return 0.5 * E + p.penalty * (abs(p.weights * B).sum(-1).sum(-1) + abs(C).sum(-1).sum(-1))
-
-    def balance(self, p: Problem, B: Array, C: Array) -> Array:
-        size_C, size_B = abs(C).sum(-1)[..., None, :], abs(p.weights * B).sum(-2)[..., None, :]
-        return balance_factor(namespace(B), size_C, size_B, 0.5)
 
 
 def soft_threshold(z: Array, a: Array) -> Array:

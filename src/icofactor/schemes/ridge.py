@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from icofactor.arrays import Array, namespace, positive, ratio
-from icofactor.schemes.base import (
-    Problem,
-    Scheme,
-    Terms,
-    balance_factor,
-    draw_columns_of_L,
-    settle_balanced,
-)
+from icofactor.schemes.base import NonNegativeScheme, Problem, Terms, balance_factor
 
 
-class RidgeNMF(Scheme):
+class RidgeNMF(NonNegativeScheme):
     """min E + λ(‖B‖² + ‖C‖²) over B, C ≥ 0, with λ = 1/‖L‖."""
 
     name = "PNNMF"
 
     def paper_penalty(self, L_norm: float) -> float:
         return 1.0 / L_norm if L_norm > 0 else 0.0
-
-    def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return draw_columns_of_L(rng, L, row_sums, n_components, literal)
-
-    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
-        return settle_balanced(self, p, B, C)
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
         decrease = p.times_K(B) @ t.CC

@@ -245,6 +245,8 @@ class Sites:
 
 def _parse_name(name: str) -> tuple[int, str | None]:
     """Level and numbering of a standard mesh from its name."""
+    if not isinstance(name, str):
+        raise ValueError(f"name must be a string such as 'fsaverage5'; found {name!r}")
     base, _, numbering = name.partition("-")
     known = {"fsaverage": 7, **{f"fsaverage{n}": n for n in NAMED_LEVELS}}
     if base in known and (not numbering or numbering in NUMBERINGS):

@@ -1,0 +1,82 @@
+"""Run the experiments in one process and write what they found."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from icofactor.benchmarks.outcome import Outcome
+from icofactor.benchmarks.sizes import FULL, QUICK
+from icofactor.benchmarks.timing import machine, pinned
+from icofactor.benchmarks.writing import write_json, write_tables
+from icofactor.threads import n_threads
+
+EXPERIMENTS = {
+    "a": "icofactor.benchmarks.updates",
+    "b": "icofactor.benchmarks.time_to_error",
+    "c": "icofactor.benchmarks.growth",
+    "d": "icofactor.benchmarks.refining",
+}
+"""Each module has run(sizes, repeats, threads, budget, tell) → Outcome."""
+
+
+def run_bench(
+    out: str | Path,
+    only: Sequence[str] = tuple(EXPERIMENTS),
+    *,
+    quick: bool = False,
+    repeats: int = 5,
+    budget: float = 120.0,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Run the experiments named by `only`, and write bench.json, bench.md and plots into the folder `out`.
+
+    Parameters
+    ----------
+    out : folder for the results; made when missing. Files of an earlier run are replaced.
+    only : some of "a" (multistart), "b" (time to error), "c" (growth), "d" (refinement, coordinate descent, GPU).
+    quick : tiny sizes, to see that everything runs; under a minute.
+    repeats : how often each thing is measured; medians are reported.
+    budget : most seconds of one run of one solver in (b); what is longer is stopped and its rate stated.
+    tell : called with a line now and then.
+
+    Returns
+    -------
+    What bench.json holds.
+    """
+    unknown = [name for name in only if name not in EXPERIMENTS]
+    if unknown or not only:
+        raise ValueError(f"only must name some of {', '.join(EXPERIMENTS)}; found {', '.join(unknown) or 'nothing'}")
+    if repeats < 1:
+        raise ValueError(f"repeats must be a whole number ≥ 1; found {repeats!r}")
+    if not budget > 0:
+        raise ValueError(f"budget must be a number of seconds > 0; found {budget!r}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    threads = n_threads()
+    with pinned(threads):
+        results: dict[str, Any] = {
+            "machine": machine(threads),
+            "settings": {"quick": quick, "repeats": repeats, "budget": budget, "only": list(only)},
+            "experiments": {},
+        }
+        for name in EXPERIMENTS:
+            if name not in only:
+                continue
+            found: Outcome = importlib.import_module(EXPERIMENTS[name]).run(
+                QUICK if quick else FULL, repeats, threads, budget, tell
+            )
+            results["experiments"][name] = found.as_dict()
+            _write(results, folder)  # after each, so that a later failure costs nothing
+    return results
+
+
+def _write(results: dict[str, Any], folder: Path) -> None:
+    from icofactor.benchmarks.plots import write_plots
+
+    write_json(results, folder)  # before anything that could fail
+    write_plots(results, folder)
+    write_json(results, folder)
+    write_tables(results, folder)

@@ -1,0 +1,163 @@
+"""The demonstration from end to end: every file it writes is read again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
+from icofactor.cli import main
+from icofactor.demo import run_demo
+
+MAPS = "hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii"
+FILES = [
+    "components.png",
+    "dataset_description.json",
+    "desc-icofactor_loadings.tsv",
+    MAPS,
+    "model.zip",
+    "participants.tsv",
+    "provenance.json",
+]
+WORDS = ["--n-subjects", "12", "--n-components", "3", "--hemisphere", "left"]
+
+
+@dataclass
+class Demo:
+    """A demo that ran, what it said, and the same fit made without it."""
+
+    folder: Path
+    status: int
+    said: str
+    cohort: Cohort
+    model: CorticalFactorization
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    folder = tmp_path_factory.mktemp("demo") / "new" / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        lines: list[str] = []
+        patch.setattr("builtins.print", lambda *words, **more: lines.append(" ".join(map(str, words))))
+        status = main(["demo", str(folder), *WORDS, "-q"])
+    cohort = simulate_cohort(12, 3, "thickness", "left", 0)
+    return Demo(folder, status, "\n".join(lines), cohort, CorticalFactorization(3, random_state=0).fit(cohort))
+
+
+def table(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_it_says_what_it_wrote(demo: Demo) -> None:
+    assert demo.status == 0
+    assert sorted(file.name for file in demo.folder.iterdir()) == FILES
+    listed = demo.said[demo.said.index("Written to") :].splitlines()
+    assert listed[0] == f"Written to {demo.folder}:"
+    assert [line.strip() for line in listed[1:-1]] == FILES
+    assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
+    assert "(50 % of that variance is simulated noise)" in demo.said
+
+
+def test_maps_are_the_components(demo: Demo) -> None:
+    from nilearn.surface import load_surf_data
+
+    expected = demo.model.components_.astype(np.float32)
+    image = nib.load(demo.folder / MAPS)
+    assert image.meta["AnatomicalStructurePrimary"] == "CortexLeft"
+    assert [array.meta["Name"] for array in image.darrays] == ["component01", "component02", "component03"]
+    np.testing.assert_array_equal(np.stack([array.data for array in image.darrays]), expected)
+    np.testing.assert_array_equal(load_surf_data(demo.folder / MAPS), expected.T)
+
+
+@pytest.mark.skipif(shutil.which("wb_command") is None, reason="Connectome Workbench is not installed")
+def test_workbench_reads_the_maps_of_the_demo(demo: Demo) -> None:
+    words = ["wb_command", "-file-information", str(demo.folder / MAPS)]
+    answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    for expected in ("CortexLeft", "10242", "component03"):
+        assert expected in answer
+
+
+def test_tables_are_the_loadings_and_the_people(demo: Demo) -> None:
+    header, *rows = table(demo.folder / "desc-icofactor_loadings.tsv")
+    assert header == ["participant_id", "component01", "component02", "component03"]
+    assert tuple(row[0] for row in rows) == demo.cohort.subjects
+    np.testing.assert_array_equal(np.array([row[1:] for row in rows], dtype=np.float64), demo.model.loadings_)
+    header, *rows = table(demo.folder / "participants.tsv")
+    assert header == ["participant_id", "age", "sex"]
+    assert [row[0] for row in rows] == list(demo.cohort.subjects)
+    assert [float(row[1]) for row in rows] == list(demo.cohort.participants["age"])
+    assert [row[2] for row in rows] == list(demo.cohort.participants["sex"])
+
+
+def test_provenance_says_how_it_came_about(demo: Demo) -> None:
+    found = json.loads((demo.folder / "provenance.json").read_text(encoding="utf-8"))
+    assert found["data"]["simulated"] is True
+    assert found["data"]["n_subjects"] == 12
+    assert found["model"]["n_components"] == 3
+    assert found["model"]["random_state"] == 0
+    assert found["result"]["explained_between_subject_variance"] == demo.model.explained_
+    assert found["versions"]["icofactor"] == __version__
+    assert {"python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(found["versions"])
+    assert all(found["versions"].values())
+    description = json.loads((demo.folder / "dataset_description.json").read_text(encoding="utf-8"))
+    assert description["GeneratedBy"][0]["Files"] == FILES
+
+
+def test_the_model_can_be_used(demo: Demo) -> None:
+    model = load_model(demo.folder / "model.zip")
+    np.testing.assert_array_equal(model.components_, demo.model.components_)
+    others = simulate_cohort(14, 3, "thickness", "left", 0)
+    np.testing.assert_array_equal(model.transform(others), demo.model.transform(others))
+    np.testing.assert_allclose(model.transform(demo.cohort), model.loadings_, rtol=1e-6, atol=1e-9)
+
+
+def test_the_figure_shows_something(demo: Demo) -> None:
+    from matplotlib.image import imread
+
+    image = imread(demo.folder / "components.png")
+    assert min(image.shape[:2]) > 500
+    assert np.ptp(image[..., :3], axis=2).max() > 0.5
+
+
+def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
+    run_demo(tmp_path, n_subjects=12, n_components=3, hemisphere="left", verbose=False)
+    for name in (MAPS, "desc-icofactor_loadings.tsv", "participants.tsv", "dataset_description.json"):
+        assert (tmp_path / name).read_bytes() == (demo.folder / name).read_bytes()
+    again, first = load_model(tmp_path / "model.zip"), load_model(demo.folder / "model.zip")
+    assert again.components_.tobytes() == first.components_.tobytes()
+
+
+def test_overwriting_replaces_the_earlier_run_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = ["demo", str(tmp_path), "-q", "--n-subjects", "4", "--n-components", "2"]
+    assert main(first) == 0
+    assert MAPS.replace("hemi-L", "hemi-R") in capsys.readouterr().out
+    (tmp_path / "mine.txt").write_text("mine")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert main(first) == 2
+    assert capsys.readouterr().err.endswith("exists; pass --overwrite to replace it\n")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert main([*first, "--overwrite", "--hemisphere", "left"]) == 0
+    out = capsys.readouterr().out
+    assert "hemi-R" not in out
+    assert "mine.txt" not in out
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*FILES, "mine.txt"])
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert len(load_model(tmp_path / "model.zip").components_[0]) == 10242
+
+
+def test_progress_goes_to_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["demo", str(tmp_path / "out"), "--n-subjects", "4", "--n-components", "2", "--hemisphere", "right"]) == 0
+    )
+    out, err = capsys.readouterr()
+    assert out.startswith("Cohort(4 subjects")
+    assert all(stage in err for stage in ("simulation", "statistics", "starts", "lift", "figure"))
