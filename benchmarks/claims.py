@@ -32,9 +32,8 @@ def reached(path: np.ndarray, goal: float) -> str:
 def extrapolation(X: np.ndarray) -> None:
     """Median of ten starts, 1000 updates, 20 faces: when E- and LE- reach what the plain method has after 1000."""
     stats = ico.Statistics.from_data(X, ico.Design(SITES))
-    print(
-        "| rules, scheme | plain E/‖X‖² at 1000 | E- reaches it at / ends at | LE- reaches it at / ends at |\n|---|---|---|---|"
-    )
+    print("| rules, scheme | plain E/‖X‖² at 1000 | E- reaches it at / ends at | LE- reaches it at / ends at |")
+    print("|---|---|---|---|")
     for rules in ("paper", "default"):
         for scheme in ("DL", "PNNMF", "SPNNMF", "PPNMF"):
             paths = {}
@@ -95,16 +94,14 @@ def halving(X: np.ndarray) -> None:
             )
         made, spent, above, spread = np.array(rows).T
         listed = ", ".join(f"{x:.1e}" for x in above)
-        print(
-            f"| {method} | {made.mean():.0%} | {np.median(spent):.0%} | {listed} | median {spread.mean():.1e} above best |"
-        )
+        rest = f"{listed} | median {spread.mean():.1e} above best"
+        print(f"| {method} | {made.mean():.0%} | {np.median(spent):.0%} | {rest} |")
 
 
 def overlap(X: np.ndarray) -> None:
     """How exact the paper's local error and its carried B are: right after dividing the five faces worst by eq. 12."""
-    print(
-        "| kind, σ | E/‖X‖² | jump, quarter | jump, copy | rank correlation of eq. 12 with the residual |\n|---|---|---|---|---|"
-    )
+    print("| kind, σ | E/‖X‖² | jump, quarter | jump, copy | rank correlation of eq. 12 with the residual |")
+    print("|---|---|---|---|---|")
     cases = [("partition", None)] + [("exponential", s) for s in (0.015, 0.03, 0.0692, 0.1)]
     for kind, sigma in cases + [("smooth", s) for s in (0.0692, 0.1)]:
         design, source = ico.Design(SITES, kind, sigma=sigma), Data(X, SITES)

@@ -11,7 +11,7 @@ def operations_of_update(
     """Operations of one update by term; their sum is the count that rates are computed from.
 
     A product of m × k by k × n counts 2mkn. CCᵀ and G = BᵀKB are symmetric and only one triangle is computed, so they
-    count n_d(n_d + 1) per row instead of 2n_d². K B is made twice: for the update of B, and for G of the new B.
+    count n_d(n_d + 1) per row instead of 2n_d². K B is made once, for G of the new B and for its next update.
     Elementwise work counts only where it is the update itself (four operations an element of the quotient, five of
     eq. 8); momentum, logarithms, balance and restarts are the price of the method and are not counted as work done, so
     that a method's rate never rises by doing more than its update.
@@ -28,7 +28,7 @@ def operations_of_update(
         "C L": 2 * n_s * n_k * n_d,
         "BᵀLᵀ": 2 * n_s * n_k * n_d,
         "CCᵀ": n_s * n_d * (n_d + 1),
-        "K B, twice": 2 * times_K,
+        "K B": times_K,
         "G = BᵀKB": n_k * n_d * (n_d + 1),
         "(CCᵀ)(KB)ᵀ": 2 * n_k * n_d * n_d,
         "error (eq. 1)": 2 * n_k * n_d + 2 * n_d * n_d,

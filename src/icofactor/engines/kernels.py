@@ -111,13 +111,11 @@ def _inverse_eigenvalue(A: Loose, P: Loose, Q: Loose, c: Loose) -> Loose:
 
 
 @njit(**_fast)
-def _update_B(scheme: int, literal: bool, Bt: Loose, LCt: Loose, CC: Loose, G: Loose, K: Loose, diagonal: bool,
-              row_sums: Loose, weights: Loose, c: Loose, KBt: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
-              y: Loose) -> None:  # fmt: skip
+def _update_B(scheme: int, literal: bool, Bt: Loose, KBt: Loose, LCt: Loose, CC: Loose, G: Loose, row_sums: Loose,
+              weights: Loose, c: Loose, down: Loose, more: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
     """The plain update of B."""
     tiny, penalty, zero = c[TINY], c[PENALTY], c[ZERO]
     n_d, n_k = Bt.shape
-    _times_K(K, diagonal, Bt, KBt)
     _product(CC, KBt, down)
     if scheme == RIDGE and literal:  # eq. 4
         for j in range(n_d):
@@ -193,23 +191,24 @@ def _update_C(scheme: int, literal: bool, BL: Loose, C: Loose, G: Loose, c: Loos
 def _combine(a: Loose, X: Loose, out: Loose) -> None:
     """out = aᵀ X, five rows of X at a time so that sums stay in registers."""
     n, m = X.shape
-    whole = n - n % 5
-    a0, x0 = a[n - 1], X[n - 1]
-    if whole == n:
+    if n >= 5:
+        a0, a1, a2, a3, a4 = a[0], a[1], a[2], a[3], a[4]
+        x0, x1, x2, x3, x4 = X[0], X[1], X[2], X[3], X[4]
         for s in range(m):
-            out[s] = 0
+            out[s] = a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s] + a4 * x4[s]
     else:
+        a0, x0 = a[0], X[0]
         for s in range(m):
             out[s] = a0 * x0[s]
-    for j in range(whole, n - 1):
-        a0, x0 = a[j], X[j]
-        for s in range(m):
-            out[s] += a0 * x0[s]
-    for j in range(0, whole, 5):
+    for j in range(5, n - n % 5, 5):
         a0, a1, a2, a3, a4 = a[j], a[j + 1], a[j + 2], a[j + 3], a[j + 4]
         x0, x1, x2, x3, x4 = X[j], X[j + 1], X[j + 2], X[j + 3], X[j + 4]
         for s in range(m):
             out[s] += a0 * x0[s] + a1 * x1[s] + a2 * x2[s] + a3 * x3[s] + a4 * x4[s]
+    for j in range(max(n - n % 5, 1), n):
+        a0, x0 = a[j], X[j]
+        for s in range(m):
+            out[s] += a0 * x0[s]
 
 
 @njit(**_fast)
@@ -310,7 +309,7 @@ def _extrapolate(kind: int, signed: bool, y: Loose, before: Loose, weight: Loose
 
 
 @njit(**_fast)
-def _balance(scheme: int, Bt: Loose, C: Loose, G: Loose, weights: Loose, c: Loose) -> None:
+def _balance(scheme: int, Bt: Loose, KBt: Loose, C: Loose, G: Loose, weights: Loose, c: Loose) -> None:
     """Scale component by component so that the penalty is least; products stay."""
     n_d, n_k = Bt.shape
     for j in range(n_d):
@@ -332,6 +331,7 @@ def _balance(scheme: int, Bt: Loose, C: Loose, G: Loose, weights: Loose, c: Loos
             back = c[ONE] / scale
             for k in range(n_k):
                 b[k] *= scale
+                KBt[j, k] *= scale
             for s in range(len(x)):
                 x[s] *= back
             for i in range(n_d):
@@ -365,17 +365,17 @@ def _objective(scheme: int, Bt: Loose, C: Loose, LCt: Loose, CC: Loose, G: Loose
 
 
 @njit(**_fast)
-def _basis_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bt: Loose, LC: Loose, CC: Loose,
-                G: Loose, before: Loose, y: Loose, Bn: Loose) -> None:  # fmt: skip
+def _basis_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bt: Loose, KB: Loose, LC: Loose,
+                CC: Loose, G: Loose, before: Loose, y: Loose, Bn: Loose) -> None:  # fmt: skip
     """B of one start: the plain update into y, the candidate into Bn."""
     scheme, kind, literal, sweeps = rule
     _, _, K, diagonal, row_sums, weights, c = shared
-    KB, down, more, _, P, Q, growth, exponents = work
+    spare, down, more, _, P, Q, growth, exponents = work
     if sweeps:
         ridge, lasso = (c[PENALTY], c[ZERO]) if scheme == RIDGE else (c[ZERO], c[PENALTY])
-        _sweep_B(sweeps, Bt, LC, CC, K, diagonal, row_sums, weights, ridge, lasso, c, down[0], KB[0], more, y)
+        _sweep_B(sweeps, Bt, LC, CC, K, diagonal, row_sums, weights, ridge, lasso, c, down[0], spare[0], more, y)
     else:
-        _update_B(scheme, literal, Bt, LC, CC, G, K, diagonal, row_sums, weights, c, KB, down, more, P, Q, y)
+        _update_B(scheme, literal, Bt, KB, LC, CC, G, row_sums, weights, c, down, more, P, Q, y)
     if going:
         _extrapolate(kind, scheme == DICTIONARY, y, before, weight, c, growth, exponents, Bn)
     else:
@@ -383,14 +383,13 @@ def _basis_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Lo
 
 
 @njit(**_fast)
-def _loadings_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bn: Loose, BL: Loose, C: Loose,
-                   before: Loose, y: Loose, Cn: Loose, CCn: Loose, Gn: Loose) -> None:  # fmt: skip
+def _loadings_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work: Loose, Bn: Loose, KBn: Loose,
+                   BL: Loose, C: Loose, before: Loose, y: Loose, Cn: Loose, CCn: Loose, Gn: Loose) -> None:  # fmt: skip
     """C of one start from its new B: the plain update into y, the candidate into Cn; then balance, CCᵀ and G."""
     scheme, kind, literal, sweeps = rule
-    _, _, K, diagonal, _, weights, c = shared
-    KB, _, _, down, P, Q, growth, exponents = work
-    _times_K(K, diagonal, Bn, KB)
-    _symmetric(Bn, KB, Gn)
+    weights, c = shared[5], shared[6]
+    _, _, _, down, P, Q, growth, exponents = work
+    _symmetric(Bn, KBn, Gn)
     if sweeps:
         ridge, lasso = (c[PENALTY], c[ZERO]) if scheme == RIDGE else (c[ZERO], c[PENALTY])
         _sweep_C(sweeps, BL, C, Gn, ridge, lasso, c, down[0], y)
@@ -402,7 +401,7 @@ def _loadings_step(rule: Loose, going: bool, weight: Loose, shared: Loose, work:
     else:
         _copy(y, Cn)
     if both:
-        _balance(scheme, Bn, Cn, Gn, weights, c)
+        _balance(scheme, Bn, KBn, Cn, Gn, weights, c)
     _symmetric(Cn, Cn, CCn)
 
 
@@ -437,31 +436,42 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
             np.empty((n_d, n_s), dtype), np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype),
             np.empty(longest), np.empty(longest))  # fmt: skip
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
-    LC, LCn = np.empty_like(Bt), np.empty_like(Bt)
+    LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
     CC, CCn, G, Gn = (np.empty((g, n_d, n_d), dtype), np.empty((g, n_d, n_d), dtype), np.empty((g, n_d, n_d), dtype),
                       np.empty((g, n_d, n_d), dtype))  # fmt: skip
     B0, C0 = Bt, C
     np.dot(C.reshape(g * n_d, n_s), L, LC.reshape(g * n_d, n_k))
+    _times_K(K, diagonal, Bt.reshape(g * n_d, n_k), KB.reshape(g * n_d, n_k))
     for i in range(g):
         _symmetric(C[i], C[i], CC[i])
-        _times_K(K, diagonal, Bt[i], work[0])
-        _symmetric(Bt[i], work[0], G[i])
+        _symmetric(Bt[i], KB[i], G[i])
 
     for u in range(n_updates):
         t = t0 + u + 1
         going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
         for i in range(g):
             weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-            _basis_step(rule, going, weight, shared, work, Bt[i], LC[i], CC[i], G[i], yB[i], yBn[i], Bn[i])
+            _basis_step(rule, going, weight, shared, work, Bt[i], KB[i], LC[i], CC[i], G[i], yB[i], yBn[i], Bn[i])
         np.dot(Bn.reshape(g * n_d, n_k), Lt, BL.reshape(g * n_d, n_s))
+        _times_K(K, diagonal, Bn.reshape(g * n_d, n_k), KBn.reshape(g * n_d, n_k))
         for i in range(g):
             weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-            _loadings_step(rule, going, weight, shared, work, Bn[i], BL[i], C[i], yC[i], yCn[i], Cn[i], CCn[i], Gn[i])
+            _loadings_step(rule, going, weight, shared, work, Bn[i], KBn[i], BL[i], C[i], yC[i], yCn[i], Cn[i], CCn[i],
+                           Gn[i])  # fmt: skip
         np.dot(Cn.reshape(g * n_d, n_s), L, LCn.reshape(g * n_d, n_k))
         for i in range(g):
             if done[i]:
                 objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
-                for source, target in ((Bt, Bn), (C, Cn), (LC, LCn), (CC, CCn), (G, Gn), (yB, yBn), (yC, yCn)):
+                for source, target in (
+                    (Bt, Bn),
+                    (KB, KBn),
+                    (C, Cn),
+                    (LC, LCn),
+                    (CC, CCn),
+                    (G, Gn),
+                    (yB, yBn),
+                    (yC, yCn),
+                ):
                     _copy(source[i], target[i])
                 continue
             E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
@@ -471,8 +481,9 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
                 if not literal and not value <= objectives[i, t - 1] + slack:  # restart: the plain update instead
                     _copy(yBn[i], Bn[i])
                     np.dot(Bn[i], Lt, BL[i])
-                    _loadings_step(rule, going and literal, weight, shared, work, Bn[i], BL[i], C[i], yC[i], yCn[i],
-                                   Cn[i], CCn[i], Gn[i])  # fmt: skip
+                    _times_K(K, diagonal, Bn[i], KBn[i])
+                    _loadings_step(rule, going and literal, weight, shared, work, Bn[i], KBn[i], BL[i], C[i], yC[i],
+                                   yCn[i], Cn[i], CCn[i], Gn[i])  # fmt: skip
                     np.dot(Cn[i], L, LCn[i])
                     E, value = _objective(scheme, Bn[i], Cn[i], LCn[i], CCn[i], Gn[i], weights, penalty, sq_norm)
                     tau[i] = (c[ONE] + np.sqrt(c[TWO] * c[TWO] + c[ONE])) / c[TWO]
@@ -481,7 +492,8 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
                 done[i] = 2
             elif _settled(objectives[i], t, tol, settle):
                 done[i] = 1
-        Bt, Bn, C, Cn, LC, LCn, CC, CCn, G, Gn = Bn, Bt, Cn, C, LCn, LC, CCn, CC, Gn, G
+        Bt, Bn, KB, KBn, C, Cn = Bn, Bt, KBn, KB, Cn, C
+        LC, LCn, CC, CCn, G, Gn = LCn, LC, CCn, CC, Gn, G
         yB, yBn, yC, yCn = yBn, yB, yCn, yC
     if n_updates % 2:  # the newest state lies in the buffers made here: bring it home
         for i in range(g):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.arrays import Array, T, asarray_like, dot, matmul_shared, namespace, ratio
+from icofactor.arrays import Array, T, asarray_like, dot, matmul_shared, namespace, product, ratio
 from icofactor.statistics import Statistics
 
 RULES = ("paper", "default")
@@ -78,7 +78,7 @@ class Problem:
 
     def gram(self, B: Array) -> Array:
         """G = BᵀKB."""
-        return T(B) @ self.times_K(B)
+        return product(T(B), self.times_K(B))
 
     def project(self, B: Array) -> Array:
         """BᵀLᵀ."""

@@ -16,7 +16,7 @@ from icofactor.schemes.base import Problem, Terms
 from icofactor.schemes.ridge import RidgeNMF
 from icofactor.schemes.sparse import SparseNMF
 
-SWEEPS = 8
+SWEEPS = 12
 """Sweeps over B and over C per update (docs/benchmarks.md)."""
 
 

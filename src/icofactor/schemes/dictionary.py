@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from icofactor.arrays import Array, T, namespace, positive
+from icofactor.arrays import Array, T, namespace, positive, product
 from icofactor.schemes.base import AbsoluteScheme, Problem, Terms
 
 
@@ -27,7 +27,7 @@ class DictionaryLearning(AbsoluteScheme):
         return B, C
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
-        gradient = p.times_K(B) @ t.CC - t.LC
+        gradient = product(p.times_K(B), t.CC) - t.LC
         if p.literal:
             step: Array = 0.1 / p.L_norm
         else:  # one step per row: K ⪯ diag(K·1), so 1/(κ_k σ(CCᵀ)) never overshoots
@@ -35,7 +35,7 @@ class DictionaryLearning(AbsoluteScheme):
         return soft_threshold(B - step * gradient, p.penalty * p.weights * step)  # eq. 2
 
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
-        gradient = G @ C - p.project(B)
+        gradient = product(G, C) - p.project(B)
         step = 0.1 / p.L_norm if p.literal else inverse(largest_eigenvalue(G))
         return soft_threshold(C - step * gradient, p.penalty * step)  # eq. 3
 
@@ -61,5 +61,5 @@ def largest_eigenvalue(A: Array) -> Array:
     scale = xp.where(trace > 0, trace, 1.0)
     power = A / scale
     for _ in range(3):
-        power = power @ power
+        power = product(power, power)
     return scale * ((power * T(power)).sum(-1).sum(-1) ** (1 / 16))[..., None, None]

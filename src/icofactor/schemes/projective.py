@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from icofactor.arrays import Array, dot, namespace, ratio
+from icofactor.arrays import Array, dot, namespace, product, ratio
 from icofactor.schemes.base import Problem, Scheme, Terms, terms_of
 
 
@@ -53,7 +53,7 @@ def factor(MB: Array, KB: Array, BMB: Array, BKB: Array, literal: bool) -> Array
     (1 + u + u² + u³)/4 ≤ r.
     """
     xp = namespace(MB)
-    r = ratio(2 * MB, KB @ BMB + MB @ BKB)
+    r = ratio(2 * MB, product(KB, BMB) + product(MB, BKB))
     if literal:
         return 0.5 + r / 2
     safe = xp.clip(r ** (1 / 3), float(np.sqrt(6.0) - 1.0), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icofactor.arrays import Array, namespace, positive, ratio
+from icofactor.arrays import Array, namespace, positive, product, ratio
 from icofactor.schemes.base import NonNegativeScheme, Problem, Terms, balance_factor
 
 
@@ -15,15 +15,15 @@ class RidgeNMF(NonNegativeScheme):
         return 1.0 / L_norm if L_norm > 0 else 0.0
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
-        decrease = p.times_K(B) @ t.CC
+        decrease = product(p.times_K(B), t.CC)
         if p.literal:
             return ratio(B * positive(t.LC - p.penalty * B), decrease)  # eq. 4
         return ratio(B * t.LC, decrease + p.penalty * p.weights * B)
 
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
         if p.literal:
-            return ratio(C * positive(p.project(B) - p.penalty * C), G @ C)  # eq. 5
-        return ratio(C * p.project(B), G @ C + p.penalty * C)
+            return ratio(C * positive(p.project(B) - p.penalty * C), product(G, C))  # eq. 5
+        return ratio(C * p.project(B), product(G, C) + p.penalty * C)
 
     def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
         return E + p.penalty * ((p.weights * B * B).sum(-1).sum(-1) + (C * C).sum(-1).sum(-1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icofactor.arrays import Array, positive, ratio
+from icofactor.arrays import Array, positive, product, ratio
 from icofactor.schemes.base import AbsoluteScheme, NonNegativeScheme, Problem, Terms
 
 
@@ -15,12 +15,12 @@ class SparseNMF(NonNegativeScheme, AbsoluteScheme):
         return 0.5
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
-        decrease = p.times_K(B) @ t.CC
+        decrease = product(p.times_K(B), t.CC)
         if p.literal:
             return ratio(B * positive(t.LC - p.penalty), decrease)  # eq. 6
         return ratio(B * t.LC, decrease + p.penalty * p.weights)
 
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
         if p.literal:
-            return ratio(C * positive(p.project(B) - p.penalty), G @ C)  # eq. 7
-        return ratio(C * p.project(B), G @ C + p.penalty)
+            return ratio(C * positive(p.project(B) - p.penalty), product(G, C))  # eq. 7
+        return ratio(C * p.project(B), product(G, C) + p.penalty)
