@@ -250,13 +250,13 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _full_basis(self, view: SitesBySubjects, method: Method, refined: Refined, show: Any) -> Basis:
         """The basis on every site."""
         solution = refined.solution
+        if self.lift and not method.scheme.projective:
+            return self._lifted(view, method, refined, solution.C, show=lambda done, of: show(done / of))
         coarse = refined.design.matrix @ solution.B
         if not self.lift:
             return basis_of(view, coarse)
-        if method.scheme.projective:
-            n_updates = PROJECTIVE_UPDATES + self.polish
-            return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, lambda done, of: show(done / of))
-        return self._lifted(view, method, refined, solution.C, show=lambda done, of: show(done / of))
+        n_updates = PROJECTIVE_UPDATES + self.polish
+        return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, lambda done, of: show(done / of))
 
     def _lifted(
         self,
@@ -279,7 +279,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return full
 
     def _store(self, found: _Canonical) -> None:
-        self.components_ = self._on_all_sites(np.ascontiguousarray(found.W.T))
+        self.components_ = self._on_all_sites(found.components)
         self.loadings_ = found.loadings
         self.scale_ = found.scale
         self.explained_variance_ = found.variance
@@ -401,7 +401,7 @@ def _check_number(name: str, value: Any, wanted: str = "a number ≥ 0") -> None
 class _Canonical:
     """A factorization in canonical order and scale."""
 
-    W: np.ndarray
+    components: np.ndarray
     loadings: np.ndarray
     scale: np.ndarray
     variance: np.ndarray
@@ -410,11 +410,14 @@ class _Canonical:
 def _canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> _Canonical:
     """Components by falling explained variance; loadings of root mean square 1, unless the scheme fixes their scale;
     where signs are free, the one that makes the map mostly positive."""
-    variance = (W**2).sum(axis=0) * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    variance = np.einsum("ij,ij->j", W, W) * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     order = np.argsort(-variance, kind="stable")
-    W, C = W[:, order], C[order]
     rms = np.sqrt((C**2).mean(axis=1))
     scale = np.ones(len(C)) if scheme.projective else np.where(rms > 0, rms, 1.0)
     if scheme.signed:
-        scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
-    return _Canonical(W * scale, C.T / scale, scale, variance[order])
+        scale = np.where([float(w @ np.abs(w)) < 0 for w in W.T], -scale, scale)
+    components = np.empty((len(C), len(W)))
+    for row, j in enumerate(order):  # one copy, not one per operation
+        np.multiply(W[:, j], scale[j], out=components[row])
+    scale = scale[order]
+    return _Canonical(components, C[order].T / scale, scale, variance[order])

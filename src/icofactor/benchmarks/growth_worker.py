@@ -49,7 +49,7 @@ def main() -> None:
     settings = {"n_iter": point["n_iter"], "tol": 0.0}
     tiny_sites, _ = face_sites(3)
     tiny = simulate_maps(tiny_sites.coordinates, 12, 2)
-    CorticalFactorization(2, mesh=tiny_sites, **{**settings, "n_iter": 2}).fit(tiny)
+    CorticalFactorization(2, mesh=tiny_sites, **{**settings, "n_iter": 2, "engine": "cpu"}).fit(tiny)
     sites, _ = face_sites(point["level"])
     reset = reset_peak()
     baseline = peak_bytes()

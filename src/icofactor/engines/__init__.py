@@ -21,7 +21,7 @@ ENGINES = ("auto", "numpy", "cpu", "jax")
 
 WORTH_COMPILING = 1e11
 """Floating-point operations from which loading the compiled kernels pays (about a second, when they are cached)."""
-STEPPED = 20
+STEPPED = 1000
 """Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
 WORTH_A_GPU = 2e11
 """Those from which compiling for a GPU does (a few seconds)."""
