@@ -157,7 +157,8 @@ def test_halving_keeps_the_better_half() -> None:
 def is_settled(path: np.ndarray, t: int, tol: float) -> bool:
     """It fell by no more than tol over the last ten updates, and its steps shrank since some time ago."""
     now, then = (path[at - TOL_WINDOW] - path[at] for at in (t, t - TOL_LOOKBACK))
-    return bool(now <= tol * abs(path[t]) and now <= 0.9 * then)
+    shrunk = now <= 0.9 * then or now <= 1e-4 * tol * abs(path[t])
+    return bool(now <= tol * abs(path[t]) and shrunk)
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)

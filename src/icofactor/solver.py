@@ -103,12 +103,13 @@ def _settled(objectives: list[np.ndarray], tol: float) -> np.ndarray:
     """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
 
     The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
-    other.
+    other. Steps ten thousand times smaller than asked for have arrived in any case.
     """
     now = objectives[-1 - TOL_WINDOW] - objectives[-1]
     then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
     with np.errstate(invalid="ignore"):
-        return (now <= tol * abs(objectives[-1])) & (now <= 0.9 * then)
+        arrived = (now <= 0.9 * then) | (now <= 1e-4 * tol * abs(objectives[-1]))
+        return (now <= tol * abs(objectives[-1])) & arrived
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:

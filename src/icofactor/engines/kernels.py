@@ -412,7 +412,7 @@ def _settled(path: Loose, t: int, tol: float, settle: Loose) -> bool:
         return False
     now = path[t - settle[1]] - path[t]
     then = path[t - settle[1] - settle[2]] - path[t - settle[2]]
-    return now <= tol * abs(path[t]) and now <= 0.9 * then
+    return now <= tol * abs(path[t]) and (now <= 0.9 * then or now <= 1e-4 * tol * abs(path[t]))
 
 
 @njit(**_fast)
