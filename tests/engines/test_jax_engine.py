@@ -178,7 +178,8 @@ def test_refine(name: str, kind: str, rules: str) -> None:
 def test_the_estimator_takes_it() -> None:
     sites = masked_sites()
     X = positive_data(sites.coordinates, 12).T
-    given: dict[str, Any] = {"mesh": sites, "level": 0, "n_starts": 2, "n_iter": 30, "tol": 0.0}
+    # the method it was made for: coordinate descent creeps along a flat valley here and amplifies rounding
+    given: dict[str, Any] = {"mesh": sites, "method": "LE-PNNMF", "level": 0, "n_starts": 2, "n_iter": 30, "tol": 0.0}
     fit = lambda engine: CorticalFactorization(2, refinement=Refinement(1, 2, 6), engine=engine, **given).fit(X)
     found, expected = fit("jax"), fit("numpy")
     assert found.starts_.engine == "jax"
