@@ -20,6 +20,7 @@ def n_threads() -> int:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """BLAS on one thread: the products here are small, and the same seed gives the same bits on any machine size."""
+    import scipy.linalg.cython_blas  # noqa: F401 - the BLAS that the kernels call must be there to be limited
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1, user_api="blas")
