@@ -9,3 +9,11 @@ class DivergenceError(ValueError):
 
 class ModelFileError(ValueError):
     """A file does not hold a model of icofactor, or is damaged."""
+
+
+class CheckpointError(ValueError):
+    """A work folder belongs to another run, or is damaged."""
+
+
+class CohortError(ValueError):
+    """Files do not make a cohort; the message names every bad one."""

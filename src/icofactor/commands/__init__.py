@@ -1,0 +1,10 @@
+"""One file per command: its words (`add`) and what they call (`run`). No mathematics, nothing heavy at import."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from icofactor.commands import bench, demo
+
+COMMANDS: dict[str, ModuleType] = {"demo": demo, "bench": bench}
+"""Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
