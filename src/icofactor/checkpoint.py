@@ -83,7 +83,7 @@ class Checkpoint:
         if not file.exists():
             return None
         try:
-            with np.load(file, allow_pickle=False) as kept:
+            with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as kept:
                 return {name: kept[name] for name in kept.files}
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
             raise CheckpointError(f"{file} is damaged ({problem}): delete it, and it is computed again") from problem
