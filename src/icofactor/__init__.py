@@ -29,6 +29,7 @@ _HOMES = {
     "match_components": "icofactor.matching",
     "plot_components": "icofactor.report",
     "Cohort": "icofactor.cohort",
+    "Covariates": "icofactor.covariates",
     "simulate_cohort": "icofactor.cohort",
 }
 
@@ -37,6 +38,7 @@ __all__ = [
     "PAPER_METHODS",
     "Cohort",
     "CorticalFactorization",
+    "Covariates",
     "Data",
     "Design",
     "Multistart",
@@ -72,6 +74,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from icofactor.cohort import Cohort, simulate_cohort
+    from icofactor.covariates import Covariates
     from icofactor.design import Design
     from icofactor.estimator import CorticalFactorization
     from icofactor.manystarts import Multistart, multistart

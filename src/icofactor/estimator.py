@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from icofactor.covariates import as_the_fit, covariates_of
 from icofactor.design import Design
 from icofactor.design.columns import KINDS
 from icofactor.engines import check_engine
@@ -103,6 +104,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         How often the face that holds each site was divided.
     reconstruction_err_ : float
         √error_, as scikit-learn's NMF has it.
+    covariates_ : Covariates or None
+        What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
         Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
 
@@ -202,6 +205,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
+        self.covariates_ = covariates_of(X)
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
@@ -331,7 +335,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _view(self, X: Any) -> SitesBySubjects:
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
-        given = read_input(X, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
+        given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ValueError("X holds no subject (0 rows)")
         return SitesBySubjects(given.X, self.mask_)

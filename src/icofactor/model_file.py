@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.covariates import Covariates
 from icofactor.design import Design
 from icofactor.errors import ModelFileError
 from icofactor.estimator import CorticalFactorization
@@ -19,6 +20,7 @@ from icofactor.refinement import Refined, Refinement
 from icofactor.solver import Solution
 from icofactor.sphere import Sites
 from icofactor.statistics import Statistics
+from icofactor.terms import Term
 
 FORMAT = "icofactor model"
 VERSION = 1
@@ -34,7 +36,7 @@ _ARRAYS = [
 ]  # attributes of the model that are arrays
 _NUMBERS = ["error_", "total_variance_", "explained_", "reconstruction_err_", "n_features_in_", "n_iter_"]
 _SITES = ["coordinates", "hemisphere", "triangles", "position", "deepest", "frames"]
-_OPTIONAL = ["mask_", "sites/triangles"]
+_OPTIONAL = ["mask_", "sites/triangles", "covariates/shift"]
 _SOLUTION = ["n_iter", "converged", "method", "rules", "penalty", "tau"]
 
 
@@ -61,6 +63,7 @@ def _attributes(model: CorticalFactorization) -> dict[str, Any]:
         "parameters": _parameters(model),
         "numbers": {name: getattr(model, name) for name in _NUMBERS},
         "hemi": model.hemi_,
+        "covariates": _covariates(model.covariates_),
         "sites": {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh},
         "design": {"kind": design.kind, "level": design.level, "sigma": design.sigma, "tau": design.tau},
         "solution": {name: getattr(model.solution_, name) for name in _SOLUTION},
@@ -91,6 +94,12 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     return parameters
 
 
+def _covariates(covariates: Covariates | None) -> dict[str, Any] | None:
+    if covariates is None:
+        return None
+    return {"terms": [asdict(term) for term in covariates.terms], "explained": covariates.explained}
+
+
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """NumPy's scalars as Python's, which JSON can hold."""
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
@@ -100,6 +109,10 @@ def _arrays(model: CorticalFactorization) -> dict[str, np.ndarray]:
     arrays = {name: getattr(model, name) for name in _ARRAYS}
     if model.mask_ is not None:
         arrays["mask_"] = model.mask_
+    if model.covariates_ is not None:
+        arrays["covariates/coefficients"] = model.covariates_.coefficients
+        if model.covariates_.shift is not None:
+            arrays["covariates/shift"] = model.covariates_.shift
     for name in _SITES:
         value = getattr(model.sites_, name)
         if value is not None:
@@ -180,6 +193,7 @@ def _rebuild(attributes: dict[str, Any], array: Any) -> CorticalFactorization:
         if name in _NUMBERS:
             setattr(model, name, value)
     model.hemi_, model.mask_ = attributes["hemi"], array("mask_")
+    model.covariates_ = _rebuild_covariates(attributes["covariates"], array)
     model.sites_ = Sites(**{name: array(f"sites/{name}") for name in _SITES}, **attributes["sites"])
     for name in resolved:
         setattr(model, name, model.sites_ if name == "mesh" else model.mask_)
@@ -214,3 +228,13 @@ def _rebuild(attributes: dict[str, Any], array: Any) -> CorticalFactorization:
         course["exhausted"],
     )
     return model
+
+
+def _rebuild_covariates(found: dict[str, Any] | None, array: Any) -> Covariates | None:
+    if found is None:
+        return None
+    terms = tuple(
+        Term(term["name"], None if term["levels"] is None else tuple(term["levels"]), tuple(term["means"]))
+        for term in found["terms"]
+    )
+    return Covariates(terms, array("covariates/coefficients"), array("covariates/shift"), found["explained"])
