@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icofactor.sphere import Sites, n_faces, n_nodes
-from icofactor.statistics import Rows
+
+if TYPE_CHECKING:  # cohorts use this module, and know nothing of statistics
+    from icofactor.statistics import Rows
 
 HEMISPHERES = ("left", "right", "both")
 _NAMED_LEVELS = range(3, 8)
