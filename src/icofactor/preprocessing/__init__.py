@@ -1,0 +1,49 @@
+"""From what scanners' pipelines give to maps that can be factorized: outliers, band-pass, ReHo, ALFF, resampling.
+
+Functions that have the name of their module are imported here at once: otherwise the module, once imported, would
+stand in the function's place. The rest is loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icofactor.preprocessing.alff import alff
+from icofactor.preprocessing.bandpass import bandpass, concatenate_runs, unit_series
+from icofactor.preprocessing.reho import reho, ring_incidence
+
+_HOMES = {
+    "limit_outliers": "icofactor.preprocessing.outliers",
+    "OutlierLimiter": "icofactor.preprocessing.transformers",
+    "BandPass": "icofactor.preprocessing.transformers",
+}
+
+__all__ = [
+    "BandPass",
+    "OutlierLimiter",
+    "alff",
+    "bandpass",
+    "concatenate_runs",
+    "limit_outliers",
+    "reho",
+    "ring_incidence",
+    "unit_series",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'icofactor.preprocessing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from icofactor.preprocessing.outliers import limit_outliers
+    from icofactor.preprocessing.transformers import BandPass, OutlierLimiter

@@ -1,0 +1,63 @@
+"""Limiting outliers, subject by subject."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.cohort import Cohort
+from icofactor.preprocessing.series import checked_mask
+from icofactor.preprocessing.steps import after
+
+LIMIT = 4.4478
+"""3 × 1.4826: three standard deviations, had the values a normal distribution."""
+
+
+@overload
+def limit_outliers(Xs: Cohort, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None) -> Cohort: ...
+@overload
+def limit_outliers(Xs: ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None) -> NDArray[Any]: ...
+def limit_outliers(
+    Xs: Cohort | ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None
+) -> Cohort | NDArray[Any]:
+    """Maps whose values lie within `n_deviations` median absolute deviations of each subject's own median.
+
+    Values further away are set to that bound; all others stay as they are.
+
+    Parameters
+    ----------
+    Xs : (n_subjects, n_sites), or a Cohort; in a cohort the step is added to the provenance.
+    n_deviations : in median absolute deviations, not scaled to standard deviations.
+    mask : (n_sites,) bool, True where a site is used; None takes the cohort's, or all. Medians are taken over the
+        sites in use only, so that the zeros of the medial wall do not count; the other sites stay as they are.
+    """
+    if isinstance(Xs, Cohort):
+        used = Xs.mask if mask is None else mask
+        limited = _limited(np.asarray(Xs.X), n_deviations, used)
+        changed = int(np.count_nonzero(limited != np.asarray(Xs.X)))
+        return after(Xs, "limit_outliers", X=limited, n_deviations=float(n_deviations), n_values_limited=changed)
+    return _limited(np.asarray(Xs), n_deviations, mask)
+
+
+def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) -> NDArray[Any]:
+    if values.ndim != 2:
+        raise ValueError(f"Xs must have two dimensions, subjects × sites; got shape {values.shape}")
+    if not n_deviations > 0:
+        raise ValueError(f"n_deviations must be positive; got {n_deviations}")
+    used = slice(None) if mask is None else np.flatnonzero(checked_mask(mask, values.shape[1]))
+    out = values.astype(np.result_type(values, np.float32), copy=True)
+    for number, row in enumerate(out):
+        some = row[used]
+        if not np.isfinite(some).all():
+            raise ValueError(f"Xs must be finite at every site in use; row {number} holds NaN or infinity")
+        middle = np.median(some)
+        deviation = np.median(np.abs(some - middle))
+        if deviation == 0 and some.max() > some.min():
+            raise ValueError(
+                f"Xs: more than half of row {number} has the same value {middle:g}, so there is no deviation to "
+                "measure outliers by. Leave the medial wall out with mask"
+            )
+        row[used] = np.clip(some, middle - n_deviations * deviation, middle + n_deviations * deviation)
+    return out

@@ -1,0 +1,113 @@
+"""What every step on time series asks of its input: finite series, a repetition time in seconds, a band that fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Bools = NDArray[np.bool_]
+
+# No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
+_SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
+# Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of the band.
+_EDGE = 1e-9
+
+
+def checked_series(
+    series: ArrayLike, name: str = "series", mask: ArrayLike | None = None
+) -> tuple[NDArray[Any], Bools]:
+    """Series (n_vertices, n_volumes) as floats, and which rows carry data.
+
+    Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With `mask` (True where a
+    vertex is used) such a row is an error, and rows outside the mask may hold anything. A NaN among numbers is
+    always an error.
+    """
+    values = np.asarray(series)
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, vertices × volumes; got shape {values.shape}")
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must hold real numbers; got {values.dtype}")
+    if values.shape[1] < 3:
+        raise ValueError(f"{name} must have at least 3 volumes (columns); got shape {values.shape}")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    wanted = None if mask is None else checked_mask(mask, len(values))
+    used = np.zeros(len(values), dtype=bool)
+    for first in range(0, len(values), 1024):
+        block = slice(first, first + 1024)
+        used[block] = _usable(values[block], first, name, None if wanted is None else wanted[block])
+    if not used.any():
+        raise ValueError(f"{name} has no series that varies over time: all {len(values)} are constant or NaN")
+    return values, used
+
+
+def _usable(block: NDArray[Any], first: int, name: str, wanted: Bools | None) -> Bools:
+    finite = np.isfinite(block)
+    whole = finite.all(axis=1)
+    varies = whole & (block.max(axis=1, initial=-np.inf) > block.min(axis=1, initial=np.inf))
+    broken = ~whole & finite.any(axis=1) if wanted is None else ~whole & wanted
+    if broken.any():
+        row = int(np.flatnonzero(broken)[0])
+        column = int(np.flatnonzero(~finite[row])[0])
+        raise ValueError(f"{name} must be finite; vertex {first + row} has {block[row, column]} at volume {column}")
+    if wanted is None:
+        return np.asarray(varies)
+    still = wanted & ~varies
+    if still.any():
+        row = int(np.flatnonzero(still)[0])
+        raise ValueError(
+            f"{name} must vary over time at every vertex in use; vertex {first + row} is constant "
+            f"({block[row, 0]}), one of {int(still.sum())}. Leave such vertices out with mask"
+        )
+    return wanted
+
+
+def checked_mask(mask: ArrayLike, n: int) -> Bools:
+    """A mask of n vertices, True where used."""
+    used = np.asarray(mask)
+    if used.dtype != bool or used.shape != (n,):
+        raise ValueError(f"mask must be boolean of shape ({n},), one entry per vertex; got {used.dtype} {used.shape}")
+    if not used.any():
+        raise ValueError("mask must be True somewhere; it leaves no vertex")
+    return used
+
+
+def checked_tr(tr: float | None, name: str = "tr") -> float:
+    """The repetition time in seconds."""
+    if tr is None:
+        raise ValueError(f"{name} is missing: the time from one volume to the next, in seconds (0.72 for HCP)")
+    seconds = float(tr)
+    if not np.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{name} must be a positive number of seconds; got {tr}")
+    if seconds > _LONGEST_TR:
+        raise ValueError(f"{name}={tr} looks like milliseconds; it must be in seconds: {seconds / 1000:g}")
+    if seconds < _SHORTEST_TR:
+        raise ValueError(f"{name}={tr} is shorter than any scan of the brain; it must be in seconds")
+    return seconds
+
+
+def checked_band(low: float, high: float, tr: float, n_volumes: int, name: str = "series") -> None:
+    """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
+    if not 0 < low < high:
+        raise ValueError(f"the band must have 0 < low < high, in Hz; got low={low}, high={high}")
+    nyquist = 0.5 / tr
+    if high >= nyquist:
+        raise ValueError(
+            f"high={high} Hz must lie under half the sampling rate, {nyquist:.4g} Hz at tr={tr} s: "
+            "lower high, or check that tr is in seconds"
+        )
+    lasts = n_volumes * tr
+    if lasts < 1 / low or not len(band_bins(low, high, tr, n_volumes)):
+        needed = int(np.ceil(max(1 / low, 1 / (high - low)) / tr))
+        raise ValueError(
+            f"{name} is too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last {lasts:.4g} s; "
+            f"{needed} volumes or more are needed"
+        )
+
+
+def band_bins(low: float, high: float, tr: float, n_volumes: int) -> range:
+    """Numbers of the Fourier frequencies k / (n_volumes tr) with low ≤ frequency ≤ high."""
+    lasts = n_volumes * tr
+    return range(int(np.ceil(low * lasts - _EDGE)), int(np.floor(high * lasts + _EDGE)) + 1)

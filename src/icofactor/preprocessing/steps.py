@@ -1,0 +1,23 @@
+"""Keeping account of what was done to a cohort."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from icofactor import __version__
+from icofactor.cohort import Cohort
+
+
+def after(cohort: Cohort, step: str, *, X: Any, changes: dict[str, Any] | None = None, **settings: Any) -> Cohort:
+    """The cohort after a step of preprocessing, with the step's name and settings at the end of provenance["steps"].
+
+    Parameters
+    ----------
+    X : the new values.
+    changes : other attributes that the step changed, e.g. sites and mask after resampling.
+    settings : what the step was told, as JSON would hold it.
+    """
+    steps = [*cohort.provenance.get("steps", []), {"step": step, "icofactor": __version__, **settings}]
+    changed = {"truth": None} if changes and "sites" in changes else {}
+    return replace(cohort, X=X, provenance={**cohort.provenance, "steps": steps}, **{**changed, **(changes or {})})

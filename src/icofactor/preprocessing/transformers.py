@@ -1,0 +1,65 @@
+"""The steps that fit scikit-learn's pipelines: those that treat every row by itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import validate_data
+
+from icofactor.preprocessing.bandpass import bandpass
+from icofactor.preprocessing.outliers import LIMIT, limit_outliers
+
+
+class OutlierLimiter(TransformerMixin, BaseEstimator):
+    """`limit_outliers` in a pipeline: X is subjects × sites. Nothing is learnt; new subjects get their own bounds."""
+
+    def __init__(self, n_deviations: float = LIMIT, mask: ArrayLike | None = None) -> None:
+        self.n_deviations = n_deviations
+        self.mask = mask
+
+    def fit(self, X: ArrayLike, y: Any = None) -> OutlierLimiter:
+        """Check X; there is nothing to learn."""
+        validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """X with every subject's outliers limited."""
+        values = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None, reset=False
+        )
+        return limit_outliers(values, self.n_deviations, mask=self.mask)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+class BandPass(TransformerMixin, BaseEstimator):
+    """`bandpass` in a pipeline: X is series × volumes."""
+
+    def __init__(
+        self,
+        tr: float | None = None,
+        low: float = 0.05,
+        high: float = 0.1,
+        method: Literal["butterworth", "fft"] = "butterworth",
+        order: int = 2,
+    ) -> None:
+        self.tr = tr
+        self.low = low
+        self.high = high
+        self.method = method
+        self.order = order
+
+    def fit(self, X: ArrayLike, y: Any = None) -> BandPass:
+        """Nothing to learn."""
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """X with only the frequencies of the band."""
+        return bandpass(X, self.tr, self.low, self.high, self.method, self.order)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
