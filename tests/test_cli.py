@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import icofactor
-from icofactor.cli import main
+from icofactor.cli import _with_flags, main
+from icofactor.errors import CohortError
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "-q"]
@@ -61,10 +62,10 @@ def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--n-components", "0"], "n_components must be a whole number of at least 1; got 0"),
-        (["--n-subjects", "0"], "n_subjects must be a whole number of at least 1; got 0"),
-        (["--n-subjects", "3", "--n-components", "4"], "n_components=4 is more than the 3 subjects"),
-        (["--modality", "nonsense"], "modality must be one of 'thickness', 'myelin', 'reho', 'alff'; got 'nonsense'"),
+        (["--n-components", "0"], "--n-components must be a whole number of at least 1; got 0"),
+        (["--n-subjects", "0"], "--n-subjects must be a whole number of at least 1; got 0"),
+        (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
+        (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; got 'nonsense'"),
         (["--random-seed", "-1"], "--random-seed must be a whole number of at least 0"),
     ],
 )
@@ -140,6 +141,34 @@ def test_trouble_in_the_last_step_leaves_nothing(
     assert main(["demo", str(out), *SMALL]) == status
     assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("n_components=4 is more", "--n-components 4 is more"),
+        ("hemi='left', but the cohort holds 'right'", "--hemisphere left, but the cohort holds 'right'"),
+        ("mesh must be a name", "--mesh must be a name"),
+        ("the mesh must be known", "the mesh must be known"),
+        ("say mesh='fsaverage6', or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),
+        ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
+        ("exists; pass overwrite=True to replace it", "exists; pass --overwrite to replace it"),
+        ("penalty=2", "penalty=2"),
+    ],
+)
+def test_arguments_are_named_as_the_command_line_names_them(said: str, shown: str) -> None:
+    flags = {name: f"--{name.replace('_', '-')}" for name in ("n_components", "mesh", "hemisphere", "overwrite")}
+    assert _with_flags(said, flags) == shown
+
+
+def test_every_bad_file_has_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = CohortError("2 of 9 files cannot be read:\n\n  a.gii: cut   short\n  b.gii: empty\n")
+    monkeypatch.setattr("icofactor.demo.simulate_cohort", raising(problem))
+    assert main(["demo", str(tmp_path / "out"), *SMALL]) == 2
+    expected = "icofactor demo: 2 of 9 files cannot be read:\n  a.gii: cut short\n  b.gii: empty\n"
+    assert capsys.readouterr() == ("", expected)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 
 from icofactor import __version__
 from icofactor.commands import COMMANDS
+from icofactor.errors import CohortError
 
-# what functions call their arguments → what the command line calls them
-_WORDS = {"overwrite=True": "--overwrite", "random_state": "--random-seed"}
+# what functions call their arguments, where the command line calls them otherwise
+_ALIASES = {"random_state": "random_seed", "hemi": "hemisphere"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, or 2 after one clear line about what was wrong."""
+    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
     options = _parser().parse_args(argv)
     try:
         COMMANDS[options.command].run(options)
     except (ValueError, OSError) as problem:
         if options.verbose:
             raise
-        print(f"icofactor {options.command}: {_one_line(problem, options)}", file=sys.stderr)
+        print(f"icofactor {options.command}: {_in_words(problem, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"icofactor {options.command}: interrupted; nothing half-written was left", file=sys.stderr)
@@ -30,14 +32,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _one_line(problem: Exception, options: argparse.Namespace) -> str:
-    """The problem in the words of the command line."""
+def _in_words(problem: Exception, options: argparse.Namespace) -> str:
+    """The problem in the words of the command line: one line, but of a cohort's files one line each."""
     text = str(problem)
     if isinstance(problem, OSError) and problem.strerror:
         text = f"{problem.strerror}: {problem.filename or getattr(options, 'out', '')}"
-    for ours, theirs in _WORDS.items():
-        text = text.replace(ours, theirs)
+    text = _with_flags(text, options.flags)
+    if isinstance(problem, CohortError):
+        first, *rest = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        return "\n".join([first, *(f"  {line}" for line in rest)])
     return " ".join(text.split())
+
+
+def _with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """Names of arguments as flags: n_components=4 → --n-components 4, "mask must ..." → "--mask must ..."."""
+    for name, option in [*((name, name) for name in flags), *_ALIASES.items()]:
+        flag = flags.get(option)
+        if flag is None:
+            continue
+        word = rf"(?<![\w/.-]){re.escape(name)}"
+        text = re.sub(rf"{word}=True\b", flag, text)
+        text = re.sub(rf"{word}=(['\"]?)([\w./:-]++)\1(?!\()", rf"{flag} \2", text)
+        # a name that is also an English word is a name where a sentence begins with it
+        text = re.sub(rf"{word}(?![\w/.])" if "_" in name else rf"^{re.escape(name)}(?= must\b)", flag, text)
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add(one)
         one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
         one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
+        one.set_defaults(flags={a.dest: a.option_strings[-1] for a in one._actions if a.option_strings})
     return parser
 
 
