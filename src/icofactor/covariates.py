@@ -30,6 +30,10 @@ from icofactor.statistics import map_blocks
 from icofactor.terms import Term, code_terms, table_column
 
 _ROUNDING = 1e-9
+_OF_THE_COHORT = (
+    *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
+    *("simulated", "path"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +194,9 @@ class AdjustedCohort:
         return self.X.covariates
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copying and pickling ask for these before there is a cohort
-            raise AttributeError(name)
+        # named one by one, so that no other way to the maps leads past the covariates
+        if name not in _OF_THE_COHORT:
+            raise AttributeError(f"an adjusted cohort has no {name!r}")
         return getattr(self.cohort, name)
 
     def __len__(self) -> int:
