@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -43,12 +45,10 @@ class Demo:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo") / "new" / "out"
-    with pytest.MonkeyPatch.context() as patch:
-        lines: list[str] = []
-        patch.setattr("builtins.print", lambda *words, **more: lines.append(" ".join(map(str, words))))
+    with contextlib.redirect_stdout(io.StringIO()) as said:
         status = main(["demo", str(folder), *WORDS, "-q"])
     cohort = simulate_cohort(12, 3, "thickness", "left", 0)
-    return Demo(folder, status, "\n".join(lines), cohort, CorticalFactorization(3, random_state=0).fit(cohort))
+    return Demo(folder, status, said.getvalue(), cohort, CorticalFactorization(3, random_state=0).fit(cohort))
 
 
 def table(path: Path) -> list[list[str]]:
