@@ -17,18 +17,28 @@ _HOMES = {
     "limit_outliers": "icofactor.preprocessing.outliers",
     "OutlierLimiter": "icofactor.preprocessing.transformers",
     "BandPass": "icofactor.preprocessing.transformers",
+    "Resampler": "icofactor.preprocessing.resampling",
+    "fs_lr_to_fsaverage": "icofactor.preprocessing.resampling",
+    "SurfaceSmoother": "icofactor.preprocessing.smoothing",
+    "smooth_surface": "icofactor.preprocessing.smoothing",
+    "vertex_areas": "icofactor.preprocessing.surfaces",
 }
 
 __all__ = [
     "BandPass",
     "OutlierLimiter",
+    "Resampler",
+    "SurfaceSmoother",
     "alff",
     "bandpass",
     "concatenate_runs",
+    "fs_lr_to_fsaverage",
     "limit_outliers",
     "reho",
     "ring_incidence",
+    "smooth_surface",
     "unit_series",
+    "vertex_areas",
 ]
 
 
@@ -46,4 +56,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from icofactor.preprocessing.outliers import limit_outliers
+    from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
+    from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
+    from icofactor.preprocessing.surfaces import vertex_areas
     from icofactor.preprocessing.transformers import BandPass, OutlierLimiter

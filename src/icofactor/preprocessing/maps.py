@@ -1,0 +1,78 @@
+"""Sparse matrices of weights: scaling them, and applying them to maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+_MAPS_AT_ONCE = 64
+
+
+def sums(matrix: sparse.csr_array, axis: int) -> NDArray[np.float64]:
+    """Sums over rows (axis 0) or columns (axis 1)."""
+    return np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
+
+
+def inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / values, 0 where they are 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def scaled(
+    matrix: sparse.csr_array, rows: NDArray[Any] | None = None, columns: NDArray[Any] | None = None
+) -> sparse.csr_array:
+    """diag(rows) · matrix · diag(columns), without the entries that this makes zero."""
+    result = sparse.csr_array(matrix, copy=True)
+    if rows is not None:
+        result.data *= np.repeat(rows, np.diff(result.indptr))
+    if columns is not None:
+        result.data *= columns[result.indices]
+    result.eliminate_zeros()
+    result.sort_indices()
+    return result
+
+
+def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> NDArray[Any]:
+    """weights · map for one map (n,) or several (n_maps, n); float32 stays float32.
+
+    A NaN at a vertex that no weight touches does no harm; elsewhere it is refused.
+
+    Parameters
+    ----------
+    weights : (n_target, n).
+    maps : numbers, one column per vertex.
+    source : what has n vertices, for the error.
+    """
+    values = np.asarray(maps)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"maps must hold real numbers; found dtype {values.dtype}")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"maps must have shape (vertices,) or (maps, vertices); got {values.shape}")
+    n_target, n_source = weights.shape
+    if values.shape[-1] != n_source:
+        raise ValueError(f"{source} has {n_source} vertices; maps have {values.shape[-1]} columns")
+    rows = np.atleast_2d(values)
+    out = np.empty((len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64)
+    for first in range(0, len(rows), _MAPS_AT_ONCE):
+        block = rows[first : first + _MAPS_AT_ONCE]
+        columns = np.ascontiguousarray(block.T, dtype=np.float64)
+        out[first : first + len(block)] = (weights @ columns).T
+    if not np.isfinite(out).all():
+        _refuse(weights, rows)
+    return out[0] if values.ndim == 1 else out
+
+
+def _refuse(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
+    """Name the first value that is used and not finite."""
+    used = np.zeros(weights.shape[1], dtype=bool)
+    used[weights.indices] = True
+    for i, row in enumerate(rows):
+        bad = np.flatnonzero(used & ~np.isfinite(row))
+        if len(bad):
+            raise ValueError(
+                f"maps must be finite where they are used; map {i} has {row[bad[0]]} at vertex {bad[0]} "
+                f"({len(bad)} such vertices). Leave them out by roi"
+            )

@@ -1,0 +1,295 @@
+"""Carrying maps from one spherical mesh to another that is in register, as Workbench's `-metric-resample` does.
+
+Barycentric: a target vertex takes the three corners of the source triangle it lies in. Adaptive
+(ADAP_BARY_AREA): where the target mesh is coarser, a target vertex takes every source vertex that lies in
+the triangles around it, and each source vertex is spread over the targets in proportion to its area, so that
+no data are lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from icofactor.files import atomic_path
+from icofactor.preprocessing.maps import apply_weights, inverse, scaled, sums
+from icofactor.preprocessing.spheres import find_meshes
+from icofactor.preprocessing.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
+from icofactor.preprocessing.triangles import Floats, locate_in_mesh
+
+METHODS = ("adaptive", "barycentric")
+FORMAT = "icofactor resampling weights"
+VERSION = 1
+
+# Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and more between fs_LR
+# and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other hemisphere.
+_REGISTERED = 0.6
+_FLAT_PATTERN = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What resampling needs once the spheres are gone.
+
+    Attributes
+    ----------
+    matrix : (n_target, n_source) sparse; rows sum to 1, or to 0 where there are no data.
+    coverage : (n_target,) share of each row's weight that lay in the roi, 0 to 1.
+    method : "adaptive" or "barycentric".
+    """
+
+    matrix: sparse.csr_array
+    coverage: Floats
+    method: str
+
+
+class Resampler(TransformerMixin, BaseEstimator):
+    """Resample maps, subjects × sites, from one spherical mesh to another in register with it.
+
+    A scikit-learn transformer that needs no data to fit; `Resampler(...)(maps)` is the same as `transform`.
+
+    Parameters
+    ----------
+    source_sphere, target_sphere : a surface file (.surf.gii, FreeSurfer's), a pair (coordinates, faces) or an
+        object with these attributes. Spheres about the origin, of any radius.
+    method : "adaptive" (ADAP_BARY_AREA) or "barycentric" (BARYCENTRIC).
+    source_areas, target_areas : vertex areas in mm², arrays or files; needed by "adaptive".
+    roi : vertices of the source that hold data (> 0), array or file; None is all. A target that gets nothing from
+        them is 0 in the maps and False in `covered`.
+    check_registration : whether to refuse spheres whose patterns of area disagree (needs both areas).
+    precomputed : the `Weights` of another resampler, in place of the spheres; `Resampler.load` fills it.
+    """
+
+    def __init__(
+        self,
+        source_sphere: Any = None,
+        target_sphere: Any = None,
+        method: str = "adaptive",
+        source_areas: Any = None,
+        target_areas: Any = None,
+        roi: Any = None,
+        *,
+        check_registration: bool = True,
+        precomputed: Weights | None = None,
+    ) -> None:
+        self.source_sphere = source_sphere
+        self.target_sphere = target_sphere
+        self.method = method
+        self.source_areas = source_areas
+        self.target_areas = target_areas
+        self.roi = roi
+        self.check_registration = check_registration
+        self.precomputed = precomputed
+
+    def set_params(self, **params: Any) -> Resampler:
+        """As scikit-learn's; the weights are made anew when next needed."""
+        self.__dict__.pop("_built", None)
+        return super().set_params(**params)
+
+    def fit(self, X: Any = None, y: Any = None) -> Resampler:
+        """Make the weights if they are not there yet; the data are not looked at."""
+        self._weights()
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).
+
+        float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
+        """
+        return apply_weights(self.weights, X, "the source sphere")
+
+    __call__ = transform
+
+    @property
+    def weights(self) -> sparse.csr_array:
+        """(n_target, n_source); rows sum to 1, or to 0 where `covered` is False."""
+        return self._weights().matrix
+
+    @property
+    def coverage(self) -> Floats:
+        """(n_target,) share of a target's weight that comes from within the roi; 1 everywhere without one."""
+        return self._weights().coverage
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """(n_target,) whether a target gets any data (Workbench's -valid-roi-out)."""
+        return self.coverage > 0
+
+    def _weights(self) -> Weights:
+        if self.precomputed is not None:
+            return self.precomputed
+        if "_built" not in self.__dict__:
+            self._built = build_weights(
+                self.source_sphere,
+                self.target_sphere,
+                self.method,
+                self.source_areas,
+                self.target_areas,
+                self.roi,
+                self.check_registration,
+            )
+        return self._built
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the weights as one .npz file without pickles; the spheres are not kept."""
+        weights = self._weights()
+        about = {"format": FORMAT, "version": VERSION, "method": weights.method, "shape": weights.matrix.shape}
+        with atomic_path(Path(path), overwrite) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(
+                file,
+                about=np.array(json.dumps(about)),
+                data=weights.matrix.data,
+                indices=weights.matrix.indices,
+                indptr=weights.matrix.indptr,
+                coverage=weights.coverage,
+            )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Resampler:
+        """Read what `save` wrote."""
+        file = Path(path)
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file")
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                about = json.loads(str(archive["about"]))
+                if about["format"] != FORMAT or about["version"] != VERSION:
+                    raise ValueError(f"it says {about['format']!r}, version {about['version']}")
+                parts = (archive["data"], archive["indices"], archive["indptr"])
+                matrix = sparse.csr_array(parts, shape=tuple(about["shape"]))
+                matrix.check_format(full_check=True)
+                coverage = archive["coverage"]
+        except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{file} does not hold resampling weights of icofactor, or is damaged ({error})"
+            ) from error
+        if coverage.shape != (matrix.shape[0],):
+            raise ValueError(f"{file} is damaged: {matrix.shape[0]} targets, coverage of shape {coverage.shape}")
+        return cls(method=about["method"], precomputed=Weights(matrix, coverage, about["method"]))
+
+
+def fs_lr_to_fsaverage(
+    folder: str | Path,
+    hemisphere: str,
+    target: str = "fsaverage5",
+    method: str = "adaptive",
+    *,
+    source: str = "fsLR32k",
+    roi: Any = "atlas",
+) -> Resampler:
+    """A resampler from fs_LR to fsaverage, from the spheres and areas in a folder of the user's.
+
+    Parameters
+    ----------
+    folder : HCPpipelines, its `global/templates/standard_mesh_atlases` or `.../resample_fsaverage`, or a TemplateFlow
+        home. Nothing is downloaded.
+    hemisphere : "left" or "right".
+    target : "fsaverage4", "fsaverage5", "fsaverage6" or "fsaverage" (also "fsaverage7").
+    source : "fsLR32k", "fsLR59k" or "fsLR164k".
+    roi : "atlas" for the cortex region of the same folder, None for all vertices, or an array or file.
+    """
+    _check_method(method)
+    if not source.startswith("fsLR") or not target.startswith("fsaverage"):
+        raise ValueError(f"source must be an fs_LR mesh and target an fsaverage mesh; got {source!r} and {target!r}")
+    from_atlas = isinstance(roi, str) and roi == "atlas"
+    old, new = find_meshes(folder, hemisphere, (source, target), method == "adaptive", source if from_atlas else None)
+    return Resampler(old.sphere, new.sphere, method, old.areas, new.areas, old.roi if from_atlas else roi)
+
+
+def build_weights(
+    source_sphere: Any,
+    target_sphere: Any,
+    method: str = "adaptive",
+    source_areas: Any = None,
+    target_areas: Any = None,
+    roi: Any = None,
+    check_registration: bool = True,
+) -> Weights:
+    """The weights of `Resampler`, with the same parameters."""
+    _check_method(method)
+    source, target = as_sphere(source_sphere, "source_sphere"), as_sphere(target_sphere, "target_sphere")
+    if None not in (source.side, target.side) and source.side != target.side:
+        raise ValueError(f"{source.label} is of the {source.side}, {target.label} of the {target.side} hemisphere")
+    if method == "adaptive" and (source_areas is None or target_areas is None):
+        raise ValueError(
+            'method "adaptive" needs source_areas and target_areas, the vertex areas of the two meshes '
+            '(for standard meshes the va_avg files); "barycentric" does without'
+        )
+    old = None if source_areas is None else as_areas(source_areas, source, "source_areas")
+    new = None if target_areas is None else as_areas(target_areas, target, "target_areas")
+    region = as_roi(roi, source)
+    forward = _barycentric(source, target)
+    if check_registration and old is not None and new is not None:
+        _check_registered(source, target, old, new, forward)
+    if method == "adaptive":
+        assert old is not None and new is not None
+        raw = _adaptive(forward, sparse.csr_array(_barycentric(target, source).T), old, new)
+    else:
+        raw = forward
+    return _normalised(raw, region, method)
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise ValueError(f'method must be "adaptive" or "barycentric"; got {method!r}')
+
+
+def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
+    """(n_target, n_source): each target vertex from the corners of the source triangle it lies in."""
+    triangle, weights = locate_in_mesh(target.coordinates, source.coordinates, source.faces)
+    rows = np.repeat(np.arange(target.n), 3)
+    matrix = sparse.csr_array((weights.ravel(), (rows, source.faces[triangle].ravel())), shape=(target.n, source.n))
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _adaptive(
+    forward: sparse.csr_array, reverse: sparse.csr_array, source_areas: Floats, target_areas: Floats
+) -> sparse.csr_array:
+    """Rows of `reverse` where it holds a source vertex that `forward` lacks, else of `forward`; then area-weighted."""
+    shared = sums(reverse.astype(bool).multiply(forward.astype(bool)).tocsr(), axis=1)
+    lacking = np.diff(reverse.indptr) > shared
+    chosen = sparse.csr_array(scaled(reverse, rows=lacking) + scaled(forward, rows=~lacking))
+    spread = scaled(chosen, rows=target_areas)
+    # each source vertex gives its own area, shared among the targets that use it
+    return scaled(spread, columns=source_areas * inverse(sums(spread, axis=0)))
+
+
+def _normalised(raw: sparse.csr_array, region: NDArray[np.bool_] | None, method: str) -> Weights:
+    """Leave out what lies outside the region, and give every row that is left the sum 1."""
+    inside = scaled(raw, columns=region)
+    total = sums(inside, axis=1)
+    coverage = np.minimum(total * inverse(sums(raw, axis=1)), 1.0)
+    return Weights(scaled(inside, rows=inverse(total)), coverage, method)
+
+
+def _check_registered(
+    source: Surface, target: Surface, source_areas: Floats, target_areas: Floats, forward: sparse.csr_array
+) -> None:
+    """Refuse spheres on which cortical area is distributed in unlike ways."""
+    patterns = []
+    for sphere, areas in ((source, source_areas), (target, target_areas)):
+        on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
+        patterns.append(np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12)))
+    carried, own = forward @ patterns[0], patterns[1]
+    if min(carried.std(), own.std()) < _FLAT_PATTERN:
+        return  # areas of the spheres themselves tell nothing
+    agreement = float(np.corrcoef(carried, own)[0, 1])
+    if agreement < _REGISTERED:
+        raise ValueError(
+            f"{source.label} and {target.label} do not seem to be in register: their patterns of vertex area "
+            f"correlate by {agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere that "
+            "is deformed to the other's space, of the same hemisphere; check_registration=False resamples all the same"
+        )
