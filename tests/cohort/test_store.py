@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icofactor.cohort import (
+    Cohort,
+    StoredCohort,
+    append_store,
+    compact_store,
+    create_store,
+    is_store,
+    open_store,
+    save_store,
+    simulate_cohort,
+)
+from icofactor.cohort.store_files import locked
+from icofactor.errors import CohortError
+from icofactor.sphere import Sites
+
+SITES = Sites.named("fsaverage3")
+BOTH = Sites.named("fsaverage3", hemi="both")
+
+
+def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> Cohort:
+    """Subjects numbered from `first` on, each with maps of its own."""
+    rng = np.random.default_rng([7, first])
+    names = [f"sub-{first + i:04d}" for i in range(n)]
+    given = {
+        "X": rng.random((n, sites.n), dtype=np.float32),
+        "subjects": names,
+        "sites": sites,
+        "mask": np.arange(sites.n) % 5 > 0,
+        "hemisphere": "both" if sites.n_roots == 40 else "left",
+        "modality": "thickness",
+        "units": "mm",
+        "participants": {"participant_id": np.array(names), "age": rng.random(n) * 60},
+        "provenance": {"files": [f"{name}.mgh" for name in names], "measure": "thickness"},
+    }
+    return Cohort(**{**given, **changes})
+
+
+def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
+    """A store against the cohorts it was made of."""
+    one = cohorts[0]
+    np.testing.assert_array_equal(np.asarray(stored.X), np.concatenate([each.X for each in cohorts]))
+    assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
+    for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
+        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
+    for name in ("on", "level", "name", "n_mesh"):
+        assert getattr(stored.sites, name) == getattr(one.sites, name)
+    if one.mask is None:
+        assert stored.mask is None
+    else:
+        np.testing.assert_array_equal(stored.mask, one.mask)
+    assert (stored.hemisphere, stored.modality, stored.units) == (one.hemisphere, one.modality, one.units)
+    assert list(stored.participants) == list(one.participants)
+    for name, column in stored.participants.items():
+        expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
+        assert column.dtype == expected.dtype
+        np.testing.assert_array_equal(column, expected)
+    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
+    rows = np.concatenate([block for _, block in stored.blocks()])
+    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+
+
+@pytest.mark.parametrize("sites", [SITES, BOTH, Sites.named("fsaverage3", on="faces")])
+@pytest.mark.parametrize("mask", [True, False])
+def test_what_is_stored_is_read_back(tmp_path: Path, sites: Sites, mask: bool) -> None:
+    data = cohort(5, sites=sites) if mask else cohort(5, sites=sites, mask=None)
+    stored = save_store(data, tmp_path / "a.zarr")
+    check_same(stored, data)
+    check_same(open_store(tmp_path / "a.zarr"), data)
+    assert len(stored) == 5
+    assert stored.truth is None
+    assert stored.provenance["measure"] == "thickness"
+    assert "5 subjects" in repr(stored)
+    assert is_store(tmp_path / "a.zarr")
+    assert not is_store(tmp_path)
+
+
+def test_points_without_a_mesh(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).standard_normal((300, 3))
+    sites = Sites.from_sphere(points / np.linalg.norm(points, axis=1, keepdims=True))
+    data = cohort(3, sites=sites)
+    stored = save_store(data, tmp_path / "a.zarr")
+    assert stored.sites.triangles is None
+    np.testing.assert_array_equal(np.asarray(stored.X), data.X)
+
+
+def test_several_chunks_appends_and_compaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    blocks = [cohort(7, 0, BOTH), cohort(1, 7, BOTH), cohort(13, 8, BOTH)]
+    stored = create_store(path, iter(blocks), chunk_sites=100, chunk_subjects=4)
+    assert stored.chunk_sites == 100
+    check_same(stored, *blocks)
+    more = [cohort(3, 21, BOTH), cohort(2, 24, BOTH)]
+    appended = append_store(path, iter(more))
+    check_same(appended, *blocks, *more)
+    check_same(stored, *blocks)  # an open one is of its commit
+    again = append_store(path, cohort(1, 26, BOTH))
+    assert again.generation == 3
+    compact = compact_store(path)
+    check_same(compact, *blocks, *more, cohort(1, 26, BOTH))
+    assert len([place for place in path.iterdir() if place.name.startswith("part-")]) == 1
+    assert [step["step"] for step in compact.provenance["steps"]] == ["create", "append", "append", "compact"]
+    assert [step["n_subjects"] for step in compact.provenance["steps"]] == [21, 5, 1, 27]
+    files = [name for step in compact.provenance["steps"] for one in step["inputs"] for name in one["files"]]
+    assert files == [f"{name}.mgh" for name in compact.subjects]
+    assert compact_store(path).generation == compact.generation  # nothing to do
+
+
+@pytest.fixture(scope="module")
+def lazy(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredCohort, np.ndarray]:
+    path = tmp_path_factory.mktemp("lazy") / "a.zarr"
+    blocks = [cohort(6, 0), cohort(3, 6)]
+    create_store(path, blocks[:1], chunk_sites=200, chunk_subjects=4)
+    return append_store(path, blocks[1]), np.concatenate([each.X for each in blocks])
+
+
+def keys(n: int) -> st.SearchStrategy[Any]:
+    number = st.integers(-n, n - 1)
+    return st.one_of(
+        number,
+        st.slices(n),
+        st.lists(number, max_size=5).map(lambda chosen: np.array(chosen, dtype=int)),
+        st.lists(st.booleans(), min_size=n, max_size=n).map(np.array),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=keys(9), columns=keys(642))
+def test_maps_are_indexed_like_an_array(lazy: tuple[StoredCohort, np.ndarray], rows: Any, columns: Any) -> None:
+    stored, X = lazy
+    np.testing.assert_array_equal(stored.X[rows, columns], X[rows][..., columns])
+    np.testing.assert_array_equal(stored.X[rows], X[rows])
+
+
+def test_maps_and_their_limits(lazy: tuple[StoredCohort, np.ndarray]) -> None:
+    stored, X = lazy
+    assert (stored.X.shape, stored.X.dtype, len(stored.X), stored.X.ndim) == ((9, 642), np.float32, 9, 2)
+    np.testing.assert_array_equal(np.asarray(stored.X, dtype=np.float64), X.astype(np.float64))
+    np.testing.assert_array_equal(stored.read_sites(slice(150, 450)), X.T[stored.order[150:450]])
+    assert stored.read_sites(slice(9, 3)).shape == (0, 9)
+    for key in (9, -10, ([0, 9], 0), (0, 642), ("a", 0), (np.ones(3, dtype=bool), 0), ([[0]], 0)):
+        with pytest.raises(IndexError, match=r"subjects|sites"):
+            stored.X[key]
+    with pytest.raises(ValueError, match="consecutive"):
+        stored.read_sites(slice(0, 9, 2))
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(stored.X, copy=False)
+
+
+def test_bytes_are_counted_in_whole_chunks(tmp_path: Path) -> None:
+    stored = create_store(tmp_path / "a.zarr", [cohort(8)], chunk_sites=100, chunk_subjects=4)
+    assert stored.bytes_read == 0
+    stored.read_sites(slice(0, 100))
+    assert stored.bytes_read == 2 * (100 * 4 * 4 + 4)
+    stored.X[0, stored.order[:3]]
+    assert stored.bytes_read == 3 * (100 * 4 * 4 + 4)
+    for where in stored.site_blocks():
+        stored.read_sites(where)
+    assert stored.bytes_read == (3 + 14) * (100 * 4 * 4 + 4)
+
+
+def test_a_store_goes_to_another_process(tmp_path: Path) -> None:
+    stored = save_store(cohort(), tmp_path / "a.zarr")
+    kept = pickle.dumps(stored)
+    check_same(pickle.loads(kept), cohort())
+    append_store(tmp_path / "a.zarr", cohort(1, 5))
+    with pytest.raises(CohortError, match="written to meanwhile"):
+        pickle.loads(kept)
+
+
+def test_columns_of_participants_keep_their_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    columns = {
+        "whole": np.array([1, 2]),
+        "single": np.array([0.1, np.nan], dtype=np.float32),
+        "yes": [True, False],
+        "text": ["a", None],
+        "mixed": [3, None],
+        "nothing": [None, None],
+    }
+    stored = save_store(cohort(2, participants=columns), path)
+    np.testing.assert_array_equal(stored.participants["whole"], [1, 2])
+    assert stored.participants["whole"].dtype.kind == "i"
+    np.testing.assert_array_equal(stored.participants["single"], columns["single"])
+    assert stored.participants["yes"].tolist() == [True, False]
+    assert stored.participants["text"].tolist() == ["a", None]
+    np.testing.assert_array_equal(stored.participants["mixed"], [3, np.nan])
+    np.testing.assert_array_equal(stored.participants["nothing"], [np.nan, np.nan])
+    new = {**columns, "whole": [1.5, 2], "nothing": ["x", "y"], "text": [None, None]}
+    both = append_store(path, cohort(2, 2, participants=new)).participants
+    np.testing.assert_array_equal(both["whole"], [1, 2, 1.5, 2])
+    assert both["nothing"].tolist() == [None, None, "x", "y"]
+    assert both["text"].tolist() == ["a", None, None, None]
+    with pytest.raises(CohortError, match=r"participants\['text'\] holds text .* and numbers"):
+        append_store(path, cohort(2, 4, participants={**new, "text": [1, 2]}))
+    with pytest.raises(ValueError, match=r"participants\['single'\] must be finite or missing; it holds inf"):
+        save_store(cohort(2, participants={"single": [1, np.inf]}), tmp_path / "b.zarr")
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_simulated_subjects_make_a_simulated_store(tmp_path: Path) -> None:
+    made = simulate_cohort(4, 2, hemisphere="left", mesh="fsaverage3")
+    assert save_store(made, tmp_path / "a.zarr").simulated
+    assert not save_store(cohort(), tmp_path / "b.zarr").simulated
+    both = append_store(tmp_path / "b.zarr", cohort(1, 5, provenance={"simulated": True}))
+    assert both.simulated
+    assert "measure" not in both.provenance
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"units": "cm"}, "units of the store is 'mm', here 'cm'"),
+        ({"modality": "myelin"}, "modality of the store is 'thickness', here 'myelin'"),
+        ({"hemisphere": "right"}, "hemisphere of the store is 'left', here 'right'"),
+        ({"mask": None}, "its mask differs at 129 sites"),
+        ({"participants": {"sex": list("fmfmf")}}, r"participants lack the columns \['age', 'participant_id'\]; the"),
+        ({"subjects": ["sub-0003", "b", "c", "d", "e"]}, "it has these subjects already: sub-0003"),
+        ({"sites": Sites.named("fsaverage3-B")}, "or the same sites in another order"),
+    ],
+)
+def test_what_cannot_be_appended(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    before = contents(path)
+    with pytest.raises(CohortError, match=message):
+        append_store(path, replace(cohort(5, 5), **changes))
+    # also when the fault comes after subjects that are good
+    with pytest.raises(CohortError, match=message):
+        append_store(path, iter([cohort(300, 100), replace(cohort(5, 5), **changes)]))
+    assert contents(path) == before
+    with pytest.raises(CohortError, match=message):
+        create_store(tmp_path / "b.zarr", [cohort(), replace(cohort(5, 5), **changes)])
+    assert not (tmp_path / "b.zarr").exists()
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        save_store(cohort(2, 9), path)
+    check_same(open_store(path), cohort())
+    check_same(save_store(cohort(2, 9, BOTH), path, overwrite=True), cohort(2, 9, BOTH))
+    assert sorted(place.name[:5] for place in path.iterdir()) == [".lock", "commi", "mesh-", "part-", "zarr."]
+    for place in (tmp_path / "file", tmp_path / "folder" / "mine.txt"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("mine")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        save_store(cohort(), tmp_path / "file", overwrite=True)
+    with pytest.raises(FileExistsError, match="not a cohort store"):
+        save_store(cohort(), tmp_path / "folder", overwrite=True)
+    (tmp_path / "empty").mkdir()
+    check_same(save_store(cohort(), tmp_path / "empty"), cohort())
+    with pytest.raises(CohortError, match="no subject"):
+        create_store(tmp_path / "none", [])
+    with pytest.raises(ValueError, match="at least 1"):
+        create_store(tmp_path / "none", [cohort()], chunk_sites=0)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_store_may_be_written_over_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    create_store(path, [cohort(9)], chunk_subjects=2)
+    check_same(save_store(open_store(path), path, overwrite=True), cohort(9))
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    with locked(path), pytest.raises(CohortError, match="another process is writing"):
+        append_store(path, cohort(1, 5))
+    append_store(path, cohort(1, 5))
+
+
+# ---------------------------------------------------------------------- memory, kills, damage
+
+
+def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> None:
+    """2000 subjects of fsaverage4 are 20 MB; a chunk as wide as the store's writing holds 128 of them, 1.3 MB."""
+    sites, path = Sites.named("fsaverage4"), tmp_path / "a.zarr"
+    sites.face_at(0)
+
+    def blocks(first: int, last: int) -> Iterator[Cohort]:
+        for start in range(first, last, 20):
+            yield cohort(20, start, sites)
+
+    chunk = 128 * sites.n * 4
+    create_store(path, blocks(0, 20), chunk_subjects=128)  # whatever is loaded once
+    tracemalloc.start()
+    create_store(path, blocks(0, 1200), chunk_subjects=128, overwrite=True)
+    stored = append_store(path, blocks(1200, 2000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * chunk
+    assert stored.X.shape == (2000, 2562)
+    assert 15 * chunk < 2000 * 2562 * 4
+    for first in (0, 1180, 1200, 1980):
+        np.testing.assert_array_equal(stored.X[first : first + 20], cohort(20, first, sites).X)
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+sys.path.insert(0, sys.argv[2])
+import test_store as t
+import icofactor.cohort.store_files as files
+
+def blocks():
+    yield t.cohort(300, 5)
+    if sys.argv[3] == "half-way":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def killed(a, b, replace=os.replace):
+    if str(b).endswith("commit.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(a, b)
+
+if sys.argv[3] == "before the rename":
+    os.replace = killed
+getattr(t, sys.argv[4])(sys.argv[1], blocks(), **({"overwrite": True} if sys.argv[4] == "create_store" else {}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+@pytest.mark.parametrize("when", ["half-way", "before the rename"])
+@pytest.mark.parametrize("how", ["append_store", "create_store"])
+def test_a_killed_writer_leaves_the_previous_cohort(tmp_path: Path, when: str, how: str) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    before = contents(path)
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(Path(__file__).parent), when, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    leavings = set(contents(path)) - set(before)
+    assert any(name.startswith("part-") for name in leavings)
+    assert {name: content for name, content in contents(path).items() if name in before} == before
+    check_same(open_store(path), cohort())
+    check_same(append_store(path, cohort(2, 5)), cohort(), cohort(2, 5))
+    assert not leavings & set(contents(path))
+
+
+def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    (path / "commit.json").unlink()
+    with pytest.raises(CohortError, match=r"a\.zarr was never finished"):
+        open_store(path)
+    with pytest.raises(CohortError, match="never finished"):
+        append_store(path, cohort(1, 5))
+    check_same(save_store(cohort(3), path), cohort(3))
+    assert len([place for place in path.iterdir() if place.name.startswith("part-")]) == 1
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def part_of(path: Path) -> Path:
+    return next(place for place in path.iterdir() if place.name.startswith("part-"))
+
+
+def edit(file: Path, change: Any) -> None:
+    record = json.loads(file.read_text())
+    change(record)
+    file.write_text(json.dumps(record))
+
+
+DAMAGES: dict[str, Any] = {
+    "a chunk cut short": lambda path: os.truncate(part_of(path) / "c" / "0" / "0", 100),
+    "a chunk lost": lambda path: (part_of(path) / "c" / "0" / "0").unlink(),
+    "an empty commit": lambda path: os.truncate(path / "commit.json", 0),
+    "a commit cut short": lambda path: os.truncate(path / "commit.json", 300),
+    "a part lost": lambda path: part_of(path).rename(path / "elsewhere"),
+    "a mesh lost": lambda path: next(path.glob("mesh-*")).rename(path / "elsewhere"),
+    "an array of the mesh lost": lambda path: next(path.glob("mesh-*/deepest")).rename(path / "elsewhere"),
+    "a newer version": lambda path: edit(path / "commit.json", lambda r: r.update(version=9)),
+    "a path that leads out": lambda path: edit(
+        path / "commit.json", lambda r: r.update(parts=[["../part-000001-00000000", 5]])
+    ),
+    "a subject too few": lambda path: edit(path / "commit.json", lambda r: r["subjects"].pop()),
+    "a subject twice": lambda path: edit(path / "commit.json", lambda r: r.update(subjects=["a"] * 5)),
+    "a value too few": lambda path: edit(path / "commit.json", lambda r: r["participants"]["age"]["values"].pop()),
+    "a column of objects": lambda path: edit(
+        path / "commit.json", lambda r: r["participants"]["age"].update(dtype="object")
+    ),
+    "no hemisphere": lambda path: edit(path / "commit.json", lambda r: r.update(hemisphere="top")),
+    "a list": lambda path: (path / "commit.json").write_text("[]"),
+    "zarr 2": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(zarr_format=2)),
+    "objects": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="object")),
+    "text": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="string")),
+    "another codec": lambda path: edit(
+        part_of(path) / "zarr.json", lambda r: r.update(codecs=[{"name": "numcodecs.pickle"}])
+    ),
+    "another shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[641, 5])),
+    "a negative shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[642, -5])),
+    "metadata cut short": lambda path: os.truncate(part_of(path) / "zarr.json", 40),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_damaged_store_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.zarr"
+    save_store(cohort(), path)
+    DAMAGES[damage](path)
+    with pytest.raises(CohortError, match=r"a\.zarr"):
+        open_store(path)
+    before = contents(path)
+    with pytest.raises(CohortError, match=r"a\.zarr"):
+        append_store(path, cohort(1, 5))
+    assert contents(path) == before  # nothing is taken for leavings where the commit cannot be read
+    check_same(save_store(cohort(2), path, overwrite=True), cohort(2))
+
+
+def test_changed_bytes_are_found_when_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    stored = create_store(path, [cohort()], chunk_sites=100)
+    file = part_of(path) / "c" / "3" / "0"
+    content = bytearray(file.read_bytes())
+    content[50] ^= 1
+    file.write_bytes(content)
+    stored.read_sites(slice(0, 300))
+    with pytest.raises(CohortError, match=r"a\.zarr/part-.* is damaged"):
+        stored.read_sites(slice(300, 400))
+    file.unlink()
+    with pytest.raises(CohortError, match=r"3/0 is missing"):
+        stored.X[0]
+    mesh = next(path.glob("mesh-*/order/c/0"))
+    mesh.write_bytes(bytes(mesh.stat().st_size))
+    file.write_bytes(content)
+    with pytest.raises(CohortError, match=r"mesh-.*/order is damaged"):
+        open_store(path)
+
+
+def test_what_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no cohort store"):
+        open_store(tmp_path / "nowhere")
+    with pytest.raises(CohortError, match="is not a cohort store"):
+        open_store(tmp_path)
+    with pytest.raises(CohortError, match="is not a cohort store"):
+        append_store(tmp_path, cohort())
+    assert not any(tmp_path.iterdir())
