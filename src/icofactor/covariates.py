@@ -19,14 +19,14 @@ subjects' coefficients, means and shift, never by their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icofactor.inputs import SitesBySubjects
-from icofactor.statistics import map_blocks
+from icofactor.statistics import iter_blocks
 from icofactor.terms import Term, code_terms, table_column
 
 _ROUNDING = 1e-9
@@ -75,27 +75,20 @@ class Covariates:
         nonnegative : whether adjusted values must not be negative.
         """
         maps, participants, subjects, own = _parts(X, participants)
-        mask = own if mask is None else mask
         terms, Z = code_terms(names, participants, subjects)
-        n_sites, used = maps.shape[1], slice(None) if mask is None else np.flatnonzero(mask)
-        coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
         norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
         solve = np.linalg.pinv(Z / norms) / norms[:, None]
-        columns = np.arange(n_sites)[used]
-
-        def regress(rows: slice, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+        n_sites = maps.shape[1]
+        coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
+        total = left = 0.0
+        for sites, x in _site_blocks(X, maps, own if mask is None else mask):
             mean = x.mean(axis=1, keepdims=True)
             deviation = x - mean
             beta = deviation @ solve.T
             residual = deviation - beta @ Z.T
-            lowest = (mean + residual).min(axis=1)
-            return beta.T, lowest, float(np.square(deviation).sum()), float(np.square(residual).sum())
-
-        total = left = 0.0
-        for rows, (beta, lowest, before, after) in map_blocks(SitesBySubjects(maps, mask), regress):
-            coefficients[:, columns[rows]] = beta
-            shift[columns[rows]] = np.maximum(-lowest, 0)
-            total, left = total + before, left + after
+            coefficients[:, sites] = beta.T
+            shift[sites] = np.maximum(-(mean + residual).min(axis=1), 0)
+            total, left = total + float(np.square(deviation).sum()), left + float(np.square(residual).sum())
         if not np.isfinite(total):
             raise ValueError("X holds NaN or infinite values at sites in use; give a mask that leaves them out")
         explained = 1 - left / total if total > 0 else 0.0
@@ -226,6 +219,18 @@ def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
 
 def _is_cohort(X: Any) -> bool:
     return hasattr(X, "subjects") and hasattr(X, "participants")
+
+
+def _site_blocks(X: Any, maps: Any, mask: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of sites and their maps, sites × subjects in float64; of a cohort on disk in the order on disk."""
+    if hasattr(X, "read_sites"):
+        for sites, x in X.blocks():
+            used = slice(None) if mask is None else mask[sites]
+            yield sites[used], np.asarray(x[used], dtype=np.float64)
+        return
+    where = np.arange(maps.shape[1]) if mask is None else np.flatnonzero(mask)
+    for rows, x in iter_blocks(SitesBySubjects(maps, mask)):
+        yield where[rows], x
 
 
 def _parts(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> tuple[Any, Any, list[str], np.ndarray | None]:
