@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -279,26 +279,31 @@ class Inspector:
     def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
         """The same blocks, each checked and remembered."""
         for rows, x in blocks:
-            low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
-                bad = np.flatnonzero(~np.isfinite(x).all(axis=0))
-                raise ValueError(
-                    f"X holds NaN or infinite values in {_some('subject', bad)} (row numbers of X); "
-                    "give a mask that leaves those sites out, or mend the files they come from"
-                )
-            if not self._allow_negative and (low < 0).any():
-                raise ValueError(
-                    f"X holds negative values in {_some('subject', np.flatnonzero(low < 0))} (row numbers of X), which "
-                    f"method {self._method!r} forbids; use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
-                )
-            if max(-low.min(), high.max()) > _LARGEST:
-                raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
-            self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
-            self._differ = self._differ or bool((x.min(axis=1) != x.max(axis=1)).any())
-            self.mean[rows] = x.mean(axis=1)
-            self.site_energy[rows] = np.einsum("ij,ij->i", x, x)
-            self.variance += float(np.square(x - self.mean[rows, None]).sum())
+            self.accept(rows, look(x, not self._differ))
             yield rows, x
+
+    def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
+        """Check and remember what `look` saw of these sites; of no site in particular when `rows` is None."""
+        low, high = seen["min.low"], seen["max.high"]
+        finite = np.isfinite(low) & np.isfinite(high)
+        if not finite.all():
+            raise ValueError(
+                f"X holds NaN or infinite values in {_some('subject', np.flatnonzero(~finite))} (row numbers of X); "
+                "give a mask that leaves those sites out, or mend the files they come from"
+            )
+        if not self._allow_negative and (low < 0).any():
+            raise ValueError(
+                f"X holds negative values in {_some('subject', np.flatnonzero(low < 0))} (row numbers of X), which "
+                f"method {self._method!r} forbids; use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+            )
+        if max(-low.min(), high.max()) > _LARGEST:
+            raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
+        self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
+        if rows is None:
+            return
+        self._differ = self._differ or bool(seen["max.differ"])
+        self.mean[rows], self.site_energy[rows] = seen["site.mean"], seen["site.energy"]
+        self.variance += float(seen["sum.variance"])
 
     def check(self) -> None:
         """What only shows after the last block: subjects without any pattern, and subjects all alike."""
@@ -310,6 +315,29 @@ class Inspector:
             )
         if not self._differ:
             raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
+
+
+def look(x: np.ndarray, differ: bool = True) -> dict[str, np.ndarray]:
+    """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined.
+
+    Parameters
+    ----------
+    differ : whether to look for a site where subjects differ; once one is known there is no need.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by the Inspector
+        mean = x.mean(axis=1)
+        return {
+            **look_for_bounds(x),
+            "max.differ": np.array(differ and bool((x.min(axis=1) != x.max(axis=1)).any())),
+            "site.mean": mean,
+            "site.energy": np.einsum("ij,ij->i", x, x),
+            "sum.variance": np.array(np.square(x - mean[:, None]).sum()),
+        }
+
+
+def look_for_bounds(x: np.ndarray) -> dict[str, np.ndarray]:
+    """The least and largest value of each subject; NaN where there is one."""
+    return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
 
 
 def _some(noun: str, numbers: np.ndarray) -> str:

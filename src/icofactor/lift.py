@@ -7,7 +7,7 @@ one pass over X, and each sweep of polish is one more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from icofactor.convex import coordinate_descent, minimise
 from icofactor.extrapolation import TAU_START, logarithmic, momentum, next_tau
 from icofactor.schemes import Scheme
 from icofactor.schemes.projective import factor, projective_scale
-from icofactor.statistics import map_blocks
+from icofactor.statistics import Arrays, over_blocks
 
 LIFT_SWEEPS = 5
 PROJECTIVE_UPDATES = 10
@@ -55,6 +55,7 @@ def lift(
     start: np.ndarray | None = None,
     sweeps: int = LIFT_SWEEPS,
     on_block: Progress | None = None,
+    stage: str = "lift",
 ) -> Basis:
     """The basis on every site, given the loadings C.
 
@@ -65,24 +66,37 @@ def lift(
     ----------
     start : n_sites × n_d, optional
         Where the coordinate sweeps begin; otherwise the positive part of the unpenalised solution.
+    stage : str
+        The name of this pass, where passes are kept.
     """
     ridge, lasso = (amount * site_weight for amount in scheme.split_penalty(penalty))
     A = C @ C.T + ridge * np.eye(len(C))
-    n_sites = X.shape[0]
+    shared = {
+        "C": C,
+        "A": A,
+        "inverse": np.linalg.pinv(A, hermitian=True),
+        "lasso": np.array(lasso),
+        "signed": np.array(scheme.signed),
+        "sweeps": np.array(sweeps),
+    }
+    n_sites, done = X.shape[0], 0
     W, WX = np.empty((n_sites, len(C))), np.zeros(C.shape)
-    inverse = np.linalg.pinv(A, hermitian=True)
-
-    def rows_of_W(rows: slice, x: np.ndarray) -> np.ndarray:
-        rhs = C @ x.T
-        before = inverse @ rhs if start is None else start[rows].T
-        W[rows] = coordinate_descent(A, rhs, lasso, scheme.signed, before, sweeps).T
-        return W[rows].T @ x
-
-    for rows, share in map_blocks(X, rows_of_W):
-        WX += share
+    for rows, found in over_blocks(X, _lift_block, shared, [start], stage):
+        W[rows] = found["site.W"]
+        WX += found["sum.WX"]
+        done += len(found["site.W"])
         if on_block is not None:
-            on_block(rows.stop, n_sites)
+            on_block(done, n_sites)
     return Basis(W, WX, W.T @ W)
+
+
+def _lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> Arrays:
+    """The basis on the sites of one block, and their share of WᵀX."""
+    rhs = shared["C"] @ x.T
+    before = shared["inverse"] @ rhs if start is None else start.T
+    lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
+    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    return {"site.W": W, "sum.WX": W.T @ x}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
@@ -102,17 +116,17 @@ def lift_projective(
     M W = X(XᵀW) is never more than a product: each update is one pass over X, in which a block's rows are updated and
     their share of the next XᵀW is gathered. Where extrapolation raised the error the update is made again, plain.
     """
-    W, WX = np.array(start, dtype=np.float64), _gather_WX(X, start)
+    W, WX = np.array(start, dtype=np.float64), _gather_WX(X, start, "lift-scale")
     scale = float(projective_scale(WX, WX, WX @ WX.T, W.T @ W)[0, 0])  # ⟨MW, W⟩ = ⟨WX, WX⟩
     W, WX = W * scale, WX * scale
     E, y_before, tau = _projective_error(W, WX, sq_norm), None, TAU_START
     for update in range(n_updates):
         weight = 0.0 if y_before is None else momentum(tau)
-        new, WX_new, y = _projective_pass(X, W, WX, y_before, weight)
+        new, WX_new, y = _projective_pass(X, W, WX, y_before, weight, f"lift-{update}")
         E_new = _projective_error(new, WX_new, sq_norm)
         tau = next_tau(tau) if weight else tau
         if weight and not E_new <= E:
-            new, WX_new, y = _projective_pass(X, W, WX, None, 0.0)
+            new, WX_new, y = _projective_pass(X, W, WX, None, 0.0, f"lift-{update}-plain")
             E_new, tau = _projective_error(new, WX_new, sq_norm), TAU_START
         W, WX, E, y_before = new, WX_new, E_new, y
         if on_block is not None:
@@ -121,20 +135,21 @@ def lift_projective(
 
 
 def _projective_pass(
-    X: Any, W: np.ndarray, WX: np.ndarray, y_before: np.ndarray | None, weight: float
+    X: Any, W: np.ndarray, WX: np.ndarray, y_before: np.ndarray | None, weight: float, stage: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One update of all sites in one pass: the new W, its WᵀX, and the plain update y."""
-    BMB, BKB = WX @ WX.T, W.T @ W
+    shared = {"WX": WX, "BMB": WX @ WX.T, "BKB": W.T @ W, "weight": np.array(weight)}
     new, y, WX_new = np.empty_like(W), np.empty_like(W), np.zeros_like(WX)
-
-    def rows_of_W(rows: slice, x: np.ndarray) -> np.ndarray:
-        y[rows] = W[rows] * factor(x @ WX.T, W[rows], BMB, BKB, literal=False)
-        new[rows] = y[rows] if y_before is None else logarithmic(y[rows], y_before[rows], weight, False)
-        return new[rows].T @ x
-
-    for _, share in map_blocks(X, rows_of_W):
-        WX_new += share
+    for rows, found in over_blocks(X, _projective_block, shared, [W, y_before], stage):
+        new[rows], y[rows] = found["site.new"], found["site.y"]
+        WX_new += found["sum.WX"]
     return new, WX_new, y
+
+
+def _projective_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, y_before: np.ndarray | None) -> Arrays:
+    y = W * factor(x @ shared["WX"].T, W, shared["BMB"], shared["BKB"], literal=False)
+    new = y if y_before is None else logarithmic(y, y_before, float(shared["weight"]), False)
+    return {"site.new": new, "site.y": y, "sum.WX": new.T @ x}
 
 
 def _projective_error(W: np.ndarray, WX: np.ndarray, sq_norm: float) -> float:
@@ -142,14 +157,19 @@ def _projective_error(W: np.ndarray, WX: np.ndarray, sq_norm: float) -> float:
     return float(sq_norm - 2 * np.trace(BMB) + np.sum((W.T @ W) * BMB))  # eq. 9
 
 
-def _gather_WX(X: Any, W: np.ndarray) -> np.ndarray:
+def _gather_WX(X: Any, W: np.ndarray, stage: str) -> np.ndarray:
     """WᵀX, one pass over X."""
     WX = np.zeros((W.shape[1], X.shape[1]))
-    for _, share in map_blocks(X, lambda rows, x: W[rows].T @ x):
-        WX += share
+    for _, found in over_blocks(X, product_block, {}, [W], stage):
+        WX += found["sum.WX"]
     return WX
+
+
+def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """The block's share of WᵀX."""
+    return {"sum.WX": W.T @ x}
 
 
 def basis_of(X: Any, W: np.ndarray) -> Basis:
     """A given basis with what loadings need of X, one pass."""
-    return Basis(W, _gather_WX(X, W), W.T @ W)
+    return Basis(W, _gather_WX(X, W, "basis"), W.T @ W)

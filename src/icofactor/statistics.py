@@ -7,9 +7,9 @@ the rows concerned, `Pyramid` (partition columns) reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -52,6 +52,39 @@ def map_blocks(X: Any, work: Callable[[slice, np.ndarray], Result]) -> Iterator[
 def iter_blocks(X: Any) -> Iterator[tuple[slice, np.ndarray]]:
     """The blocks themselves, read ahead of their use."""
     return map_blocks(X, lambda rows, block: block)
+
+
+Arrays = dict[str, np.ndarray]
+"""What a piece of a pass gives. How pieces are joined is the first part of a name: "site." one after the other, "sum."
+added, "min." and "max." compared."""
+BlockTask = Callable[..., Arrays]
+"""A pure function (x, shared, *own) of a block x of sites × subjects in float64, of arrays that all blocks share, and
+of these sites' own part of arrays over all sites."""
+
+_JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+def join(pieces: Sequence[Arrays]) -> Arrays:
+    """One piece from those of consecutive blocks, in their order."""
+    found = {}
+    for name in pieces[0]:
+        parts = [piece[name] for piece in pieces]
+        how = name.partition(".")[0]
+        found[name] = np.concatenate(parts) if how == "site" else reduce(_JOIN[how], parts)
+    return found
+
+
+def over_blocks(
+    X: Any, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str = "pass"
+) -> Iterator[tuple[Rows, Arrays]]:
+    """`task` on every block of sites of X: pairs (rows, what it gave), in order.
+
+    X is what `map_blocks` takes, or knows itself how it is passed over (`streaming.Streamed`); `stage` names the pass
+    there.
+    """
+    if hasattr(X, "over_blocks"):
+        return X.over_blocks(task, shared, own, stage)  # type: ignore[no-any-return]
+    return map_blocks(X, lambda rows, x: task(x, shared, *(None if a is None else a[rows] for a in own)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,12 +272,16 @@ class Data:
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
-        for rows, x in iter_blocks(self.X):
-            r = x - D[rows] @ BC
-            held = design.site_column[rows]
-            site = np.einsum("ij,ij->i", r, r)
+        for rows, found in over_blocks(self.X, _residual_block, {"BC": BC}, [D], "residual"):
+            held, site = design.site_column[rows], found["site.residual"]
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
+
+
+def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:
+    """Squared rows of X − D(BC)."""
+    r = x - D @ shared["BC"]
+    return {"site.residual": np.einsum("ij,ij->i", r, r)}
 
 
 def _divided_K(
@@ -309,8 +346,13 @@ class Pyramid:
             counts += np.bincount(face[rows], minlength=n)
         if sums is None:
             raise ValueError("X holds no site: there is nothing to gather")
+        return cls.from_deepest(sums, energy, counts, sites)
+
+    @classmethod
+    def from_deepest(cls, sums: np.ndarray, energy: np.ndarray, counts: np.ndarray, sites: Sites) -> Pyramid:
+        """From the sums over all faces of the deepest level, faces × subjects; those above them are added up."""
         levels = [(sums, energy, counts)]
-        for _ in range(level):
+        while len(levels[0][0]) > sites.n_roots:
             s, e, c = levels[0]
             up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
             levels.insert(0, up)
