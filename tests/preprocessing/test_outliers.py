@@ -61,7 +61,7 @@ def test_cohort_keeps_account() -> None:
     found = limit_outliers(limit_outliers(cohort), n_deviations=3.0)
     assert np.array_equal(found.X, limit_outliers(limit_outliers(X), 3.0))
     assert X[1, 7] == cohort.X[1, 7] == 500
-    first, second = found.provenance["steps"]
+    first, second = found.provenance["preprocessing"]
     assert first["step"] == second["step"] == "limit_outliers"
     assert (first["n_deviations"], second["n_deviations"]) == (4.4478, 3.0)
     assert first["n_values_limited"] >= 1

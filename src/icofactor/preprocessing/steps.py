@@ -10,7 +10,7 @@ from icofactor.cohort import Cohort
 
 
 def after(cohort: Cohort, step: str, *, X: Any, changes: dict[str, Any] | None = None, **settings: Any) -> Cohort:
-    """The cohort after a step of preprocessing, with the step's name and settings at the end of provenance["steps"].
+    """The cohort after a step of preprocessing, with its name and settings added to provenance["preprocessing"].
 
     Parameters
     ----------
@@ -18,6 +18,8 @@ def after(cohort: Cohort, step: str, *, X: Any, changes: dict[str, Any] | None =
     changes : other attributes that the step changed, e.g. sites and mask after resampling.
     settings : what the step was told, as JSON would hold it.
     """
-    steps = [*cohort.provenance.get("steps", []), {"step": step, "icofactor": __version__, **settings}]
+    steps = [*cohort.provenance.get("preprocessing", []), {"step": step, "icofactor": __version__, **settings}]
     changed = {"truth": None} if changes and "sites" in changes else {}
-    return replace(cohort, X=X, provenance={**cohort.provenance, "steps": steps}, **{**changed, **(changes or {})})
+    return replace(
+        cohort, X=X, provenance={**cohort.provenance, "preprocessing": steps}, **{**changed, **(changes or {})}
+    )
