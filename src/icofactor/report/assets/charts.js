@@ -1,0 +1,305 @@
+// The panels below the cortex, as SVG made here from the page's numbers.
+
+const INK = { blue: "#0b6ea8", orange: "#d55e00", band: "#0b6ea8", grey: "#8a939e" };
+
+function section(title, about, nodes, wide = false) {
+  return el("section", wide ? { class: "wide" } : {}, el("h2", {}, title), about ? el("p", { class: "about" }, about) : null, ...nodes);
+}
+
+/** An SVG with axes: x and y are {low, high, log, name, ticks?}; gives the node and functions to place points. */
+function frame(x, y, { width = 520, height = 300, left = 62, bottom = 42, right = 12, top = 10 } = {}) {
+  const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${y.name} against ${x.name}` });
+  const place = (axis, from, to) => {
+    const f = axis.log ? Math.log10 : (value) => value, low = f(axis.low), span = f(axis.high) - low || 1;
+    return (value) => from + ((f(value) - low) / span) * (to - from);
+  };
+  const px = place(x, left, width - right), py = place(y, height - bottom, top);
+  for (const value of y.ticks ?? (y.log ? logTicks(y.low, y.high) : ticks(y.low, y.high)))
+    node.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }),
+      svg("text", { class: "soft", x: left - 6, y: py(value) + 4, "text-anchor": "end" }, show(value, 3)));
+  for (const value of x.ticks ?? ticks(x.low, x.high, 6))
+    node.append(svg("text", { class: "soft", x: px(value), y: height - bottom + 16, "text-anchor": "middle" }, x.text ? x.text(value) : show(value, 4)));
+  node.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, x.name),
+    svg("text", { x: 0, y: 0, transform: `translate(13 ${(height - bottom + top) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.name));
+  return { node, px, py };
+}
+
+const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+const padded = (low, high, part = 0.05) => (high > low ? [low - part * (high - low), high + part * (high - low)] : [low - 1, high + 1]);
+
+function convergencePanel(p) {
+  const c = p.convergence, first = 1;
+  const values = [...c.objective.slice(first), ...c.band[4].slice(first), ...c.band[0].slice(first)].filter((v) => v > 0);
+  if (!values.length) return null;
+  const log = c.objective.every((v) => v === null || v > 0);
+  const last = Math.max(c.updates.at(-1), c.band_updates.at(-1), 2);
+  let low = Math.min(...values), high = Math.max(...values);
+  if (log && high / low < 1.05) high = low * 1.05;
+  const decades = [1, 10, 100, 1000, 10000, 100000].filter((v) => v <= last);
+  const { node, px, py } = frame({ low: 1, high: last, log: true, name: "update (logarithmic)", ticks: decades.length > 1 ? decades : ticks(1, last) },
+    { low: log ? low / 1.02 : padded(low, high)[0], high: log ? high * 1.02 : padded(low, high)[1], log, name: "objective" });
+  const at = c.band_updates.map((update, i) => i).filter((i) => c.band_updates[i] >= 1 && c.band[0][i] !== null && c.band[4][i] !== null);
+  const area = (lower, upper, opacity) => svg("path", { fill: INK.band, opacity, d: `${path([...at.map((i) => [px(c.band_updates[i]), py(c.band[upper][i])]), ...[...at].reverse().map((i) => [px(c.band_updates[i]), py(c.band[lower][i])])])}Z` });
+  if (c.n_starts > 1 && at.length) node.append(area(0, 4, 0.16), area(1, 3, 0.28));
+  for (const [i, update] of c.divisions.entries()) if (update >= 1)
+    node.append(hint(svg("line", { x1: px(update), x2: px(update), y1: 10, y2: 258, stroke: INK.orange, "stroke-dasharray": "2 3", "stroke-width": 1.4 }), `Refinement after update ${update}\n${c.n_columns[i]} active faces from there on`));
+  node.append(svg("path", { fill: "none", stroke: INK.blue, "stroke-width": 2, d: path(c.updates.map((u, i) => [u, c.objective[i]]).filter(([u, v]) => u >= 1 && v !== null).map(([u, v]) => [px(u), py(v)])) }));
+  const parts = [`Line: the run that was kept, ${show(c.objective.at(-1), 6)} at its end.`];
+  if (c.n_starts > 1) parts.push(`Bands: quartiles and extremes of the ${c.n_starts} starts; ${c.agreeing} ended within 0.1 % of the best.`);
+  if (c.divisions.length) parts.push(`Dashed: ${c.divisions.length} refinements.`);
+  return section("Convergence", parts.join(" "), [node]);
+}
+
+/** Bars side by side for every component: series are {name, values, colour}. */
+function bars(p, series, name, text, options = {}) {
+  const k = p.n_components, high = Math.max(...series.flatMap((s) => s.values), 1e-12);
+  const step = Math.ceil(k / 25), marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0 || k <= 25);
+  const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low: 0, high: high * 1.06, name, ...(options.axis ?? {}) }, options.size);
+  const slot = (px(1) - px(0)) * 0.78;
+  series.forEach(({ values, colour, name: label }, i) => values.forEach((value, j) => {
+    const wide = slot / series.length;
+    node.append(hint(svg("rect", { x: px(j) - slot / 2 + i * wide, width: Math.max(0.8, wide - 1), y: py(value), height: Math.max(0, py(0) - py(value)), fill: colour }), `Component ${j + 1}\n${label}: ${text(value)}`));
+  }));
+  return node;
+}
+
+const keys = (series) => el("p", { class: "about" }, ...series.map(({ name, colour }) => {
+  const swatch = el("i");
+  swatch.style.background = colour;
+  return el("span", { class: "key" }, swatch, name);
+}));
+
+function variancePanel(p, summary) {
+  const series = [{ name: "alone", values: p.components.alone, colour: INK.blue }, { name: "unique, given all others", values: p.components.unique, colour: INK.orange }];
+  const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², which the mean map alone nearly fills). ` +
+    "Alone: what a component's map times its loadings carries; components overlap, so these do not add up. Unique: what is lost when all other loadings stand in for it.";
+  return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
+}
+
+function sparsityPanel(p) {
+  const one = (name, values, colour, format) => el("div", {}, bars(p, [{ name, values, colour }], name, format, { size: { width: 300, height: 210, left: 58 } }));
+  const total = (values) => show(values.reduce((a, b) => a + b, 0), 4);
+  return section("Sparsity", `Sums of absolute values in the coordinates of the fit: ‖B‖₁ = ${total(p.components.l1_B)}, ‖C‖₁ = ${total(p.components.l1_C)}. Extent: share of the sites where a map exceeds 5 % of its largest value.`,
+    [el("div", { class: "row" }, one("‖B‖₁", p.components.l1_B, INK.blue, (v) => show(v)), one("‖C‖₁", p.components.l1_C, INK.orange, (v) => show(v)), one("extent", p.components.extent, "#009e73", (v) => percent(v)))]);
+}
+
+/** Colour of t in 0..1, or −1..1 with two hues; light near zero, so that dark text stays readable on pale cells. */
+function shade(t) {
+  const mix = (to) => `rgb(${to.map((c) => Math.round(255 + (c - 255) * Math.min(1, Math.abs(t)))).join(",")})`;
+  return t < 0 ? mix([33, 102, 172]) : mix([202, 84, 8]);
+}
+
+function matrix(p, values, name, about) {
+  const k = p.n_components, side = 280, edge = 26, cell = (side - edge) / k;
+  const node = svg("svg", { viewBox: `0 0 ${side} ${side}`, role: "img", "aria-label": name });
+  const step = Math.ceil(k / 10);
+  for (let i = 0; i < k; i++) {
+    if (i % step === 0) node.append(svg("text", { class: "soft", x: edge + (i + 0.5) * cell, y: edge - 6, "text-anchor": "middle" }, String(i + 1)), svg("text", { class: "soft", x: edge - 5, y: edge + (i + 0.5) * cell + 4, "text-anchor": "end" }, String(i + 1)));
+    for (let j = 0; j < k; j++) {
+      const value = values[i * k + j];
+      node.append(hint(svg("rect", { x: edge + j * cell, y: edge + i * cell, width: cell - (k > 25 ? 0 : 0.8), height: cell - (k > 25 ? 0 : 0.8), fill: shade(value) }), `${name}\ncomponents ${i + 1} and ${j + 1}: ${show(value, 3)}`));
+    }
+  }
+  return el("div", {}, el("p", {}, el("strong", {}, name)), el("p", { class: "about" }, about), node);
+}
+
+function matricesPanel(p, array) {
+  const of = (name) => array(p.matrices[name]);
+  const legend = keys([{ name: "1", colour: shade(1) }, { name: "0.5", colour: shade(0.5) }, { name: "0", colour: shade(0) }, { name: "\u22120.5", colour: shade(-0.5) }, { name: "\u22121", colour: shade(-1) }]);
+  return section("Overlap and similarity of components", "", [legend, el("div", { class: "row" },
+    matrix(p, of("overlap"), "Overlap of maps", "0: apart; 1: the same place."),
+    matrix(p, of("similarity"), "Correlation of maps", "Over the sites in use."),
+    matrix(p, of("together"), "Correlation of loadings", "Over subjects."))], true);
+}
+
+function loadingsPanel(data, p, array, ramp, choose) {
+  const L = array(p.loadings), k = p.n_components, n = p.subjects.length;
+  const sorted = Float32Array.from(L).sort(), high = sorted[Math.floor(0.99 * (sorted.length - 1))] || 1, low = Math.min(0, sorted[Math.floor(0.01 * (sorted.length - 1))]);
+  const canvas = el("canvas", { width: k, height: n, role: "img", "aria-label": `Loadings of ${n} subjects on ${k} components` });
+  const context = canvas.getContext("2d"), image = context.createImageData(k, n);
+  p.order.forEach((subject, row) => p.component_order.forEach((component, column) => {
+    const t = Math.round(255 * Math.max(0, Math.min(1, (L[subject * k + component] - low) / (high - low))));
+    for (let channel = 0; channel < 3; channel++) image.data[4 * (row * k + column) + channel] = ramp[3 * t + channel];
+    image.data[4 * (row * k + column) + 3] = 255;
+  }));
+  context.putImageData(image, 0, 0);
+  const cellAt = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const row = Math.min(n - 1, Math.max(0, Math.floor((n * (event.clientY - box.top)) / box.height)));
+    const column = Math.min(k - 1, Math.max(0, Math.floor((k * (event.clientX - box.left)) / box.width)));
+    return [p.order[row], p.component_order[column]];
+  };
+  canvas.addEventListener("pointermove", (event) => {
+    const [subject, component] = cellAt(event);
+    tip.show(`${p.subjects[subject]}\nComponent ${component + 1}: ${show(L[subject * k + component])}`, event);
+  });
+  canvas.addEventListener("pointerleave", tip.hide);
+  canvas.addEventListener("click", (event) => choose(cellAt(event)[1]));
+  const stripe = el("canvas", { width: 256, height: 1 }), strip = stripe.getContext("2d"), bytes = strip.createImageData(256, 1);
+  for (let i = 0; i < 256; i++) bytes.data.set([ramp[3 * i], ramp[3 * i + 1], ramp[3 * i + 2], 255], 4 * i);
+  strip.putImageData(bytes, 0, 0);
+  const marks = el("div", { class: "ticks" }, ...ticks(low, high, 4).map((value) => {
+    const mark = el("span", {}, show(value, 3));
+    mark.style.left = `${(100 * (value - low)) / (high - low)}%`;
+    return mark;
+  }));
+  return section("Loadings", "Subjects (rows) and components (columns) in the order of Ward's clustering, so that alike ones stand side by side. Point to read, click to see that component.", [
+    el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 30 ? "" : String(j + 1))))),
+    el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > 20);
+}
+
+/** The tree of subjects, leaves at the right; heights as square roots, for the last joins dwarf the others. */
+function dendrogram(p, tree) {
+  const n = p.subjects.length, node = svg("svg", { viewBox: "0 0 90 420", preserveAspectRatio: "none", "aria-hidden": "true" });
+  if (!tree.length) return node;
+  const place = new Map(p.order.map((subject, row) => [subject, [90, (420 * (row + 0.5)) / n]]));
+  const top = Math.sqrt(tree[tree.length - 2]) || 1;
+  let d = "";
+  for (let i = 0; i < tree.length / 4; i++) {
+    const [a, b] = [place.get(tree[4 * i]), place.get(tree[4 * i + 1])], x = 90 - (84 * Math.sqrt(tree[4 * i + 2])) / top;
+    d += `M${a[0].toFixed(1)} ${a[1].toFixed(1)}H${x.toFixed(1)}V${b[1].toFixed(1)}H${b[0].toFixed(1)}`;
+    place.set(n + i, [x, (a[1] + b[1]) / 2]);
+  }
+  node.append(svg("path", { d, fill: "none", stroke: "#5b6573", "stroke-width": n > 300 ? 0.4 : 0.8, "vector-effect": "non-scaling-stroke" }));
+  return node;
+}
+
+function scatter(p, column, component, values, L) {
+  const k = p.n_components, rows = [...values.keys()].filter((i) => !Number.isNaN(values[i]));
+  const xs = rows.map((i) => values[i]), ys = rows.map((i) => L[i * k + component]);
+  const [xl, xh] = padded(Math.min(...xs), Math.max(...xs)), [yl, yh] = padded(Math.min(...ys), Math.max(...ys));
+  const { node, px, py } = frame({ low: xl, high: xh, name: column.column }, { low: yl, high: yh, name: `loading of component ${component + 1}` });
+  rows.forEach((i, at) => node.append(hint(svg("circle", { cx: px(xs[at]), cy: py(ys[at]), r: rows.length > 400 ? 2 : 3.4, fill: INK.blue, "fill-opacity": 0.62 }), `${p.subjects[i]}\n${column.column}: ${show(xs[at])}\nloading: ${show(ys[at])}`)));
+  const mx = xs.reduce((a, b) => a + b, 0) / xs.length, my = ys.reduce((a, b) => a + b, 0) / ys.length;
+  let sxx = 0, sxy = 0;
+  xs.forEach((x, i) => { sxx += (x - mx) ** 2; sxy += (x - mx) * (ys[i] - my); });
+  const at = (x) => my + (sxy / sxx) * (x - mx), [from, to] = [Math.min(...xs), Math.max(...xs)];
+  node.append(svg("path", { d: path([[px(from), py(at(from))], [px(to), py(at(to))]]), stroke: INK.orange, "stroke-width": 2, fill: "none" }));
+  return node;
+}
+
+function boxPlot(p, column, component, codes, L) {
+  const k = p.n_components, groups = column.labels.length;
+  const every = [...codes.keys()].filter((i) => codes[i] !== 255).map((i) => L[i * k + component]);
+  const [low, high] = padded(Math.min(...every), Math.max(...every));
+  const short = (text) => (text.length > 60 / groups + 6 ? `${text.slice(0, 60 / groups + 5)}\u2026` : text);
+  const { node, px, py } = frame({ low: -0.5, high: groups - 0.5, name: column.column, ticks: column.labels.map((_, g) => g), text: (g) => short(column.labels[g]) }, { low, high, name: `loading of component ${component + 1}` });
+  const wide = Math.min(60, 0.5 * (px(1) - px(0)));
+  column.labels.forEach((label, g) => {
+    const [least, lower, middle, upper, most] = column.boxes[g][component], x = px(g), count = codes.filter((code) => code === g).length;
+    codes.forEach((code, i) => {
+      if (code === g) node.append(hint(svg("circle", { cx: x + wide * 0.7 * (((i * 0.618) % 1) - 0.5), cy: py(L[i * k + component]), r: 2.4, fill: INK.blue, "fill-opacity": 0.45 }), `${p.subjects[i]}\n${label}\nloading: ${show(L[i * k + component])}`));
+    });
+    const line = (x1, y1, x2, y2, w) => svg("line", { x1, x2, y1: py(y1), y2: py(y2), stroke: "#1d2430", "stroke-width": w });
+    node.append(line(x, least, x, lower, 1.2), line(x, upper, x, most, 1.2), line(x - wide / 2, middle, x + wide / 2, middle, 2.6),
+      hint(svg("rect", { x: x - wide / 2, width: wide, y: py(upper), height: Math.max(1, py(lower) - py(upper)), fill: "#fff0", stroke: "#1d2430", "stroke-width": 1.2 }), `${label}: ${count} subjects\nmedian ${show(middle)}\nquartiles ${show(lower)} to ${show(upper)}`));
+  });
+  return node;
+}
+
+function participantsPanel(p, array, choose) {
+  const listed = p.columns, left = Object.entries(p.left_out);
+  if (!listed.length && !left.length) return null;
+  const note = left.length ? [el("p", { class: "about" }, `Not compared: ${left.map(([name, why]) => `${name} (${why})`).join("; ")}.`)] : [];
+  if (!listed.length) return section("Loadings and participants", "", note, true);
+  const L = array(p.loadings), k = p.n_components, plot = el("div"), words = el("p", { "aria-live": "polite" });
+  const buttons = new Map();
+  const pick = (c, j) => {
+    const column = listed[c], grouped = Boolean(column.labels);
+    plot.replaceChildren(grouped ? boxPlot(p, column, j, array(column.codes), L) : scatter(p, column, j, array(column.values), L));
+    words.replaceChildren(el("strong", {}, `${column.column}, component ${j + 1}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, p = ${probability(column.p[j])}`);
+    for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === `${c},${j}`));
+  };
+  const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
+    ...listed.map((column, c) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
+      const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, show(value, 2));
+      node.style.background = shade(0.75 * value);
+      hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\np = ${probability(column.p[j])}`);
+      buttons.set(`${c},${j}`, node);
+      return el("td", {}, node);
+    }))));
+  let best = [0, 0];
+  listed.forEach((column, c) => column.p.forEach((value, j) => {
+    const than = listed[best[0]].p[best[1]];
+    if (value < than || (value === than && Math.abs(column.strength[j]) > Math.abs(listed[best[0]].strength[best[1]]))) best = [c, j];
+  }));
+  pick(...best);
+  return section("Loadings and participants",
+    "Correlation r with numbers, η² (share of variance between groups) with words; framed where p < 0.05. p: permutations, corrected over components by the largest statistic, not over columns. Choose a cell to see it.",
+    [el("div", { class: "row" }, el("div", { class: "cells" }, table, ...note), el("div", {}, words, plot))], true);
+}
+
+function table(heads, rows, numeric = []) {
+  const side = (i) => (numeric.includes(i) ? { class: "number" } : {});
+  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text, i) => el("th", { scope: "col", ...side(i) }, text)))),
+    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((text, i) => el("td", side(i), text)))))));
+}
+
+function unusualPanel(p) {
+  const u = p.unusual;
+  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median (cube roots, where nothing is negative): further out than chance would put one subject in twenty cohorts of this size.`;
+  if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")]);
+  const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of component ${u.component[at] + 1}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
+  return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])]);
+}
+
+function residualPanel(p, array) {
+  const residual = array(p.residual), share = array(p.subject_explained), units = p.units ? ` (${p.units})` : "";
+  const xs = [...residual], ys = [...share].map((v) => (Number.isNaN(v) ? null : v)), known = ys.filter((v) => v !== null);
+  const [xl, xh] = padded(Math.min(...xs), Math.max(...xs)), [yl, yh] = padded(Math.min(...known), Math.max(...known));
+  const { node, px, py } = frame({ low: xl, high: xh, name: `root mean square residual${units}` }, { low: yl, high: yh, name: "explained variance" });
+  const odd = new Set(p.unusual.subject);
+  xs.forEach((x, i) => { if (ys[i] !== null) node.append(hint(svg("circle", { cx: px(x), cy: py(ys[i]), r: xs.length > 400 ? 2 : 3.4, fill: odd.has(i) ? INK.orange : INK.blue, "fill-opacity": 0.65 }), `${p.subjects[i]}\nresidual ${show(x)}\nexplained ${percent(ys[i])}`)); });
+  return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}`, [node]);
+}
+
+function selectionPanel(selection) {
+  if (!selection || !selection.table) return null;
+  const names = Object.keys(selection.table), n = names.length ? selection.table[names[0]].length : 0;
+  const rows = Array.from({ length: n }, (_, i) => names.map((name) => { const v = selection.table[name][i]; return typeof v === "number" ? show(v) : String(v); }));
+  const found = selection.recommended === null || selection.recommended === undefined ? "No number of components is recommended." : `Recommended: ${selection.recommended} components.`;
+  return section("How many components", "", [el("p", {}, el("strong", {}, found)), el("ul", {}, ...(selection.reasons ?? []).map((text) => el("li", {}, String(text)))), table(names, rows, names.map((_, i) => i))], true);
+}
+
+function runPanel(data) {
+  const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
+  if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
+  return section("Time and memory", "", [table(["stage", ""], seconds, [1])]);
+}
+
+function methodsPanel(data) {
+  if (!data.methods) return null;
+  const text = el("pre", { id: "methods" }, data.methods), said = el("span", { role: "status" });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(data.methods);
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      document.execCommand("copy");
+    }
+    said.textContent = " Copied.";
+  };
+  return section("Methods, ready to paste", "", [el("button", { type: "button", class: "copy", onclick: copy }, "Copy"), said, text], true);
+}
+
+function panels(data, array, choose) {
+  const p = data.panels, ramp = array(data.cortex.ramps.viridis);
+  return [
+    convergencePanel(p),
+    variancePanel(p, data.summary),
+    loadingsPanel(data, p, array, ramp, choose),
+    residualPanel(p, array),
+    participantsPanel(p, array, choose),
+    matricesPanel(p, array),
+    sparsityPanel(p),
+    unusualPanel(p),
+    selectionPanel(data.selection),
+    methodsPanel(data),
+    runPanel(data),
+    data.provenance ? section("Provenance", "", [el("pre", {}, data.provenance)]) : null,
+  ];
+}

@@ -1,0 +1,87 @@
+"use strict";
+// Small things that all parts of the page use. Words of the data only ever become text nodes, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An HTML element with attributes and children; strings become text. */
+function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element. */
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** A number with four significant digits and a real minus sign. */
+function show(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "n/a";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e6 || size < 1e-4 ? value.toExponential(digits - 2) : String(Number(value.toPrecision(digits)));
+  return text.replace("-", "\u2212");
+}
+
+const percent = (share, digits = 1) => (share === null ? "n/a" : `${(100 * share).toFixed(digits)} %`.replace("-", "\u2212"));
+const probability = (p) => (p < 0.001 ? "< 0.001" : p.toFixed(3));
+const many = (n) => n.toLocaleString("en-US").replaceAll(",", "\u2009");
+
+/** Round numbers between low and high, about n of them. */
+function ticks(low, high, n = 5) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / n, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(Number((i * step).toPrecision(10)));
+  return found;
+}
+
+/** Powers of ten, or 1, 2 and 5 times them, between low and high. */
+function logTicks(low, high) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
+    for (const m of [1, 2, 5]) if (m * 10 ** power >= low * 0.999 && m * 10 ** power <= high * 1.001) found.push(m * 10 ** power);
+  const tens = found.filter((value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9);
+  return tens.length >= 3 ? tens : found.length >= 2 ? found : ticks(low, high, 4);
+}
+
+/** The tooltip, beside the pointer and inside the window. */
+const tip = {
+  show(text, event) {
+    const box = document.getElementById("tip");
+    box.textContent = text;
+    box.hidden = false;
+    const left = Math.min(event.clientX + 14, innerWidth - box.offsetWidth - 6);
+    const top = event.clientY + 18 + box.offsetHeight > innerHeight ? event.clientY - box.offsetHeight - 10 : event.clientY + 18;
+    box.style.left = `${Math.max(4, left)}px`;
+    box.style.top = `${Math.max(4, top)}px`;
+  },
+  hide() { document.getElementById("tip").hidden = true; },
+};
+
+/** Show a text while the pointer is over a node, and to readers of the page's accessible names. */
+function hint(node, text) {
+  node.setAttribute("aria-label", text.replaceAll("\n", ", "));
+  node.addEventListener("pointermove", (event) => tip.show(text, event));
+  node.addEventListener("pointerleave", tip.hide);
+  return node;
+}
+
+/** The arrays of the page: base64 and deflate undone, and each found by its ticket. */
+async function unpack(text) {
+  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = await new Response(stream).arrayBuffer();
+  const kinds = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
+  return (ticket) => new kinds[ticket.type](bytes, ticket.at, ticket.n);
+}

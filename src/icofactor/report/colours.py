@@ -1,0 +1,52 @@
+"""Colours that read alike for all eyes and in print."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEQUENTIAL = ("viridis", "cividis", "inferno", "gray")
+# Okabe & Ito's colours and two more, told apart by colour-blind readers
+_DISTINCT = (
+    "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#7f7f7f", "#882255", "#44aa99",
+)  # fmt: skip
+_GOLDEN = 0.6180339887
+
+
+def ramp(name: str) -> NDArray[np.uint8]:
+    """(256, 3) colours of a map: one of matplotlib's, or "diverging"."""
+    if name == "diverging":
+        return diverging()
+    from matplotlib import colormaps
+
+    return np.round(255 * colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8)
+
+
+def diverging() -> NDArray[np.uint8]:
+    """(256, 3) from blue over a light grey to orange-brown, lightness even on both sides (CIELAB)."""
+    t = np.linspace(-1, 1, 256)
+    lightness = 95 - 60 * np.abs(t)
+    hue = np.deg2rad(np.where(t < 0, 272, 50))
+    chroma = 52 * np.abs(t) ** 0.9
+    return _srgb(lightness, chroma * np.cos(hue), chroma * np.sin(hue))
+
+
+def distinct(n: int) -> NDArray[np.uint8]:
+    """(n, 3) colours that differ; beyond ten, hues by the golden angle in three lightnesses."""
+    if n <= len(_DISTINCT):
+        return np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in _DISTINCT[:n]], dtype=np.uint8)
+    number = np.arange(n)
+    hue = 2 * np.pi * np.mod(0.07 + _GOLDEN * number, 1)
+    lightness = np.array([68.0, 48.0, 84.0])[number % 3]
+    return _srgb(lightness, 46 * np.cos(hue), 46 * np.sin(hue))
+
+
+def _srgb(L: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """CIELAB (D65) as sRGB bytes, clipped to what a screen has."""
+    y = (L + 16) / 116
+    f = np.stack([y + a / 500, y, y - b / 200], axis=-1)
+    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [0.95047, 1.0, 1.08883]
+    to_rgb = np.array([[3.2406, -1.5372, -0.4986], [-0.9689, 1.8758, 0.0415], [0.0557, -0.2040, 1.0570]])
+    linear = np.clip(xyz @ to_rgb.T, 0, 1)
+    encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.round(255 * encoded).astype(np.uint8)
