@@ -30,6 +30,7 @@ _HOMES = {
     "plot_components": "icofactor.report",
     "Cohort": "icofactor.cohort",
     "Covariates": "icofactor.covariates",
+    "load_cohort": "icofactor.cohort",
     "simulate_cohort": "icofactor.cohort",
 }
 
@@ -48,6 +49,7 @@ __all__ = [
     "Solution",
     "Statistics",
     "__version__",
+    "load_cohort",
     "load_model",
     "match_components",
     "multistart",
@@ -73,7 +75,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from icofactor.cohort import Cohort, simulate_cohort
+    from icofactor.cohort import Cohort, load_cohort, simulate_cohort
     from icofactor.covariates import Covariates
     from icofactor.design import Design
     from icofactor.estimator import CorticalFactorization

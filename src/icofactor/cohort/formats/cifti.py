@@ -1,0 +1,201 @@
+"""CIFTI-2: maps on the vertices of both hemispheres (dscalar, dtseries).
+
+A NIfTI-2 header, an XML that says which column is which vertex (brain models) and what the maps are, and the numbers:
+for every brain ordinate, its value in all maps. Vertices the file leaves out (the medial wall) become NaN.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.cohort.formats.common import Maps, Unreadable, check_growth, check_vertices
+from icofactor.cohort.formats.gifti import refuse_entities
+
+_HEADER = 540
+_EXTENSION_CODE = 32
+_TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8"}
+_SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
+_KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dtseries"}
+_OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
+
+
+@dataclass
+class _Model:
+    """Columns of the matrix that are vertices of one structure (or voxels, which are left out)."""
+
+    structure: str
+    offset: int
+    count: int
+    n_vertices: int | None
+    vertices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class _Builder:
+    """Hears the XML's events; keeps what maps need."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.kinds: dict[str, str] = {}
+        self.models: list[_Model] = []
+        self.names: list[str] = []
+        self.step: float | None = None
+        self._text: list[str] = []
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._text = []
+        if tag == "CIFTI":
+            self.version = attributes.get("Version", "")
+        elif tag == "MatrixIndicesMap":
+            kind = attributes.get("IndicesMapToDataType", "")
+            self.kinds.update(dict.fromkeys(attributes.get("AppliesToMatrixDimension", "").split(","), kind))
+            if kind == "CIFTI_INDEX_TYPE_SERIES" and attributes.get("SeriesUnit") == "SECOND":
+                self.step = float(attributes["SeriesStep"]) * 10.0 ** int(attributes.get("SeriesExponent", "0"))
+        elif tag == "BrainModel":
+            n = attributes.get("SurfaceNumberOfVertices")
+            self.models.append(
+                _Model(
+                    attributes.get("BrainStructure", ""),
+                    int(attributes["IndexOffset"]),
+                    int(attributes["IndexCount"]),
+                    None if n is None else int(n),
+                )
+            )
+
+    def text(self, text: str) -> None:
+        self._text.append(text)
+
+    def end(self, tag: str) -> None:
+        text = "".join(self._text)
+        self._text = []
+        if tag == "MapName":
+            self.names.append(text.strip())
+        elif tag == "VertexIndices" and self.models:
+            self.models[-1].vertices = np.array(text.split(), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Header:
+    n_maps: int
+    n_columns: int
+    dtype: np.dtype[Any]
+    offset: int
+    slope: float
+    intercept: float
+    xml: bytes
+
+
+def read_cifti(path: Path) -> Maps:
+    """Maps of a CIFTI-2 dscalar or dtseries file, scattered onto all vertices of each hemisphere."""
+    header = _read_header(path)
+    told = _parse(header.xml)
+    kind = _KINDS.get(told.kinds.get("0", ""))
+    if kind is None or told.kinds.get("1") != "CIFTI_INDEX_TYPE_BRAIN_MODELS":
+        found = " × ".join(told.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower() for key in ("1", "0"))
+        raise Unreadable(f"holds {found}; dscalar and dtseries (brain_models × scalars or series) are read")
+    if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in told.models):
+        raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
+    data = np.memmap(path, header.dtype, "r", header.offset, (header.n_columns, header.n_maps))
+    parts: dict[str | None, NDArray[Any]] = {}
+    for model in told.models:
+        side = _SIDES.get(model.structure)
+        if side is not None:
+            if side in parts:
+                raise Unreadable(f"has the {side} cortex twice")
+            parts[side] = _scatter(model, data, header)
+    if not parts:
+        raise Unreadable("holds no cortex: none of its brain models is a surface")
+    others = sorted(
+        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in told.models if m.structure not in _SIDES}
+    )
+    notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
+    names = tuple(told.names) if len(told.names) == header.n_maps and all(told.names) else ()
+    return Maps(parts, f"CIFTI-2 {kind}", names, step=told.step, notes=notes)
+
+
+def _read_header(path: Path) -> _Header:
+    stored = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_HEADER + 4)
+        if len(head) >= 4 and 348 in (*struct.unpack("<i", head[:4]), *struct.unpack(">i", head[:4])):
+            raise Unreadable("is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read")
+        if len(head) < _HEADER + 4:
+            raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} are there")
+        order = next((order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None)
+        if order is None or head[4:7] != b"n+2":
+            raise Unreadable("is no CIFTI-2 file")
+        (code,) = struct.unpack_from(f"{order}h", head, 12)
+        dims = struct.unpack_from(f"{order}8q", head, 16)
+        offset, slope, intercept = struct.unpack_from(f"{order}q2d", head, 168)
+        (intent,) = struct.unpack_from(f"{order}i", head, 504)
+        if not 3000 <= intent < 3100:
+            raise Unreadable(f"is a NIfTI-2 file, but no CIFTI (intent {intent})")
+        if dims[0] != 6 or dims[1:5] != (1, 1, 1, 1) or min(dims[5:7]) < 1:
+            raise Unreadable(f"has dimensions {dims[1:]}; maps × brain ordinates are read")
+        if code not in _TYPES:
+            raise Unreadable(f"has data of an unknown type {code}")
+        dtype = np.dtype(order + _TYPES[code])
+        n_maps, n_columns = dims[5], dims[6]
+        size = n_maps * n_columns * dtype.itemsize
+        if not _HEADER + 4 <= offset <= stored:
+            raise Unreadable(f"says its data begin at byte {offset}; it has {stored} bytes")
+        if offset + size > stored:
+            raise Unreadable(f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored} bytes")
+        xml = _extension(file.read(offset - _HEADER - 4), order)
+    return _Header(n_maps, n_columns, dtype, offset, slope, intercept, xml)
+
+
+def _extension(data: bytes, order: str) -> bytes:
+    """The CIFTI XML among the extensions of the header."""
+    place = 0
+    while place + 8 <= len(data):
+        size, code = struct.unpack_from(f"{order}2i", data, place)
+        if size < 8 or place + size > len(data):
+            break
+        if code == _EXTENSION_CODE:
+            return data[place + 8 : place + size].rstrip(b"\0")
+        place += size
+    raise Unreadable("has no CIFTI XML in its header")
+
+
+def _parse(xml: bytes) -> _Builder:
+    builder = _Builder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.text
+    refuse_entities(parser)
+    try:
+        parser.Parse(xml, True)
+    except expat.ExpatError as error:
+        raise Unreadable(f"has damaged XML in its header ({error})") from None
+    if builder.version.startswith("1"):
+        raise Unreadable(_OLDER)
+    if not builder.version.startswith("2"):
+        raise Unreadable(f"is CIFTI of version {builder.version!r}; 2 is read")
+    return builder
+
+
+def _scatter(model: _Model, data: NDArray[Any], header: _Header) -> NDArray[np.float32]:
+    """All vertices of a hemisphere; NaN where the file has none."""
+    if model.n_vertices is None:
+        raise Unreadable("does not say how many vertices the cortex has")
+    check_vertices(model.n_vertices)
+    vertices = model.vertices
+    inside = vertices.size == 0 or (vertices.min() >= 0 and vertices.max() < model.n_vertices)
+    if len(vertices) != model.count or not inside or len(np.unique(vertices)) != len(vertices):
+        raise Unreadable(f"lists vertices of {model.structure} that are too few, too many, double or out of range")
+    check_growth(4 * header.n_maps * model.n_vertices, data.nbytes)
+    full = np.full((header.n_maps, model.n_vertices), np.nan, dtype=np.float32)
+    block = data[model.offset : model.offset + model.count].T
+    scaled = np.isfinite([header.slope, header.intercept]).all() and header.slope not in (0.0,)
+    if scaled and (header.slope, header.intercept) != (1.0, 0.0):
+        block = block * header.slope + header.intercept
+    full[:, vertices] = block
+    return full

@@ -1,0 +1,110 @@
+"""The mesh of a cohort's files: as given, as their names tell, or as their number of vertices tells."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from icofactor.errors import CohortError
+from icofactor.inputs import sites_for
+from icofactor.sphere import Sites, n_faces, n_nodes
+
+_LEVELS = range(3, 8)
+_FS_LR = 32492
+_DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * _FS_LR}
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """What is known of the mesh before the maps are read.
+
+    Attributes
+    ----------
+    given : None, a name, Sites (of one or both hemispheres), or a pair of Sites (left, right).
+    """
+
+    given: str | Sites | tuple[Sites, Sites] | None = None
+
+    @classmethod
+    def read(cls, mesh: Any) -> Mesh:
+        """From what the user gives: a name, Sites, a sphere file, or a pair of these."""
+        if isinstance(mesh, tuple | list):
+            if len(mesh) != 2:
+                raise ValueError(f"mesh must be one mesh or a pair (left, right); found {len(mesh)}")
+            left, right = (_sites(one) for one in mesh)
+            return cls((left, right))
+        if mesh is None or isinstance(mesh, Sites):
+            return cls(mesh)
+        if isinstance(mesh, str) and _is_name(mesh):
+            if mesh.lower().replace("_", "").startswith("fslr"):
+                raise ValueError(
+                    f"mesh {mesh!r} is not known by name: pass its sphere file *.sphere.32k_fs_LR.surf.gii, "
+                    "or for both hemispheres the pair (left, right)"
+                )
+            Sites.named(mesh)
+            return cls(mesh)
+        return cls(_sites(mesh))
+
+    def split(self, n: int) -> int | None:
+        """Number of left columns when n columns are both hemispheres; None when they are one."""
+        if isinstance(self.given, tuple):
+            return self.given[0].n if n == self.given[0].n + self.given[1].n else None
+        if isinstance(self.given, Sites):
+            both = self.given.n_roots == 40 and n == self.given.n
+            return int((self.given.hemisphere == 0).sum()) if both else None
+        return n // 2 if n in _DOUBLE else None
+
+    def wanted(self, side: str) -> list[int]:
+        """Numbers of sites that a map of one hemisphere may have; none when the mesh is not known."""
+        if self.given is None:
+            return []
+        if isinstance(self.given, str):
+            level = Sites.named(self.given).max_level
+            return [n_nodes(level), n_faces(level)]
+        if isinstance(self.given, tuple):
+            return [self.given[side == "right"].n]
+        if self.given.n_roots == 40:
+            return [int((self.given.hemisphere == (side == "right")).sum())]
+        return [self.given.n]
+
+    def __str__(self) -> str:
+        if isinstance(self.given, tuple):
+            return repr(self.given[0])
+        return self.given if isinstance(self.given, str) else repr(self.given)
+
+    def sites(self, widths: dict[str, int]) -> Sites:
+        """The sites of the maps, left first.
+
+        Parameters
+        ----------
+        widths : hemisphere → number of sites of its maps.
+        """
+        hemi = "both" if len(widths) == 2 else next(iter(widths))
+        mesh: Any = self.given
+        if isinstance(mesh, tuple) and hemi != "both":
+            mesh = mesh[hemi == "right"]
+        elif isinstance(mesh, Sites) and mesh.n_roots == 20 and hemi == "both":
+            raise CohortError(
+                "mesh: is one hemisphere, the maps are of both: pass the pair (left, right), or hemisphere='left'"
+            )
+        try:
+            return sites_for(sum(widths.values()), mesh, hemi)[0]
+        except ValueError as error:
+            text = str(error).replace("X has", "the maps have").replace("hemi=", "hemisphere=")
+            raise CohortError(f"mesh: {text}") from None
+
+
+def _is_name(mesh: str) -> bool:
+    return "/" not in mesh and not mesh.endswith(".gii") and not Path(mesh).is_file()
+
+
+def _sites(mesh: Any) -> Sites:
+    if isinstance(mesh, Sites):
+        return mesh
+    if isinstance(mesh, str) and _is_name(mesh):
+        return Sites.named(mesh)
+    if isinstance(mesh, str | os.PathLike):
+        return Sites.from_file(Path(mesh).expanduser())
+    raise ValueError(f"mesh must be a name, Sites, a sphere file or a pair of these; found {type(mesh).__name__}")

@@ -1,0 +1,125 @@
+"""What names of files tell: the subject, the hemisphere, the mesh and the measure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+_SIDES = {"l": "left", "lh": "left", "left": "left", "r": "right", "rh": "right", "right": "right"}
+# From the surest to the least sure way of writing a hemisphere; the least sure ones in capitals only.
+_HEMISPHERE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:^|[._])hemi-(L|R)(?=[._]|$)",
+        r"(?:^|[._-])(lh|rh)(?=[._-]|$)",
+        r"(?:^|[._-])([Ll]eft|[Rr]ight)(?=[._-]|$)",
+        r"(?:^|[._-])(L|R)(?=[._-]|$)",
+    )
+)
+_BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
+_HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
+_FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
+_DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
+_DENSITIES = {"642": "fsaverage3", "3k": "fsaverage4", "10k": "fsaverage5", "41k": "fsaverage6", "164k": "fsaverage7"}
+_UNITS = {
+    "thickness": "mm",
+    "corrthickness": "mm",
+    "area": "mm^2",
+    "volume": "mm^3",
+    "curv": "1/mm",
+    "myelin": "T1w/T2w",
+    "reho": "Kendall's W",
+    "alff": "a.u.",
+}
+_MEASURES = {"myelinmap": "myelin", "curvature": "curv", "corrthickness": "corrThickness"}
+
+
+def side_of(name: str) -> tuple[str | None, str]:
+    """The hemisphere a name tells of, "left", "right" or None, and the name without it."""
+    for pattern in _HEMISPHERE:
+        found = list(pattern.finditer(name))
+        sides = {_SIDES[match[1].lower()] for match in found}
+        if len(sides) == 1:
+            first = found[0]
+            return sides.pop(), (name[: first.start()] + name[first.end() :]).strip("._-")
+        if sides:
+            return None, name
+    return None, name
+
+
+def subject_of(path: Path) -> str | None:
+    """The subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
+    folders = path.parts[:-1]
+    if len(folders) >= 2 and folders[-1] == "surf":
+        return folders[-2]
+    if "MNINonLinear" in folders[1:]:
+        return folders[folders.index("MNINonLinear") - 1]
+    for pattern in (_BIDS_SUBJECT, _HCP_SUBJECT):
+        found = pattern.search(path.name)
+        if found:
+            return found[0]
+    return next((folder for folder in reversed(folders) if _BIDS_SUBJECT.fullmatch(folder)), None)
+
+
+def subjects_of(paths: Sequence[Path], stems: Sequence[str]) -> list[str]:
+    """Subjects of files that belong together.
+
+    Where no convention tells, the part of the names that differs does: the stem (the name without hemisphere and
+    ending) less what all stems end with; or, when all stems are alike, the last folder that differs.
+    """
+    told = [subject_of(path) for path in paths]
+    rest = [i for i, name in enumerate(told) if name is None]
+    if rest:
+        names = _told_apart([paths[i] for i in rest], [stems[i] for i in rest])
+        for i, name in zip(rest, names, strict=True):
+            told[i] = name
+    return [str(name) for name in told]
+
+
+def _told_apart(paths: list[Path], stems: list[str]) -> list[str]:
+    if len(set(stems)) > 1:
+        pieces = [re.split(r"([._])", stem) for stem in stems]
+        shared = 0
+        while all(len(p) > shared + 1 for p in pieces) and len({p[-1 - shared] for p in pieces}) == 1:
+            shared += 1
+        shared -= shared % 2  # a separator goes with what follows it
+        return ["".join(p[: len(p) - shared]) for p in pieces]
+    depth = min(len(path.parts) for path in paths)
+    for up in range(2, depth + 1):
+        folders = [path.parts[-up] for path in paths]
+        if len(set(folders)) > 1:
+            return folders
+    return list(stems)
+
+
+def mesh_of(name: str) -> str | None:
+    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR", or None."""
+    if "fs_LR" in name or "space-fsLR" in name:
+        return "fsLR"
+    found = _FSAVERAGE.search(name)
+    if found is None:
+        return None
+    density = _DENSITY.search(name)
+    if found[1] == "fsaverage":
+        return "fsaverage7" if density is None else _DENSITIES.get(density[1])
+    return found[1]
+
+
+def measure_of(name: str) -> str | None:
+    """The measure a name tells of, e.g. "thickness", or None."""
+    tokens = set(re.split(r"[._-]", name.lower()))
+    for word in (*_MEASURES, *_UNITS):
+        if word in tokens or (word == "myelinmap" and "smoothedmyelinmap" in tokens):
+            return _MEASURES.get(word, word)
+    return None
+
+
+def modality_of(measure: str) -> str:
+    """A measure by the name a cohort gives it: "MyelinMap_BC_MSMAll" is "myelin"."""
+    return measure_of(measure) or measure
+
+
+def units_of(modality: str) -> str:
+    """The units such maps come in, "" when unknown."""
+    return _UNITS.get(modality.lower(), "")

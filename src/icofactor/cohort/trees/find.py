@@ -1,0 +1,117 @@
+"""Whatever the user points at → the files of a cohort."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from icofactor.cohort.formats import is_map, without_ending
+from icofactor.cohort.names import measure_of, mesh_of, modality_of, side_of, subjects_of
+from icofactor.cohort.problems import Problems
+from icofactor.cohort.trees.bids import entities_of, find_bids, is_bids
+from icofactor.cohort.trees.freesurfer import find_freesurfer, is_subjects_dir
+from icofactor.cohort.trees.hcp import find_hcp, is_hcp_tree, spheres_beside
+from icofactor.cohort.trees.source import Found, Source, Wanted, names_in
+from icofactor.errors import CohortError
+
+_TREES = ((is_hcp_tree, find_hcp), (is_subjects_dir, find_freesurfer), (is_bids, find_bids))
+
+
+def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
+    """The files that `paths` stand for, with their subjects and hemispheres; nothing is read but names.
+
+    Parameters
+    ----------
+    paths : a path, a glob, a folder, a tree, or a list of these.
+    problems : takes up paths that lead nowhere and trees that leave a choice open.
+    """
+    found = Found()
+    files: list[Path] = []
+    for path in _listed(paths):
+        try:
+            if path.is_dir():
+                _add_folder(found, files, path, wanted)
+            else:
+                files += _expanded(path)
+        except CohortError as error:
+            problems.add(*_split(str(error)))
+        except OSError as error:
+            problems.add(path, f"cannot be looked into ({error.strerror})")
+    _add_files(found, list(dict.fromkeys(files)), wanted)
+    return found
+
+
+def _split(message: str) -> tuple[str, str]:
+    where, _, what = message.partition(": ")
+    return (where, what) if what else ("paths", message)
+
+
+def _listed(paths: Any) -> list[Path]:
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if not isinstance(paths, Iterable):
+        raise ValueError(f"paths must be a path, a glob, a folder or a list of these; found {type(paths).__name__}")
+    entries = list(paths)
+    if not entries:
+        raise ValueError("paths is empty; give at least one file, glob or folder")
+    wrong = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
+    if wrong:
+        raise ValueError(f"paths must hold paths; it holds a {type(wrong[0]).__name__}")
+    return [Path(entry).expanduser() for entry in entries]
+
+
+def _expanded(path: Path) -> list[Path]:
+    """The files a name stands for: itself, or those a glob finds."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    files = [match for match in matches if match.is_file()]
+    if not files:
+        raise CohortError(f"{path}: no file fits this pattern")
+    return files
+
+
+def _add_folder(found: Found, files: list[Path], folder: Path, wanted: Wanted) -> None:
+    if (folder / "zarr.json").is_file():
+        raise CohortError(f"{folder}: is a cohort store; load it alone, not in a list with others")
+    for is_tree, find in _TREES:
+        if is_tree(folder):
+            tree = find(folder, wanted)
+            found.sources += tree.sources
+            found.missing.update(tree.missing)
+            found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
+            found.notes += tree.notes
+            return
+    maps = [folder / name for name in names_in(folder) if is_map(folder / name)]
+    if not maps:
+        raise CohortError(
+            f"{folder}: holds no files of maps, and is no SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear) "
+            "or BIDS derivatives (sub-*)"
+        )
+    named = [
+        path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
+    ]
+    files += named or maps
+
+
+def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
+    """Files named one by one, by a glob or by lying in a folder together."""
+    asked = {key: str(value) for key, value in wanted.entities.items()}
+    files = [path for path in files if asked.items() <= entities_of(path.name).items()]
+    if not files:
+        return
+    sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
+    subjects = subjects_of([path.absolute() for path in files], stems)
+    for path, side, subject in zip(files, sides, subjects, strict=True):
+        if side is None or side in wanted.sides:
+            found.sources.append(Source(path, subject, side))
+    measures = {measure_of(path.name) for path in files}
+    if found.measure is None and len(measures) == 1:
+        found.measure = measures.pop()
+    meshes = {mesh_of(path.name) for path in files}
+    if found.mesh is None and len(meshes) == 1:
+        mesh = meshes.pop()
+        found.mesh = spheres_beside(files[0]) if mesh == "fsLR" else mesh

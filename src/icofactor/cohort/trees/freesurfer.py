@@ -1,0 +1,111 @@
+"""A FreeSurfer SUBJECTS_DIR: SUBJECT/surf/lh.thickness.fwhm10.fsaverage5.mgh, as recon-all -qcache writes them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from icofactor.cohort.trees.source import Found, Source, Wanted, folders_in, names_in
+from icofactor.errors import CohortError
+
+_PREFIX = {"left": "lh", "right": "rh"}
+_TEMPLATES = re.compile(r"fsaverage.*|.*_average|cvs_avg.*|[lr]h\.EC_average")
+_MAP = re.compile(r"(?P<hemi>[lr]h)\.(?P<measure>.+?)(?:\.fwhm(?P<fwhm>\d+))?\.(?P<target>[^.]+)\.mg[hz]")
+_DEFAULT_MEASURE = "thickness"
+
+Variant = tuple[int | None, str]
+"""Smoothing in mm (None: none in the name) and target."""
+
+
+def is_subjects_dir(root: Path) -> bool:
+    """Whether a folder holds subjects of FreeSurfer."""
+    return any((folder / "surf").is_dir() for folder in folders_in(root))
+
+
+def find_freesurfer(root: Path, wanted: Wanted) -> Found:
+    """The maps of all subjects that have a surf/ folder; templates such as fsaverage are left out."""
+    measure = wanted.measure or _DEFAULT_MEASURE
+    subjects = [f for f in folders_in(root) if (f / "surf").is_dir() and not _TEMPLATES.fullmatch(f.name)]
+    if not subjects:
+        raise CohortError(f"{root}: holds templates only, no subjects with a surf folder")
+    files = {folder.name: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
+    variant = _choose(root, subjects, files, measure, wanted)
+    found = Found(measure=measure, mesh=variant[1] if variant[1].startswith("fsaverage") else None)
+    sides = [side for side in wanted.sides if any((side, variant) in there for there in files.values())]
+    if wanted.hemisphere is not None:
+        sides = list(wanted.sides)
+    for folder in subjects:
+        for side in sides:
+            path = files[folder.name].get((side, variant))
+            if path is None:
+                expected = folder / "surf" / f"{_PREFIX[side]}.{measure}.{_named(variant)}.mgh"
+                found.missing.setdefault(folder.name, []).append(str(expected))
+            else:
+                found.sources.append(Source(path, folder.name, side))
+    found.notes.append(f"{root}: FreeSurfer subjects, {measure}.{_named(variant)}")
+    return found
+
+
+def _maps_of(surf: Path, measure: str, sides: tuple[str, ...]) -> dict[tuple[str, Variant], Path]:
+    """(Hemisphere, variant) → file, for one subject and measure."""
+    there = {}
+    hemispheres = {_PREFIX[side]: side for side in sides}
+    for name in names_in(surf):
+        match = _MAP.fullmatch(name)
+        # of maps that are MGH files themselves (w-g.pct.mgh) the resampled ones keep that ending within the name
+        if match and match["hemi"] in hemispheres and match["measure"].removesuffix(".mgh") == measure:
+            fwhm = None if match["fwhm"] is None else int(match["fwhm"])
+            there[hemispheres[match["hemi"]], (fwhm, match["target"])] = surf / name
+    return there
+
+
+def _choose(
+    root: Path,
+    subjects: list[Path],
+    files: dict[str, dict[tuple[str, Variant], Path]],
+    measure: str,
+    wanted: Wanted,
+) -> Variant:
+    """The smoothing and target to read: those asked for, or the only ones there are."""
+    counts: Counter[Variant] = Counter(
+        variant for there in files.values() for variant in {variant for _, variant in there}
+    )
+    if not counts:
+        raise CohortError(f"{root}: no subject has {measure} on a common mesh{_hint(subjects, measure)}")
+    fitting = [variant for variant in counts if _fits(variant, wanted)]
+    if len(fitting) == 1:
+        return fitting[0]
+    listed = ", ".join(
+        f"{measure}.{_named(v)} ({counts[v]} subjects)" for v in sorted(counts, key=lambda v: (v[1], v[0] or 0))
+    )
+    asked = f"smoothing={wanted.smoothing}, target={wanted.target!r}"
+    what = "choose with smoothing= and target=" if fitting else f"none fits {asked}"
+    raise CohortError(f"{root}: {what}; there are {listed}")
+
+
+def _fits(variant: Variant, wanted: Wanted) -> bool:
+    smoothing, target = variant
+    if wanted.target is not None and target != wanted.target:
+        return False
+    return wanted.smoothing is None or wanted.smoothing == (smoothing or 0)
+
+
+def _named(variant: Variant) -> str:
+    smoothing, target = variant
+    return target if smoothing is None else f"fwhm{smoothing}.{target}"
+
+
+def _hint(subjects: list[Path], measure: str) -> str:
+    """What there is instead."""
+    native, others = 0, set[str]()
+    for folder in subjects:
+        names = names_in(folder / "surf")
+        native += f"lh.{measure}" in names or f"rh.{measure}" in names
+        others |= {match["measure"] for name in names if (match := _MAP.fullmatch(name))}
+    if native:
+        return (
+            f"; {native} have it on their own meshes only (surf/lh.{measure}): "
+            "bring it to fsaverage with recon-all -qcache or mris_preproc"
+        )
+    return f"; there are {', '.join(sorted(others))}: choose with measure=" if others else ""

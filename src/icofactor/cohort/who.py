@@ -1,0 +1,125 @@
+"""Who is in a cohort: the subjects that files tell of, those that participants selects, and those left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from icofactor.cohort.assemble import Files
+from icofactor.cohort.names import subject_of
+from icofactor.cohort.participants import Participants, bare
+from icofactor.cohort.pieces import Piece
+from icofactor.cohort.problems import Journal, Problems, some
+from icofactor.cohort.trees import Found, Source, Wanted
+from icofactor.errors import CohortError
+
+
+@dataclass
+class Task:
+    """What the steps of one call share."""
+
+    problems: Problems
+    journal: Journal
+    table: Participants | None
+    exclude: tuple[str, ...]
+    skip: bool
+    subjects: tuple[str, ...] | None
+    n_threads: int | None
+
+    def select(self, there: Sequence[str], missing: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+        """Name in the cohort and name in the files, of the subjects to read, in order.
+
+        Parameters
+        ----------
+        there : subjects that have files.
+        missing : subject → files of it that are missing.
+        """
+        known = list(dict.fromkeys([*there, *missing]))
+        strangers = sorted(set(map(bare, self.exclude)) - set(map(bare, known)))
+        if strangers:
+            self.problems.add("exclude", f"names {some(strangers)}, of whom there are no files")
+        if self.table is None:
+            chosen = [(name, name) for name in known]
+        else:
+            match = self.table.match(known)
+            chosen = list(match.items())
+            absent = [name for name in self.table.ids if name not in match]
+            others = sorted(set(known) - set(match.values()))
+            if others:
+                self.journal.note(f"left out {len(others)} subjects that participants does not select: {some(others)}")
+            self._lacking({name: ["no file of it was found"] for name in absent})
+        out = set(map(bare, self.exclude))
+        if out:
+            self.journal.note(f"left out {len(out)} subjects by exclude: {some(sorted(self.exclude))}")
+        chosen = [(name, found) for name, found in chosen if bare(found) not in out]
+        self._lacking({name: [f"missing: {f}" for f in missing[found]] for name, found in chosen if found in missing})
+        return [(name, found) for name, found in chosen if found not in missing]
+
+    def _lacking(self, lacking: Mapping[str, list[str]]) -> None:
+        """Subjects without all their files: left out, or reported."""
+        if lacking and self.skip:
+            self.journal.note(f"left out {len(lacking)} subjects without all their files: {some(list(lacking))}")
+        for name, what in {} if self.skip else lacking.items():
+            for text in what:
+                self.problems.add(f"subject {name}", text)
+
+
+def grouped(found: Found, wanted: Wanted, problems: Problems) -> dict[str, Files]:
+    """Subject → its files; the same subject twice is reported, a missing hemisphere goes to `found.missing`."""
+    groups: dict[str, Files] = {}
+    for source in found.sources:
+        files = groups.setdefault(source.subject, {})
+        clash = next((s for s in files if s == source.side or None in (s, source.side)), "")
+        if clash == "":
+            files[source.side] = source.path
+        else:
+            _report_twice(source, files[clash], problems)
+    told = {side for files in groups.values() for side in files if side is not None}
+    sides = wanted.sides if wanted.hemisphere is not None else sorted(told)
+    for subject, files in groups.items():
+        if None not in files and subject not in found.missing:
+            for side in sides:
+                if side not in files:
+                    only = next(iter(files.values()))
+                    found.missing.setdefault(subject, []).append(f"the {side} hemisphere (there is only {only})")
+    return {subject: dict(sorted(files.items(), key=lambda item: str(item[0]))) for subject, files in groups.items()}
+
+
+def _report_twice(source: Source, other: Path, problems: Problems) -> None:
+    side = f", {source.side} hemisphere" if source.side else ""
+    problems.add(source.path, f"subject {source.subject}{side} is also in {other}; give one file for each")
+
+
+def renamed(groups: dict[str, Files], task: Task) -> dict[str, Files]:
+    """The subjects under the names the caller gives."""
+    if task.subjects is None:
+        return groups
+    if len(task.subjects) != len(groups):
+        text = f"has {len(task.subjects)} names; the files are of {len(groups)} subjects ({some(list(groups))})"
+        raise CohortError(f"subjects: {text}")
+    if len(set(task.subjects)) < len(groups):
+        raise CohortError("subjects: holds a name twice")
+    return dict(zip(task.subjects, groups.values(), strict=True))
+
+
+def map_names(pieces: Sequence[Piece], task: Task, alone: bool) -> list[str]:
+    """Subjects of the maps of a file: as given, as the maps are named, as participants lists them, or numbers."""
+    n = pieces[0].n_maps
+    if alone and task.subjects is not None:
+        if len(task.subjects) != n:
+            raise CohortError(f"subjects: has {len(task.subjects)} names; {pieces[0].seen.path} holds {n} maps")
+        return list(task.subjects)
+    for piece in pieces:
+        names = [subject_of(Path(name)) or name for name in piece.maps.names]
+        if len(set(names)) == n:
+            return names
+    if alone and task.table is not None and len(task.table.ids) == n:
+        task.journal.note(f"the {n} maps of {pieces[0].seen.path} are the {n} subjects of participants, in that order")
+        return list(task.table.ids)
+    if alone and task.table is not None:
+        raise CohortError(
+            f"{pieces[0].seen.path}: holds {n} maps without names of subjects; participants selects "
+            f"{len(task.table.ids)}: pass subjects=, the names of the {n} maps"
+        )
+    return [f"map{number + 1:04d}" for number in range(n)]
