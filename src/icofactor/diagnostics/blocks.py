@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from icofactor.statistics import map_blocks
+from icofactor.statistics import Arrays, over_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,31 +34,44 @@ class Pass:
 
 def pass_over(X: Any, W: np.ndarray, loadings: np.ndarray, on_block: Callable[[float], None] | None = None) -> Pass:
     """One pass over X (sites × subjects, sliced only) against the fit W @ loadings.T (sites × k, subjects × k)."""
-    n_sites, n_subjects = X.shape
-    k = loadings.shape[1]
-    Z = loadings - loadings.mean(axis=0)
-    median, site_variance, site_error = np.empty(n_sites), np.empty(n_sites), np.empty(n_sites)
-    subject_variance, subject_error = np.zeros(n_subjects), np.zeros(n_subjects)
-    moments, sq_norm = np.zeros((k, k)), 0.0
-
-    def look(rows: slice, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        energy = float(np.einsum("ij,ij->", x, x))
-        median[rows] = np.median(x, axis=1)
-        residual = np.square(x - W[rows] @ loadings.T)
-        x = x - x.mean(axis=1, keepdims=True)
-        projected = x @ Z
-        x *= x
-        site_variance[rows], site_error[rows] = x.sum(axis=1), residual.sum(axis=1)
-        return x.sum(axis=0), residual.sum(axis=0), projected.T @ projected, energy
-
-    for rows, (variance, error, share, energy) in map_blocks(X, look):
-        subject_variance += variance
-        subject_error += error
-        moments += share
-        sq_norm += energy
+    n_sites, done = X.shape[0], 0
+    shared = {"loadings": loadings, "Z": loadings - loadings.mean(axis=0)}
+    sites = {name: np.empty(n_sites) for name in ("median", "variance", "error")}
+    sums: dict[str, Any] = {}
+    for rows, found in over_blocks(X, _look, shared, [W], "diagnostics"):
+        for name, values in sites.items():
+            values[rows] = found[f"site.{name}"]
+        for name in ("variance", "error", "moments", "energy"):
+            sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
+        done += len(found["site.median"])
         if on_block is not None:
-            on_block(rows.stop / n_sites)
-    return Pass(median, site_variance, site_error, subject_variance, subject_error, moments, sq_norm)
+            on_block(done / n_sites)
+    return Pass(
+        sites["median"],
+        sites["variance"],
+        sites["error"],
+        sums["variance"],
+        sums["error"],
+        sums["moments"],
+        float(sums["energy"]),
+    )
+
+
+def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """What one block of sites × subjects tells."""
+    residual = np.square(x - W @ shared["loadings"].T)
+    centred = x - x.mean(axis=1, keepdims=True)
+    projected = centred @ shared["Z"]
+    variance = np.square(centred, out=centred)
+    return {
+        "site.median": np.median(x, axis=1),
+        "site.variance": variance.sum(axis=1),
+        "site.error": residual.sum(axis=1),
+        "sum.variance": variance.sum(axis=0),
+        "sum.error": residual.sum(axis=0),
+        "sum.moments": projected.T @ projected,
+        "sum.energy": np.array(np.einsum("ij,ij->", x, x)),
+    }
 
 
 def linear_shares(moments: np.ndarray, loadings: np.ndarray, total: float) -> tuple[float, np.ndarray]:
