@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icofactor.cohort import (
-    simulate_cohort,
+    winner_takes_all,
     write_dataset_description,
     write_fit,
     write_json,
-    write_maps,
     write_tsv,
 )
 from icofactor.cohort.write import check_folder, fit_files
@@ -65,35 +62,6 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         target.write_text("theirs")
     assert target.read_text() == "theirs"
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_maps_are_read_back_by_nibabel_and_nilearn(tmp_path: Path) -> None:
-    from nilearn.surface import load_surf_data
-
-    maps = RNG.random((3, 642))
-    path = write_maps(tmp_path / "x.shape.gii", maps, "right", ["a", "b", "c"], {"Note": "n"})
-    image = nib.load(path)
-    assert [array.meta["Name"] for array in image.darrays] == ["a", "b", "c"]
-    assert {array.intent for array in image.darrays} == {nib.nifti1.intent_codes["NIFTI_INTENT_SHAPE"]}
-    assert {array.data.shape for array in image.darrays} == {(642,)}
-    assert image.meta["AnatomicalStructurePrimary"] == "CortexRight"
-    assert image.meta["Note"] == "n"
-    np.testing.assert_array_equal(load_surf_data(path), maps.astype(np.float32).T)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("x.nii", np.ones((1, 5)), "left"), r'must end with "\.gii"'),
-        (("x.gii", np.ones((1, 5)), "both"), "one file per hemisphere; got 'both'"),
-        (("x.gii", np.ones((2, 5)), "left", ["a"]), "holds 2 maps; names has 1"),
-        (("x.gii", np.ones((2, 5, 1)), "left"), r"n_vertices\); got \(2, 5, 1\)"),
-    ],
-)
-def test_maps_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        write_maps(tmp_path / arguments[0], *arguments[1:])
-    assert not any(tmp_path.iterdir())
 
 
 @given(st.lists(st.floats(allow_infinity=False, width=32), min_size=1, max_size=20))
@@ -156,6 +124,11 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
         f"hemi-R_{stem}_components.shape.gii",
         f"hemi-L_{stem}_mask.shape.gii",
         f"hemi-R_{stem}_mask.shape.gii",
+        f"hemi-L_{stem}_dseg.label.gii",
+        f"hemi-R_{stem}_dseg.label.gii",
+        f"hemi-L_{stem}_dseg.annot",
+        f"hemi-R_{stem}_dseg.annot",
+        "desc-icofactor_dseg.tsv",
         "desc-icofactor_loadings.tsv",
         "participants.tsv",
         "provenance.json",
@@ -202,8 +175,8 @@ def test_the_names_are_known_before_there_is_a_fit(tmp_path: Path, hemi: str, mo
     extras = {"note.txt": lambda path: path.write_text("n")} if more else {}
     if not more:
         arguments = {**arguments, "mask": None, "participants": None}
-    names = fit_files(hemi, "fsaverage3", mask=more, participants=more, extras=list(extras))
-    files = write_fit(tmp_path, **arguments, extras=extras)
+    names = fit_files(hemi, "fsaverage3", mask=more, participants=more, methods=more, extras=list(extras))
+    files = write_fit(tmp_path, **arguments, methods="# Methods\n" if more else None, extras=extras)
     assert [file.name for file in files] == names == sorted(contents(tmp_path))
     description = json.loads((tmp_path / "dataset_description.json").read_text())
     assert description["GeneratedBy"][0]["Files"] == names
@@ -264,9 +237,9 @@ def test_a_failing_extra_leaves_all_as_it_was(tmp_path: Path, problem: BaseExcep
     assert (tmp_path / "deep").exists() == existing
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(24))
 def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 files leave and 7 come, one of them new; the interrupt comes after one of these 15 moves, or never."""
+    """13 files leave and 10 come, one of them new; the interrupt comes after one of these 23 moves, or never."""
     write_fit(tmp_path, **fit_arguments())
     before = contents(tmp_path)
     moves = []
@@ -282,13 +255,13 @@ def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch:
 
     arguments = {**fit_arguments("left", 1), "extras": {"note.txt": lambda path: path.write_text("n")}}
     monkeypatch.setattr(os, "replace", interrupted)
-    if number < 15:
+    if number < 23:
         with pytest.raises(KeyboardInterrupt):
             write_fit(tmp_path, **arguments, overwrite=True)
         assert contents(tmp_path) == before
     else:
         write_fit(tmp_path, **arguments, overwrite=True)
-        assert len(moves) == 15
+        assert len(moves) == 23
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".tmp")]
 
 
@@ -340,19 +313,45 @@ def test_fits_that_do_not_agree(tmp_path: Path, changes: dict[str, Any], message
 
 
 def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
-    arguments = {**fit_arguments("left", 1), "mesh_name": "fs_LR-32k", "mask": None, "participants": None}
+    arguments = {**fit_arguments("left", 1), "mesh_name": "my-mesh 2", "mask": None, "participants": None}
     names = {file.name for file in write_fit(tmp_path, **arguments)}
-    assert "hemi-L_space-fsLR32k_desc-icofactor_components.shape.gii" in names
+    assert "hemi-L_space-mymesh2_desc-icofactor_components.shape.gii" in names
 
 
-@pytest.mark.skipif(shutil.which("wb_command") is None, reason="Connectome Workbench is not installed")
-def test_workbench_reads_the_maps(tmp_path: Path) -> None:
-    cohort = simulate_cohort(n_subjects=2, n_components=3)
-    assert cohort.truth is not None
-    path = write_maps(tmp_path / "x.shape.gii", cohort.truth.components, "left")
-    answer = subprocess.run(
-        ["wb_command", "-file-information", str(path)], capture_output=True, text=True, check=True
-    ).stdout
-    assert "CortexLeft" in answer
-    assert "10242" in answer
-    assert "map03" in answer
+@pytest.mark.parametrize("mesh_name", ["fsLR32k", "fs_LR-32k", "sphere64984"])
+def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path, mesh_name: str) -> None:
+    rng = np.random.default_rng(3)
+    arguments = {
+        **fit_arguments(),
+        "mesh_name": mesh_name,
+        "components": rng.random((3, 64984)),
+        "mask": rng.random(64984) < 0.9,
+    }
+    files = {file.name for file in write_fit(tmp_path, **arguments)}
+    stem = "space-fsLR_den-32k_desc-icofactor"
+    assert f"{stem}_components.dscalar.nii" in files
+    assert f"hemi-R_{stem}_dseg.annot" in files
+    assert sorted(files) == fit_files("both", mesh_name, mask=True, participants=True)
+    values = nib.load(tmp_path / f"{stem}_components.dscalar.nii").get_fdata(dtype=np.float32)
+    np.testing.assert_array_equal(values, arguments["components"][:, arguments["mask"]].astype(np.float32))
+
+
+def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
+    arguments = fit_arguments()
+    write_fit(tmp_path, **arguments)
+    labels = winner_takes_all(arguments["components"], arguments["loadings"], arguments["mask"])
+    header, *rows = (line.split("\t") for line in (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines())
+    assert header == ["index", "name", "color", "n_vertices"]
+    assert [row[1] for row in rows] == ["component01", "component02", "component03"]
+    assert [int(row[3]) for row in rows] == [int((labels == i).sum()) for i in (1, 2, 3)]
+    for side, part in (("L", labels[:642]), ("R", labels[642:])):
+        stem = tmp_path / f"hemi-{side}_space-fsaverage_den-642_desc-icofactor_dseg"
+        np.testing.assert_array_equal(nib.load(f"{stem}.label.gii").darrays[0].data, part)
+        found, table, _ = nib.freesurfer.read_annot(f"{stem}.annot")
+        np.testing.assert_array_equal(found, part)
+        assert ["#{:02x}{:02x}{:02x}".format(*colour[:3]) for colour in table[1:]] == [row[2] for row in rows]
+
+
+def test_the_methods_paragraph_is_written_as_it_is(tmp_path: Path) -> None:
+    write_fit(tmp_path, **fit_arguments(), methods="# Methods\n\nWe did λ.\n")
+    assert (tmp_path / "methods.md").read_text(encoding="utf-8") == "# Methods\n\nWe did λ.\n"

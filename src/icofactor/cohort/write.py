@@ -1,4 +1,4 @@
-"""Writers of results: GIFTI maps, TSV tables and JSON, whole or not at all.
+"""A fit as a folder, whole or not at all.
 
 `write_fit` fills a folder as a BIDS derivative of a group:
 
@@ -6,20 +6,24 @@
     hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   one map per component
     hemi-R_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   (for two hemispheres)
     hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a vertex was used (with a mask)
+    hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.label.gii         winner-takes-all parcellation
+    hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
+    space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
+    desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
     desc-icofactor_loadings.tsv                                      participant_id, component01, component02, ...
     participants.tsv                                                 (when anything is known about them)
     provenance.json
+    methods.md                                                       a paragraph for the paper (when given)
     (and what the caller adds)
 
 "Files" names everything written together, so that overwriting can remove what an earlier fit wrote and this one does
-not. Meshes other than fsaverage's have their own name as space and no density.
+not. Meshes other than fsaverage's and fs_LR have their own name as space and no density.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -30,63 +34,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.cohort.bids import is_fs_lr, map_file, numbered, sides_of, vertices_per_side
+from icofactor.cohort.cifti import write_dscalar
+from icofactor.cohort.gifti import write_label_gii, write_maps
+from icofactor.cohort.labels import distinct_colours, winner_takes_all, write_annot
 from icofactor.cohort.tables import write_json, write_tsv
-from icofactor.files import atomic_path, check_target
+from icofactor.files import check_target
 
-_STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
-_HEMI_LABELS = {"left": "L", "right": "R"}
-# BIDS and TemplateFlow name the densities of fsaverage so; the two coarsest have no such name.
-_DENSITIES = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
 _BIDS_VERSION = "1.10.0"
 _LOADINGS, _PARTICIPANTS, _PROVENANCE = "desc-icofactor_loadings.tsv", "participants.tsv", "provenance.json"
-_DESCRIPTION = "dataset_description.json"
-
-
-def write_maps(
-    path: str | Path,
-    maps: ArrayLike,
-    hemi: str,
-    names: Sequence[str] | None = None,
-    metadata: Mapping[str, str] | None = None,
-    *,
-    overwrite: bool = False,
-) -> Path:
-    """Maps on the vertices of one hemisphere, as GIFTI: one float32 array per map.
-
-    Parameters
-    ----------
-    path : must end with ".gii"; ".shape.gii" or ".func.gii" is what other tools expect.
-    maps : (n_maps, n_vertices), or (n_vertices,) for a single map.
-    hemi : "left" or "right".
-    names : one per map; "map01", ... when None.
-    metadata : further entries for the file's own metadata.
-    """
-    if not str(path).endswith(".gii"):
-        raise ValueError(f'path must end with ".gii"; got {str(path)!r}')
-    if hemi not in _STRUCTURES:
-        raise ValueError(f'hemi must be "left" or "right", one file per hemisphere; got {hemi!r}')
-    values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
-    if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"maps must have shape (n_maps, n_vertices); got {np.shape(maps)}")
-    labels = _numbered("map", len(values)) if names is None else list(names)
-    if len(labels) != len(values):
-        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
-    import nibabel as nib
-
-    arrays = [
-        nib.gifti.GiftiDataArray(
-            np.ascontiguousarray(row),
-            intent="NIFTI_INTENT_SHAPE",
-            datatype="NIFTI_TYPE_FLOAT32",
-            meta=nib.gifti.GiftiMetaData({"Name": str(label)}),
-        )
-        for row, label in zip(values, labels, strict=True)
-    ]
-    meta = {"AnatomicalStructurePrimary": _STRUCTURES[hemi], **(metadata or {})}
-    image = nib.gifti.GiftiImage(darrays=arrays, meta=nib.gifti.GiftiMetaData({k: str(v) for k, v in meta.items()}))
-    with atomic_path(path, overwrite) as temporary:
-        nib.save(image, temporary)
-    return Path(path)
+_DESCRIPTION, _PARCELS, _METHODS = "dataset_description.json", "desc-icofactor_dseg.tsv", "methods.md"
+_COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
+_DSCALAR = "components.dscalar.nii"
 
 
 def write_dataset_description(
@@ -120,19 +79,27 @@ def write_dataset_description(
 
 
 def fit_files(
-    hemi: str | None, mesh_name: str, *, mask: bool, participants: bool, extras: Sequence[str] = ()
+    hemi: str | None,
+    mesh_name: str,
+    *,
+    mask: bool,
+    participants: bool,
+    methods: bool = False,
+    extras: Sequence[str] = (),
 ) -> list[str]:
     """Names of all files that `write_fit` writes, known before there is a fit.
 
     Parameters
     ----------
-    mask, participants : whether there is a mask, and anything known about the participants.
+    mask, participants, methods : whether there is a mask, anything known about the participants, a methods paragraph.
     extras : names of the further files.
     """
-    kinds = ("components", "mask") if mask else ("components",)
-    maps = [_map_file(side, mesh_name, kind) for side in _sides(hemi) for kind in kinds]
-    tables = [_LOADINGS, _PARTICIPANTS] if participants else [_LOADINGS]
-    own = [*maps, *tables, _PROVENANCE, _DESCRIPTION]
+    kinds = [_COMPONENTS, _LABELS, _ANNOT, *([_MASK] if mask else [])]
+    own = [map_file(mesh_name, kind, side) for side in sides_of(hemi) for kind in kinds]
+    own += [map_file(mesh_name, _DSCALAR)] if is_fs_lr(mesh_name) else []
+    own += [_LOADINGS, _PARCELS, _PROVENANCE, _DESCRIPTION]
+    own += [_PARTICIPANTS] if participants else []
+    own += [_METHODS] if methods else []
     for name in extras:
         if name in own or not _is_plain(name):
             raise ValueError(f"extras must be plain names that the fit does not use itself; got {name!r}")
@@ -163,6 +130,7 @@ def write_fit(
     mask: ArrayLike | None = None,
     participants: Mapping[str, ArrayLike] | None = None,
     provenance: Mapping[str, Any] | None = None,
+    methods: str | None = None,
     extras: Mapping[str, Callable[[Path], object]] | None = None,
     overwrite: bool = False,
 ) -> list[Path]:
@@ -179,6 +147,7 @@ def write_fit(
     mask : (n_vertices,) bool, True where a vertex was used.
     participants : column → one value per subject.
     provenance : how the fit came about; written as it is.
+    methods : the methods paragraph, in Markdown; see `methods_text`.
     extras : name of a further file → what writes it to the path it is called with.
     overwrite : whether to replace an earlier fit: all of its files go, also those the new one has no counterpart of.
 
@@ -189,7 +158,8 @@ def write_fit(
     maps, table = np.asarray(components), np.asarray(loadings)
     _check_fit(maps, table, subjects, hemi, mesh_name, mask, participants)
     folder, extras = Path(out_dir), extras or {}
-    names = fit_files(hemi, mesh_name, mask=mask is not None, participants=bool(participants), extras=list(extras))
+    given = {"mask": mask is not None, "participants": bool(participants), "methods": methods is not None}
+    names = fit_files(hemi, mesh_name, **given, extras=list(extras))
     check_folder(folder, names, overwrite)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     stage = folder / f".tmp-{secrets.token_hex(4)}"
@@ -197,8 +167,11 @@ def write_fit(
         new = stage / "new"
         new.mkdir(parents=True)
         _write_maps_of_fit(new, maps, hemi, mesh_name, mask)
+        _write_parcels_of_fit(new, maps, table, hemi, mesh_name, mask)
         _write_tables_of_fit(new, table, subjects, participants)
         write_json(new / _PROVENANCE, provenance or {})
+        if methods is not None:
+            (new / _METHODS).write_text(methods, encoding="utf-8", newline="\n")
         for name, write in extras.items():
             write(new / name)
         write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
@@ -214,22 +187,41 @@ def write_fit(
 def _write_maps_of_fit(
     folder: Path, maps: NDArray[Any], hemi: str | None, mesh_name: str, mask: ArrayLike | None
 ) -> None:
-    sides = _sides(hemi)
-    names = _numbered("component", len(maps))
-    used = None if mask is None else np.asarray(mask)
-    n = maps.shape[1] // len(sides)
-    for number, side in enumerate(sides):
-        columns = slice(number * n, (number + 1) * n)
-        write_maps(folder / _map_file(side, mesh_name, "components"), maps[:, columns], side, names)
+    names, used = numbered("component", len(maps)), None if mask is None else np.asarray(mask)
+    for side, columns in _columns(hemi, maps.shape[1]):
+        write_maps(folder / map_file(mesh_name, _COMPONENTS, side), maps[:, columns], side, names)
         if used is not None:
-            write_maps(folder / _map_file(side, mesh_name, "mask"), used[columns], side, ["mask"])
+            write_maps(folder / map_file(mesh_name, _MASK, side), used[columns], side, ["mask"])
+    if is_fs_lr(mesh_name):
+        write_dscalar(folder / map_file(mesh_name, _DSCALAR), maps, str(hemi), names, used)
+
+
+def _write_parcels_of_fit(
+    folder: Path, maps: NDArray[Any], table: NDArray[Any], hemi: str | None, mesh_name: str, mask: ArrayLike | None
+) -> None:
+    names, colours = numbered("component", len(maps)), distinct_colours(len(maps))
+    labels = winner_takes_all(maps, table, mask)
+    for side, columns in _columns(hemi, maps.shape[1]):
+        write_label_gii(folder / map_file(mesh_name, _LABELS, side), labels[columns], side, names, colours)
+        write_annot(folder / map_file(mesh_name, _ANNOT, side), labels[columns], names, colours)
+    sizes = np.bincount(labels, minlength=len(maps) + 1)[1:]
+    hexadecimal = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
+    index = np.arange(1, len(maps) + 1)
+    write_tsv(folder / _PARCELS, {"index": index, "name": names, "color": hexadecimal, "n_vertices": sizes})
+
+
+def _columns(hemi: str | None, n: int) -> list[tuple[str, slice]]:
+    """Hemispheres, and which columns of the maps are theirs."""
+    sides = sides_of(hemi)
+    per_side = n // len(sides)
+    return [(side, slice(i * per_side, (i + 1) * per_side)) for i, side in enumerate(sides)]
 
 
 def _write_tables_of_fit(
     folder: Path, table: NDArray[Any], subjects: Sequence[str], participants: Mapping[str, ArrayLike] | None
 ) -> None:
     who = {"participant_id": list(subjects)}
-    write_tsv(folder / _LOADINGS, {**who, **dict(zip(_numbered("component", table.shape[1]), table.T, strict=True))})
+    write_tsv(folder / _LOADINGS, {**who, **dict(zip(numbered("component", table.shape[1]), table.T, strict=True))})
     if participants:
         rest = {name: column for name, column in participants.items() if name != "participant_id"}
         write_tsv(folder / _PARTICIPANTS, {**who, **rest})
@@ -280,18 +272,6 @@ def _is_plain(name: Any) -> bool:
     return isinstance(name, str) and name == Path(name).name and name[:1] not in ("", ".")
 
 
-def _sides(hemi: str | None) -> tuple[str, ...]:
-    if hemi is None:
-        raise ValueError("hemi is not known: pass hemi='left' or 'right' (to the estimator, or here)")
-    if hemi not in ("left", "right", "both"):
-        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
-    return ("left", "right") if hemi == "both" else (hemi,)
-
-
-def _map_file(side: str, mesh_name: str, kind: str) -> str:
-    return f"hemi-{_HEMI_LABELS[side]}_{_space(mesh_name)}_desc-icofactor_{kind}.shape.gii"
-
-
 def _check_fit(
     maps: NDArray[Any],
     table: NDArray[Any],
@@ -301,17 +281,17 @@ def _check_fit(
     mask: ArrayLike | None,
     participants: Mapping[str, ArrayLike] | None,
 ) -> None:
-    n_sides = len(_sides(hemi))
+    n_sides = len(sides_of(hemi))
     if maps.ndim != 2 or table.ndim != 2:
         raise ValueError(f"components and loadings must have two dimensions; got {maps.shape} and {table.shape}")
     if table.shape[1] != len(maps):
         raise ValueError(f"components holds {len(maps)} components; loadings has {table.shape[1]} columns")
     if len(subjects) != len(table):
         raise ValueError(f"loadings has {len(table)} rows; subjects has {len(subjects)} names")
-    level = _fsaverage_level(mesh_name)
-    per_side = maps.shape[1] / n_sides if level is None else 10 * 4**level + 2
+    known = vertices_per_side(mesh_name)
+    per_side = maps.shape[1] / n_sides if known is None else known
     if maps.shape[1] != per_side * n_sides or per_side % 1:
-        expected = "an even number of columns" if level is None else f"{per_side} vertices per hemisphere"
+        expected = "an even number of columns" if known is None else f"{per_side} vertices per hemisphere"
         raise ValueError(
             f"mesh {mesh_name} with hemi={hemi!r} needs {expected}; components has {maps.shape[1]} columns"
         )
@@ -320,24 +300,3 @@ def _check_fit(
     for name, column in (participants or {}).items():
         if np.shape(column) != (len(subjects),):
             raise ValueError(f"participants[{name!r}] must hold {len(subjects)} values; got {np.shape(column)}")
-
-
-def _fsaverage_level(mesh_name: str) -> int | None:
-    found = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
-    return None if found is None else int(found[1] or 7)
-
-
-def _space(mesh_name: str) -> str:
-    """BIDS entities of a mesh: space and, for fsaverage, density."""
-    level = _fsaverage_level(mesh_name)
-    if level is not None:
-        return f"space-fsaverage_den-{_DENSITIES[level]}"
-    label = re.sub(r"[^0-9A-Za-z]", "", mesh_name)
-    if not label:
-        raise ValueError(f"mesh_name must hold letters or digits, for the names of the files; got {mesh_name!r}")
-    return f"space-{label}"
-
-
-def _numbered(word: str, n: int) -> list[str]:
-    width = max(2, len(str(n)))
-    return [f"{word}{i + 1:0{width}d}" for i in range(n)]
