@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from icofactor.commands import bench, demo
+from icofactor.commands import bench, demo, fit, prepare, transform
 
-COMMANDS: dict[str, ModuleType] = {"demo": demo, "bench": bench}
+COMMANDS: dict[str, ModuleType] = {
+    "demo": demo,
+    "prepare": prepare,
+    "fit": fit,
+    "transform": transform,
+    "bench": bench,
+}
 """Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""

@@ -53,11 +53,11 @@ class Prepared:
     reused: int
 
     def summary(self) -> str:
-        """Stores and failures, in words."""
+        """The stores, in words; `failure_lines` tells of the failures."""
         lines = [f"{path}: {name} of {self.subjects[name]} subjects" for name, path in self.stores.items()]
         if self.reused:
             lines.append(f"{self.reused} maps were there from an earlier run")
-        return "\n".join(lines + failure_lines(self.failures))
+        return "\n".join(lines)
 
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:

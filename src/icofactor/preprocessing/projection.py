@@ -21,7 +21,7 @@ from icofactor.sphere import Sites
 
 SIDES: tuple[str, str] = ("left", "right")
 # A vertex of the target counts as cortex when at least half of what it would be made of lies in the cortex.
-_MOSTLY = 0.5
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ def _projection(spheres: str | Path, side: str, target: str, method: str) -> Pro
     roi = as_roi(resampler.roi, source)
     assert roi is not None  # the atlas' region was asked for
     return Projection(
-        source.faces, roi, resampler.weights, resampler.coverage >= _MOSTLY, Sites.from_file(resampler.target_sphere)
+        source.faces, roi, resampler.weights, resampler.coverage >= MOSTLY, Sites.from_file(resampler.target_sphere)
     )
 
 

@@ -1,0 +1,164 @@
+"""`icofactor prepare`: maps of four kinds from an HCP tree, or any cohort, to a cohort store."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from icofactor.commands.inputs import add_inputs, one_or_two, read_inputs, words
+from icofactor.errors import CohortError
+
+SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
+DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
+
+icofactor prepare KIND HCP_DIR -o STORE, where KIND is thickness, myelin, reho or alff, reads an HCP tree
+(MSMAll-registered dscalar and dtseries files on fs_LR 32k), computes the maps there and brings them to fsaverage5.
+ReHo puts a subject's runs together; ALFF makes one store per run, STORE_RUN. Thickness and myelin have their outliers
+limited. Spheres and cortex region come from a folder of HCPpipelines or TemplateFlow (--spheres); nothing is
+downloaded. Finished subjects are kept beside STORE: a run that was interrupted goes on where it was.
+
+icofactor prepare INPUT... -o STORE takes any maps that are read, with --limit-outliers, --smooth and --resample-to."""
+EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
+icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
+icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
+icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
+    --spheres HCPpipelines"""
+
+KINDS = ("thickness", "myelin", "reho", "alff")
+_FOR_FILES = ("mesh", "measure", "smoothing", "mask", "smooth", "surfaces")
+_FOR_KINDS = ("map", "runs", "work_dir", "tr")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_inputs(parser)
+    parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="the cohort store to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
+    steps = parser.add_argument_group("steps")
+    steps.add_argument(
+        "--limit-outliers",
+        action=argparse.BooleanOptionalAction,
+        help="limit each subject's outliers (default: for thickness and myelin of an HCP tree)",
+    )
+    steps.add_argument(
+        "--n-deviations", type=float, default=4.4478, metavar="N", help="their bound in MADs (default: 4.4478)"
+    )
+    steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface; FWHM in mm")
+    steps.add_argument(
+        "--surfaces",
+        type=one_or_two,
+        metavar="FILE",
+        help="midthickness to smooth along; LEFT,RIGHT for two hemispheres (default: that of fsaverage5)",
+    )
+    steps.add_argument("--resample-to", metavar="MESH", help="fsaverage4, 5, 6 (HCP tree: fsaverage5, if not told)")
+    steps.add_argument(
+        "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
+    )
+    steps.add_argument(
+        "--method", choices=["adaptive", "barycentric"], default="adaptive", help="of resampling (default: adaptive)"
+    )
+    _add_hcp(parser)
+
+
+def _add_hcp(parser: argparse.ArgumentParser) -> None:
+    tree = parser.add_argument_group("HCP tree")
+    tree.add_argument("--map", metavar="NAME", help="which dscalar, e.g. corrThickness_MSMAll (default: KIND's)")
+    tree.add_argument(
+        "--runs", type=words, metavar="RUN,RUN,...", help="which runs (default: all rfMRI_REST* that any subject has)"
+    )
+    tree.add_argument(
+        "--series",
+        default="_Atlas_MSMAll_hp2000_clean",
+        metavar="NAME",
+        help="what follows the run in the names of dtseries files (default: %(default)s)",
+    )
+    tree.add_argument("--n-procs", type=int, default=1, metavar="N", help="subjects at the same time (default: 1)")
+    tree.add_argument("--work-dir", type=Path, metavar="DIR", help="where finished maps are kept (default: STORE.work)")
+    time = parser.add_argument_group("ReHo and ALFF")
+    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: as the file says)")
+    time.add_argument("--low", type=float, default=0.05, metavar="HZ", help="lower end of the band (default: 0.05)")
+    time.add_argument("--high", type=float, default=0.1, metavar="HZ", help="upper end of the band (default: 0.1)")
+    time.add_argument("--filter", choices=["butterworth", "fft"], default="butterworth", help="ReHo's band-pass")
+    time.add_argument("--order", type=int, default=2, metavar="N", help="of the Butterworth filter (default: 2)")
+    time.add_argument("--rings", type=int, default=3, metavar="N", help="ReHo's radius in edges (default: 3)")
+    time.add_argument("--no-tie-correction", action="store_true", help="ReHo as XCP-D has it")
+    time.add_argument("--detrend", action="store_true", help="ALFF: take out a straight line, not only the mean")
+    time.add_argument("--normalize", choices=["none", "mean"], default="none", help="ALFF: divide by the cortex' mean")
+
+
+def run(options: argparse.Namespace) -> None:
+    first = options.inputs[0]
+    if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
+        if len(options.inputs) != 2:
+            raise ValueError(f"icofactor prepare {first} takes one HCP folder; found {len(options.inputs) - 1}")
+        _refuse(options, _FOR_FILES, f"is not for icofactor prepare {first}: it takes an HCP tree as it is")
+        _run_hcp(options, first, Path(options.inputs[1]))
+    else:
+        _refuse(options, _FOR_KINDS, f"needs a kind before the input: {', '.join(KINDS)}")
+        _run_files(options)
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    """Words that would do nothing are refused, not passed over."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise ValueError(f"{options.flags[name]} {why}")
+
+
+def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
+    from icofactor.preprocessing.hcp import find_inputs
+    from icofactor.preprocessing.prepare import Target, failure_lines, prepare_hcp
+    from icofactor.preprocessing.subject import Steps
+
+    if options.spheres is None:
+        raise ValueError(
+            "--spheres is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
+            "HCPpipelines/global/templates/standard_mesh_atlases"
+        )
+    limited = kind in ("thickness", "myelin") and options.limit_outliers is not False
+    steps = Steps(
+        kind,
+        limit=options.n_deviations if limited else None,
+        tr=options.tr,
+        low=options.low,
+        high=options.high,
+        filter=options.filter,
+        order=options.order,
+        rings=options.rings,
+        tie_correction=not options.no_tie_correction,
+        detrend=options.detrend,
+        normalize=options.normalize,
+    )
+    mesh = options.resample_to or options.target or "fsaverage5"
+    target = Target(options.spheres, options.hemisphere or "both", mesh, options.method)
+    inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=options.series)
+    made = prepare_hcp(
+        [one for one in inputs if one.subject not in options.exclude],
+        options.out,
+        steps,
+        target,
+        participants=options.participants,
+        n_procs=options.n_procs,
+        work_dir=options.work_dir,
+        overwrite=options.overwrite,
+        progress=not options.quiet,
+    )
+    print(made.summary())
+    if made.failures:
+        raise CohortError("\n".join(["the stores lack maps that could not be made", *failure_lines(made.failures)]))
+
+
+def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.preprocessing.cohorts import Changes, prepare_cohort
+
+    surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
+    changes = Changes(
+        limit=options.n_deviations if options.limit_outliers else None,
+        fwhm=options.smooth,
+        surfaces=surfaces,
+        resample_to=options.resample_to,
+        spheres=options.spheres,
+        method=options.method,
+    )
+    cohort = read_inputs(options)
+    made = prepare_cohort(cohort, options.out, changes, overwrite=options.overwrite, progress=not options.quiet)
+    print(f"{options.out}: {made!r}")
