@@ -136,7 +136,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("icofactor.demo.plot_components", raising(problem))
+    monkeypatch.setattr("icofactor.fitting.plot_components", raising(problem))
     out = tmp_path / "new" / "out"
     assert main(["demo", str(out), *SMALL]) == status
     assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")

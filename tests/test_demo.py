@@ -19,14 +19,21 @@ from icofactor.cli import main
 from icofactor.demo import run_demo
 
 MAPS = "hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii"
+PARCELS = MAPS.replace("components.shape.gii", "dseg")
 FILES = [
     "components.png",
     "dataset_description.json",
+    "desc-icofactor_dseg.tsv",
     "desc-icofactor_loadings.tsv",
+    "diagnostics.npz",
     MAPS,
+    f"{PARCELS}.annot",
+    f"{PARCELS}.label.gii",
+    "methods.md",
     "model.zip",
     "participants.tsv",
     "provenance.json",
+    "report.html",
 ]
 WORDS = ["--n-subjects", "12", "--n-components", "3", "--hemisphere", "left"]
 
@@ -62,7 +69,7 @@ def test_it_says_what_it_wrote(demo: Demo) -> None:
     assert listed[0] == f"Written to {demo.folder}:"
     assert [line.strip() for line in listed[1:-1]] == FILES
     assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
-    assert "(50 % of that variance is simulated noise)" in demo.said
+    assert "50 % of that variance is simulated noise." in demo.said
 
 
 def test_maps_are_the_components(demo: Demo) -> None:

@@ -32,7 +32,8 @@ from icofactor.terms import Term, code_terms, table_column
 _ROUNDING = 1e-9
 _OF_THE_COHORT = (
     *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
-    *("simulated", "path"),
+    # where a cohort on disk lies, and in which order, says nothing of its values
+    *("simulated", "path", "order", "chunk_sites"),
 )
 
 

@@ -1,0 +1,128 @@
+"""`icofactor fit`: from a cohort's files to a folder of maps, loadings and a report."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from icofactor.commands.inputs import add_inputs, preview_inputs, read_inputs, words
+
+SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
+DESCRIPTION = (
+    "Read the maps of a cohort, factorize them and write basis maps (GIFTI, CIFTI), a parcellation, loadings (TSV), "
+    "the model, provenance, a methods paragraph and a report into one folder."
+)
+EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
+icofactor fit store -o out --n-components 20 --covariates age,sex,site
+icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
+# of the model, when they are given; else its own defaults hold, or those of the paper
+_PARAMETERS = ("level", "n_starts", "polish", "engine")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_inputs(parser)
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; made when missing"
+    )
+    group = parser.add_argument_group("the factorization")
+    group.add_argument("--n-components", type=int, default=10, metavar="N", help="number of basis maps (default: 10)")
+    group.add_argument("--method", metavar="NAME", help="one of icofactor.METHODS (default: CD-PNNMF)")
+    group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
+    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 5)")
+    group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
+    group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
+    group.add_argument(
+        "--paper",
+        action="store_true",
+        help="the literal setting of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
+    )
+    group.add_argument(
+        "--covariates",
+        metavar="COLUMN,...",
+        type=words,
+        default=(),
+        help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
+        "name:category where numbers stand for categories",
+    )
+    group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what would be read, and what memory and time it takes; write nothing",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+
+
+def run(options: argparse.Namespace) -> None:
+    from icofactor.fitting import check_place, fit_cohort
+
+    begin = time.perf_counter()
+    model = _model(options)
+    check_place(options.out, options.overwrite)
+    if options.dry_run:
+        print(_plan(options, model))
+        return
+    cohort = read_inputs(options)
+    timing = {"reading": time.perf_counter() - begin}
+    fitted = fit_cohort(
+        cohort,
+        model,
+        options.out,
+        covariates=options.covariates,
+        timing=timing,
+        overwrite=options.overwrite,
+        verbose=not options.quiet,
+    )
+    print(f"{fitted.found()}\n{fitted.written()}")
+    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")
+
+
+def _model(options: argparse.Namespace) -> Any:
+    from icofactor.estimator import CorticalFactorization
+
+    given = {name: getattr(options, name) for name in _PARAMETERS if getattr(options, name) is not None}
+    given |= {"random_state": options.random_seed, "verbose": not options.quiet}
+    method = {} if options.method is None else {"method": options.method}
+    make = CorticalFactorization.paper if options.paper else CorticalFactorization
+    model = make(n_components=options.n_components, **method, **given)
+    model._check_parameters()  # before anything is read
+    return model
+
+
+def _plan(options: argparse.Namespace, model: Any) -> str:
+    """What would be read, and what it takes."""
+    from icofactor.planning import Size, estimate, in_bytes, in_seconds
+    from icofactor.terms import code_terms
+
+    seen = preview_inputs(options)
+    if options.covariates:
+        code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
+    columns = 20 * 4**model.level * (2 if seen.hemisphere == "both" else 1)
+    size = Size(
+        n_subjects=len(seen.subjects),
+        n_sites=seen.n_sites,
+        n_components=model.n_components,
+        n_columns=min(columns, seen.n_sites),
+        n_starts=model.n_starts,
+        polish=model.polish,
+        descent=model.method.startswith("CD-"),
+        n_iter=model.n_iter,
+        tol=model.tol,
+    )
+    needed = estimate(size, in_memory=not seen.stored)
+    sides = "both hemispheres" if seen.hemisphere == "both" else f"{seen.hemisphere} hemisphere"
+    lines = [
+        f"Would read {seen.n_files} files ({in_bytes(seen.n_bytes)}) of {len(seen.subjects)} subjects:",
+        f"  {seen.n_sites} sites of {seen.mesh}, {sides}",
+        f"  mask: {seen.mask}",
+        *(f"  {note}" for note in seen.notes),
+        f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {options.out}.",
+        f"This takes about {in_bytes(needed.memory)} of memory"
+        + ("" if seen.stored else f"; reading takes about {in_seconds(seen.seconds)} (the first file's time × files)")
+        + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "
+        "icofactor.planning), drawing the report some seconds more.",
+        "Nothing was written.",
+    ]
+    return "\n".join(lines)

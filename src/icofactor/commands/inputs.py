@@ -1,0 +1,132 @@
+"""The words of all commands that read a cohort, and reading it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_FILES = ("participants", "exclude", "mesh", "hemisphere", "measure", "smoothing", "target", "mask")
+
+
+def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
+    """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit tells them."""
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, npy, npz), globs, folders of them, a FreeSurfer "
+        "SUBJECTS_DIR, an HCP tree, fMRIPrep derivatives, or one cohort store",
+    )
+    group = parser.add_argument_group("reading the input")
+    group.add_argument(
+        "--participants",
+        metavar="TSV",
+        type=Path,
+        help="table with a column participant_id: selects and orders the subjects; a column exclude leaves some out",
+    )
+    group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
+    group.add_argument("--measure", metavar="NAME", help="which measure of a tree, e.g. thickness, myelin, reho")
+    group.add_argument("--smoothing", metavar="MM", type=float, help="FWHM of the files to take, as their names say")
+    group.add_argument("--target", metavar="NAME", help="mesh the files were brought to, e.g. fsaverage5, 32k")
+    if not sites:
+        return
+    group.add_argument(
+        "--mesh",
+        metavar="MESH",
+        type=one_or_two,
+        help="fsaverage3 to fsaverage7, a sphere's file, or LEFT,RIGHT sphere files (default: as the files tell)",
+    )
+    group.add_argument("--hemisphere", choices=["left", "right", "both"], help="which to read (default: what is there)")
+    group.add_argument(
+        "--mask",
+        metavar="FILE",
+        type=one_or_two,
+        help="annot, label, atlasroi or map that is 0 off the cortex; LEFT,RIGHT for two hemispheres",
+    )
+
+
+def read_inputs(options: argparse.Namespace, **given: Any) -> Any:
+    """The cohort that the words stand for; `given` stands for words that the command does not have."""
+    from icofactor.cohort import load_cohort
+    from icofactor.cohort.store import is_store
+
+    paths = _paths(options)
+    if is_store(paths):
+        _refuse_with_store(options)
+        return _selected(load_cohort(paths), options)
+    return load_cohort(paths, **{**_asked(options), **given}, verbose=not options.quiet)
+
+
+def preview_inputs(options: argparse.Namespace) -> Any:
+    """What `read_inputs` would read."""
+    from icofactor.cohort.preview import preview_cohort
+
+    return preview_cohort(_paths(options), **_asked(options))
+
+
+def _paths(options: argparse.Namespace) -> Any:
+    return options.inputs[0] if len(options.inputs) == 1 else options.inputs
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _FILES if getattr(options, name, None)}
+
+
+def _refuse_with_store(options: argparse.Namespace) -> None:
+    for name in ("mesh", "measure", "smoothing", "target", "mask", "hemisphere"):
+        if getattr(options, name, None) is not None:
+            raise ValueError(
+                f"{options.inputs[0]} is a cohort store, which has its mesh, measure and mask; "
+                f"{options.flags[name]} is for files"
+            )
+
+
+def _selected(stored: Any, options: argparse.Namespace) -> Any:
+    """A stored cohort with the table given, without those left out; it stays on disk where all its subjects stay."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from icofactor.cohort import Cohort
+    from icofactor.cohort.participants import bare, read_participants
+    from icofactor.errors import CohortError
+
+    table = read_participants(options.participants)
+    if table is None and not options.exclude:
+        return stored
+    match = {name: name for name in stored.subjects} if table is None else table.match(stored.subjects)
+    strangers = [name for name in options.exclude if bare(name) not in {bare(there) for there in stored.subjects}]
+    lacking = [] if table is None else [name for name in table.ids if name not in match]
+    for what, names in (("exclude names", strangers), ("participants lists", lacking)):
+        if names:
+            raise CohortError(f"{options.inputs[0]}: {what} subjects that it does not hold: {', '.join(names)}")
+    out = {bare(name) for name in options.exclude}
+    chosen = [(name, there) for name, there in match.items() if bare(there) not in out]
+    if not chosen:
+        raise CohortError(f"{options.inputs[0]}: no subject is left")
+    rows = [stored.subjects.index(there) for _, there in chosen]
+    columns = {str(name): np.asarray(values)[rows] for name, values in stored.participants.items()}
+    if table is not None:
+        places = [table.ids.index(name) for name, _ in chosen]
+        columns |= {name: values[places] for name, values in table.columns.items()}
+    if rows == list(range(len(stored.subjects))):
+        return replace(stored, participants=columns)
+    fields = ("sites", "mask", "hemisphere", "modality", "units", "provenance")
+    kept = {name: getattr(stored, name) for name in fields}
+    return Cohort(stored.X[rows], tuple(there for _, there in chosen), participants=columns, **kept)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """a,b,c → its parts."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def one_or_two(text: str) -> str | tuple[str, str]:
+    """A name, or two of them: LEFT,RIGHT."""
+    parts = words(text)
+    if len(parts) == 2:
+        return parts[0], parts[1]
+    if len(parts) != 1:
+        raise argparse.ArgumentTypeError(f"one name, or LEFT,RIGHT; found {text!r}")
+    return parts[0]

@@ -1,0 +1,40 @@
+"""`icofactor transform`: loadings of new subjects on the maps of a fit."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from icofactor.commands.inputs import add_inputs, read_inputs
+
+SUMMARY = "loadings of new subjects on the basis maps of a fit"
+DESCRIPTION = (
+    "Read the maps of new subjects and write their loadings on the basis maps of a fit. What the fit did to its own "
+    "subjects is done to them: its mesh, hemispheres and mask, its covariates, its scale."
+)
+EXAMPLES = """icofactor transform out $NEW_SUBJECTS_DIR --measure thickness --target fsaverage5 -o new_loadings.tsv
+icofactor transform out/model.zip new_store -o new_loadings.tsv"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path, help="model.zip, or the folder that `icofactor fit` wrote")
+    add_inputs(parser, sites=False)
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="file.tsv, or a folder for the table"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+
+
+def run(options: argparse.Namespace) -> None:
+    from icofactor.new_subjects import loadings_of, model_at, read_model, table_at, write_loadings
+
+    table = table_at(options.out, options.overwrite)
+    model = read_model(options.model)
+    cohort = read_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
+    found = loadings_of(model, cohort)
+    files = write_loadings(found, table, cohort, model_at(options.model), overwrite=options.overwrite)
+    if not options.quiet:
+        print(repr(cohort))
+        for note in found.notes:
+            print(note)
+        print("Written: " + ", ".join(map(str, files)))

@@ -1,0 +1,146 @@
+"""Fit a cohort and write all that a fit gives as one folder; `icofactor fit` and `icofactor demo` are made of this."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from icofactor.cohort import methods_text
+from icofactor.cohort.bids import mesh_name_of
+from icofactor.cohort.write import check_folder, fit_files, write_fit
+from icofactor.covariates import Covariates
+from icofactor.diagnostics import diagnose, save_diagnostics
+from icofactor.estimator import CorticalFactorization
+from icofactor.methods import method_named
+from icofactor.progress import Stages
+from icofactor.provenance import provenance_of
+from icofactor.report import plot_components, write_page
+
+MODEL, FIGURE, DIAGNOSTICS, PAGE = "model.zip", "components.png", "diagnostics.npz", "report.html"
+EXTRAS = (MODEL, FIGURE, DIAGNOSTICS, PAGE)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fit that was written.
+
+    Attributes
+    ----------
+    model : the fitted model.
+    data : the cohort as it was fitted, adjusted when there were covariates.
+    files : what was written.
+    warnings : what the fit warned of.
+    """
+
+    model: CorticalFactorization
+    data: Any
+    files: list[Path]
+    warnings: list[str]
+
+    def found(self) -> str:
+        """What was found, in words."""
+        covariates, share = self.model.covariates_, 100 * self.model.explained_
+        lines = [repr(self.data)]
+        if covariates is not None:
+            shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
+            lines.append(f"{covariates} took {100 * covariates.explained:.1f} % of that variance with them{shifted}.")
+        lines.append(f"{len(self.model.components_)} components explain {share:.0f} % of the between-subject variance.")
+        return "\n".join([*lines, *(f"Warning: {text}" for text in self.warnings)])
+
+    def written(self) -> str:
+        """What was written, in words."""
+        return f"Written to {self.files[0].parent}:\n" + "\n".join(f"  {file.name}" for file in self.files)
+
+
+def check_place(out: str | Path, overwrite: bool, hemi: str | None = None, mesh: str | None = None) -> None:
+    """Refuse a folder that cannot take a fit, before anything is read: nobody should wait for what cannot be kept.
+
+    Parameters
+    ----------
+    hemi, mesh : of the maps, where they are known already; so more names are known.
+    """
+    names = list(EXTRAS)
+    if hemi is not None and mesh is not None:
+        names = fit_files(hemi, mesh, mask=True, participants=True, methods=True, extras=EXTRAS)
+    check_folder(out, names, overwrite)
+
+
+def fit_cohort(
+    cohort: Any,
+    model: CorticalFactorization,
+    out: str | Path,
+    *,
+    covariates: Sequence[str] = (),
+    timing: dict[str, float] | None = None,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> Fitted:
+    """Fit a cohort and write maps, loadings, tables, provenance, model, diagnostics, figure and page into `out`.
+
+    All files appear together at the end, or none; with `overwrite` they take the place of an earlier run's files.
+
+    Parameters
+    ----------
+    cohort : Cohort, or one on disk.
+    model : not yet fitted; it is fitted here.
+    covariates : columns of the participants' table to take out of the maps first; see `Covariates.fit`.
+    timing : stage before this → seconds, for the report.
+    verbose : show progress bars.
+    """
+    mesh = mesh_name_of(cohort.sites)
+    check_place(out, overwrite, cohort.hemisphere, mesh)
+    stages, spent = Stages(verbose), dict(timing or {})
+    with _timed(spent, "covariates"):
+        data = _adjusted(cohort, model, covariates, stages)
+    with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
+        warnings.simplefilter("always")
+        model.fit(data)
+    said = list(dict.fromkeys(str(w.message) for w in raised))
+    with stages.stage("diagnostics") as show:
+        found = diagnose(model, data, timing=spent, warnings=said, on_block=show)
+
+    def draw(path: Path) -> None:
+        with stages.stage("figure"):
+            plot_components(model, units=cohort.units).savefig(path)
+
+    def page(path: Path) -> None:
+        with stages.stage("report"):
+            write_page(path.parent, figures=False, model=model, diagnostics=found)
+
+    files = write_fit(
+        out,
+        components=model.components_,
+        loadings=model.loadings_,
+        subjects=cohort.subjects,
+        hemi=cohort.hemisphere,
+        mesh_name=mesh,
+        mask=model.mask_,
+        participants=cohort.participants,
+        provenance=provenance_of(model, cohort, said),
+        methods=methods_text(model, cohort),
+        # the page last: it shows what the others hold
+        extras={MODEL: model.save, FIGURE: draw, DIAGNOSTICS: lambda path: save_diagnostics(found, path), PAGE: page},
+        overwrite=overwrite,
+    )
+    return Fitted(model, data, files, said)
+
+
+def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str], stages: Stages) -> Any:
+    """The cohort without its covariates; itself when there are none."""
+    if not covariates:
+        return cohort
+    signed = method_named(model.method).scheme.signed
+    with stages.stage("covariates"):
+        return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=not signed).apply(cohort)
+
+
+@contextmanager
+def _timed(spent: dict[str, float], stage: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    spent[stage] = time.perf_counter() - begin

@@ -1,0 +1,80 @@
+"""How much memory and time a fit needs, before it is made: a few lines measured once, not a promise.
+
+Seconds are those of two cores of an AMD EPYC (dgemm 100 GFLOP/s on both); `PYTHONPATH=src python
+benchmarks/fit_times.py` measures the constants again and shows the estimate beside what was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MiB = 2**20
+_BASE = 410 * MiB
+"""Python, its libraries and the blocks in flight."""
+_BYTES_PER_SITE_COMPONENT = 52
+_SECONDS_PER_VALUE = 35e-9
+"""Statistics and lift, one pass over X each."""
+_SECONDS_PER_VALUE_POLISH = 15e-9
+_SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
+_OPERATIONS_PER_SECOND = 6e9
+_FIXED_SECONDS = 0.3
+_UPDATES_DESCENT, _UPDATES_OTHER = 150, 1000
+"""Updates of a start until it settles to the default tolerance."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a fit needs.
+
+    Attributes
+    ----------
+    memory : bytes at most in use.
+    seconds : of the fit and its diagnostics, without reading and drawing.
+    """
+
+    memory: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a fit: data, components, faces at the start, starts, sweeps of polish, and how the updates go."""
+
+    n_subjects: int
+    n_sites: int
+    n_components: int
+    n_columns: int = 320
+    n_starts: int = 5
+    polish: int = 0
+    descent: bool = True
+    n_iter: int = 3000
+    tol: float = 1e-5
+
+
+def estimate(size: Size, *, in_memory: bool = True) -> Estimate:
+    """Memory and time of a fit; `in_memory` is whether X is (a cohort store is not)."""
+    n, k, columns = size.n_subjects, size.n_components, size.n_columns
+    values = n * size.n_sites
+    # sums over the faces: the starts' own, and those of the refinement's source
+    memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
+    usual = _UPDATES_DESCENT if size.descent else _UPDATES_OTHER
+    updates = size.n_starts * (size.n_iter if size.tol == 0 else min(usual, size.n_iter))
+    sweeps = 24 if size.descent else 4
+    operations = updates * (4 * columns * n * k + sweeps * (columns + n) * k * k)
+    passes = _SECONDS_PER_VALUE + _SECONDS_PER_VALUE_DIAGNOSTICS + size.polish * _SECONDS_PER_VALUE_POLISH
+    seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
+    return Estimate(memory + (4 * values if in_memory else 0), seconds)
+
+
+def in_bytes(n: float) -> str:
+    """12 kiB, 1.2 GiB."""
+    if n >= 2**30:
+        return f"{n / 2**30:.1f} GiB"
+    return f"{n / MiB:.0f} MiB" if n >= MiB else f"{n / 1024:.0f} kiB"
+
+
+def in_seconds(seconds: float) -> str:
+    """3 s, 12 min, 2.5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
