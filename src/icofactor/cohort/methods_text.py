@@ -111,15 +111,15 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
     elif sites.name is None:
         where = f"the {sites.on} of a spherical mesh"
     side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
-    what = "Cortical maps" if cohort.modality == "unknown" else f"Cortical maps of {cohort.modality}"
+    what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
+    what += "" if cohort.modality == "unknown" else f" of {cohort.modality}"
     units = f" (in {cohort.units})" if cohort.units else ""
-    made = " of simulated subjects, not measurements," if cohort.simulated else ""
     used = sites.n if model.mask_ is None else int(model.mask_.sum())
     left_out = (
         "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
     )
     return (
-        f"{what}{units}{made} of {len(cohort.subjects)} subjects on {where}, {side[cohort.hemisphere]} "
+        f"{what}{units} of {len(cohort.subjects)} subjects on {where}, {side[cohort.hemisphere]} "
         f"({sites.n} {sites.on}{left_out}), were factorized into {len(model.components_)} components."
     )
 
@@ -140,12 +140,17 @@ def _covariates(model: Any) -> str:
 
 
 def _problem(model: Any, cite: _Citations) -> str:
-    name, objective, sources = _SCHEMES[_parts(model)[1]]
-    penalty = "" if _parts(model)[1] == "PPNMF" else f", with λ = {model.solution_.penalty:.4g}"
+    scheme = _parts(model)[1]
+    name, objective, sources = _SCHEMES[scheme]
+    weighted = {
+        "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
+        "paper": "the penalty of W is that of its coefficients on the faces",
+    }[model.rules]
+    penalty = "" if scheme == "PPNMF" else f"; λ = {model.solution_.penalty:.4g}, and {weighted}"
+    where = "the columns of W are the basis maps and " + ("WᵀX" if scheme == "PPNMF" else "C") + " holds the loadings"
     return (
         f"We used the hierarchical method of Honnorat and Davatzikos {cite('honnorat')} for {name} {cite(*sources)}, "
-        f"which minimises {objective}{penalty}, where X is the matrix of sites × subjects, the columns of W are the "
-        "basis maps and C holds the loadings."
+        f"which minimises {objective}, where X is the matrix of sites × subjects, {where}{penalty}."
     )
 
 
@@ -161,34 +166,30 @@ def _coarse(model: Any, cite: _Citations) -> str:
     if prefix:
         updates += f" {cite(*{'E-': ('fista',), 'LE-': ('honnorat',), 'CD-': ('hals', 'fista')}[prefix])}"
     rules = {
-        "default": "the objective never rises from one update to the next",
-        "paper": f"the updates are those of {cite('honnorat')}, to the letter",
+        "default": "Updates that would have raised the objective were replaced by ones that do not.",
+        "paper": f"The updates are those of {cite('honnorat')} to the letter.",
     }[model.rules]
-    stop = (
-        f", ending when the objective fell by less than {model.tol:g} (relative) over ten updates" if model.tol else ""
-    )
-    halved = "; the worse half of the starts was dropped repeatedly on the way" if model.halving else ""
-    starts = f"{model.n_starts} random starts" if model.n_starts > 1 else "one random start"
-    best = ", of which the one with the smallest objective was kept" if model.n_starts > 1 else ""
+    ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
+    stop = ending if model.tol else ""
+    halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
     seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
+    starts = f"from one random start{seed}; it"
+    if model.n_starts > 1:
+        starts = f"from {model.n_starts} random starts{seed}, the one with the smallest objective being kept; each"
     return (
         f"The basis was first sought as {columns} the {20 * 4**level} faces per hemisphere of level {level} of the "
-        f"icosahedral hierarchy of the sphere, from {starts}{seed} of at most {model.n_iter} {updates}{stop}{best}"
-        f"{halved}; {rules}."
+        f"icosahedral hierarchy of the sphere, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
     )
 
 
 def _refinement(model: Any) -> str:
-    schedule = model.refinement
-    if schedule is None or schedule.steps == 0:
+    schedule, n_done = model.refinement, len(model.refined_.divisions)
+    if n_done == 0:
         return ""
-    worst = {
-        "residual": "the largest squared residual",
-        "projected": "the largest projected error",
-    }[schedule.indicator]
+    worst = {"residual": "largest squared residual", "projected": "largest projected error"}[schedule.indicator]
     return (
-        f"Then the {schedule.faces} faces with {worst} were divided into four, {schedule.steps} times, with "
-        f"{schedule.n_iter} updates after each division, which led to {model.design_.n_columns} faces."
+        f"Then the {schedule.faces} faces with the {worst} were divided into four, {n_done} times, with "
+        f"{schedule.n_iter} updates after each division, which led to {model.design_.n_columns} faces in all."
     )
 
 
@@ -196,14 +197,12 @@ def _full_resolution(model: Any) -> str:
     if not model.lift:
         return "The basis was left at the resolution of the faces; loadings were computed with that basis fixed."
     if _parts(model)[1] == "PPNMF":
-        done = "The basis was then carried to every site by further updates at full resolution"
-    else:
-        done = (
-            "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "
-            "convex there, and the loadings with that basis fixed"
-        )
-    polish = f"; {model.polish} sweeps of both at full resolution followed" if model.polish else ""
-    return f"{done}{polish}."
+        return "The basis was then carried to every site and refined there by further updates."
+    polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
+    return (
+        "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "
+        f"convex there, and the loadings with that basis fixed{polish}."
+    )
 
 
 def _results(model: Any) -> str:
