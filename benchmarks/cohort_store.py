@@ -7,9 +7,11 @@ noise does. The files are in the page cache, so the figures are those of zarr, t
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from icofactor.cohort import Cohort, create_store
+from icofactor.cohort import Cohort, append_store, create_store, open_store
 from icofactor.sphere import Sites
 
 N_SITES, N_SUBJECTS, REPEATS = 81920, 1000, 3
@@ -73,6 +75,27 @@ def through_store(X: np.ndarray, folder: Path) -> str:
     return f"write {X.nbytes / written / 1e9:.2f} GB/s (with fsync), read {X.nbytes / best / 1e9:.2f} GB/s"
 
 
+def memory(folder: Path) -> str:
+    """Peak of resident memory over that before, while 2000 subjects of fsaverage5 are written and appended."""
+    sites, rng = Sites.named("fsaverage5", hemi="both"), np.random.default_rng(0)
+
+    def cohorts(first: int, last: int) -> Iterator[Cohort]:
+        for number in range(first, last, 20):
+            names = [f"s{number + i}" for i in range(20)]
+            yield Cohort(rng.random((20, sites.n), dtype=np.float32), names, sites, hemisphere="both")
+
+    create_store(folder, cohorts(0, 20))  # what is loaded and made once
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    create_store(folder, cohorts(0, 1000), overwrite=True)
+    append_store(folder, cohorts(1000, 2000))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    start = time.perf_counter()
+    stored = open_store(folder)
+    opened = time.perf_counter() - start
+    size = 4 * stored.X.shape[0] * stored.X.shape[1]
+    return f"{size / 1e6:.0f} MB written with {grown / 1e3:.0f} MB more memory; opened in {1000 * opened:.0f} ms"
+
+
 def _timed(work: Any) -> float:
     start = time.perf_counter()
     work()
@@ -80,8 +103,9 @@ def _timed(work: Any) -> float:
 
 
 if __name__ == "__main__":
-    X = maps()
     with tempfile.TemporaryDirectory() as place:
+        print(f"2000 subjects of fsaverage5: {memory(Path(place) / 'm.zarr')}")
+        X = maps()
         for name, codecs in CODECS.items():
             for chunks in CHUNKS if name in ("none", "crc32c") else [(4096, 256)]:
                 print(f"{name:16s} {chunks[0]} × {chunks[1]}: {through_zarr(X, Path(place) / 'a', chunks, codecs)}")

@@ -47,7 +47,7 @@ __all__ = [
     "save_store",
 ]
 
-# 4 MiB per file: read fastest of the sizes measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files.
+# 4 MiB per file: as fast as any size measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files.
 CHUNK_SITES = 4096
 CHUNK_SUBJECTS = 256
 
