@@ -163,7 +163,7 @@ class Resampler(TransformerMixin, BaseEstimator):
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file")
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 about = json.loads(str(archive["about"]))
                 if about["format"] != FORMAT or about["version"] != VERSION:
                     raise ValueError(f"it says {about['format']!r}, version {about['version']}")
@@ -290,6 +290,6 @@ def _check_registered(
     if agreement < _REGISTERED:
         raise ValueError(
             f"{source.label} and {target.label} do not seem to be in register: their patterns of vertex area "
-            f"correlate by {agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere that "
-            "is deformed to the other's space, of the same hemisphere; check_registration=False resamples all the same"
+            f"correlate by {agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere "
+            "deformed to the other's space, of the same hemisphere; check_registration=False resamples all the same"
         )

@@ -16,7 +16,7 @@ from icofactor.preprocessing.surfaces import Surface, as_roi, as_surface, vertex
 METHODS = ("area", "equal", "plain")
 FWHM_PER_SIGMA = float(np.sqrt(8 * np.log(2)))
 _CUTOFF = 3.0  # in sigmas
-_FEWEST = 7  # vertices of a kernel; with fewer, Workbench takes the vertex and its neighbours
+_FEWEST = 7  # vertices of a kernel of "plain"; the others need as many as a vertex and its neighbours
 
 
 class SurfaceSmoother(TransformerMixin, BaseEstimator):
@@ -107,7 +107,7 @@ def smoothing_weights(
     """The weights of `SurfaceSmoother`, with sigma in mm."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
-    kernel = _kernel(surface, sigma)
+    kernel = _kernel(surface, sigma, _FEWEST if method == "plain" else None)
     if method == "plain":
         gathered = kernel
     else:
@@ -120,11 +120,16 @@ def smoothing_weights(
     return scaled(gathered, rows=inverse(sums(gathered, axis=1)))
 
 
-def _kernel(surface: Surface, sigma: float) -> sparse.csr_array:
-    """exp(−d²/2σ²) of the distance d from each vertex (row) to those within 3 σ along the surface."""
+def _kernel(surface: Surface, sigma: float, fewest: int | None) -> sparse.csr_array:
+    """exp(−d²/2σ²) of the distance d from each vertex (row) to those within 3 σ along the surface.
+
+    A vertex that would have fewer than `fewest` (None: one more than its neighbours) takes itself and its
+    neighbours instead, however far they are.
+    """
     steps, edges = surface_graph(surface.coordinates, surface.faces)
     rows, columns, distance = distances_within(steps, surface.coordinates, _CUTOFF * sigma)
-    few = np.bincount(rows, minlength=surface.n) < _FEWEST
+    least = 1 + np.diff(edges.indptr) if fewest is None else fewest
+    few = np.bincount(rows, minlength=surface.n) < least
     if few.any():
         keep = ~few[rows] | (rows == columns)
         near = edges.tocoo()

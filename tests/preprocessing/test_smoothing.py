@@ -1,0 +1,185 @@
+"""Smoothing equals Workbench in all three methods, and keeps what a weighted mean must keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse.csgraph import dijkstra
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from workbench import read_metric, wb_command, write_metric, write_surface
+
+from icofactor.preprocessing import SurfaceSmoother, smooth_surface, vertex_areas
+from icofactor.preprocessing.geodesic import distances_within, surface_graph
+from icofactor.sphere import Sites, icosphere
+
+METHODS = {"area": "GEO_GAUSS_AREA", "equal": "GEO_GAUSS_EQUAL", "plain": "GEO_GAUSS"}
+FWHM = 10.0
+
+
+@pytest.fixture(scope="session")
+def midthickness(data_folder: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Per hemisphere: surface, a map on it, and Workbench's answers (sigma 4.2466 mm within the cortex)."""
+    faces = Sites.named("fsaverage5").triangles
+    assert faces is not None
+    names = ["midthickness", "input_thickness", "smooth_sigma4.2466", "vertex_areas_midthickness"]
+    with np.load(data_folder / "wb_reference" / "wb_command_1.5.0_reference.npz") as archive:
+        stored = {h: {name: archive[f"{name}_{h}"] for name in names} | {"faces": faces} for h in ("lh", "rh")}
+    with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
+        for h, cortex in zip(stored, np.split(archive["cortex"], 2), strict=True):
+            stored[h]["cortex"] = cortex
+    return stored
+
+
+@pytest.fixture(scope="module")
+def sphere() -> tuple[np.ndarray, np.ndarray]:
+    """A sphere of radius 100 mm with 2562 vertices."""
+    mesh = icosphere(4)
+    return 100 * mesh.vertices, mesh.faces
+
+
+@pytest.mark.parametrize("hemisphere", ["lh", "rh"])
+def test_stored_workbench_output(midthickness: dict[str, dict[str, np.ndarray]], hemisphere: str) -> None:
+    real = midthickness[hemisphere]
+    surface = real["midthickness"], real["faces"]
+    found = smooth_surface(real["input_thickness"], *surface, sigma=4.2466, roi=real["cortex"])
+    assert found.dtype == np.float32
+    assert_allclose(found, real["smooth_sigma4.2466"], rtol=0, atol=1e-5)
+    assert_allclose(vertex_areas(*surface), real["vertex_areas_midthickness"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_live_workbench(midthickness: dict[str, dict[str, np.ndarray]], tmp_path: Path, method: str) -> None:
+    real = midthickness["lh"]
+    surface = write_surface(tmp_path / "mid.surf.gii", real["midthickness"], real["faces"])
+    noise = np.random.default_rng(0).normal(size=(2, 10242)).astype(np.float32)
+    metric, out = write_metric(tmp_path / "in.shape.gii", noise), tmp_path / "out.shape.gii"
+    roi = write_metric(tmp_path / "roi.shape.gii", real["cortex"])
+    # 0.9 and 1.1 mm often reach fewer vertices than a vertex has neighbours: the rule for small kernels
+    for sigma, options in ((0.9, []), (1.1, ["-roi", roi]), (4.0, []), (4.0, ["-roi", roi])):
+        wb_command("-metric-smoothing", surface, metric, sigma, out, "-method", METHODS[method], *options)
+        found = SurfaceSmoother(surface, sigma=sigma, method=method, roi=roi if options else None)(noise)
+        assert_allclose(found, read_metric(out), rtol=0, atol=5e-6)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 3.0))
+def test_distances_equal_those_of_the_whole_graph(seed: int, limit: float) -> None:
+    mesh = icosphere(3)
+    bumpy = mesh.vertices * np.random.default_rng(seed).uniform(0.8, 1.2, (642, 1))
+    graph, edges = surface_graph(bumpy, mesh.faces.astype(np.int64))
+    found = np.full((642, 642), np.inf)
+    rows, columns, values = distances_within(graph, bumpy, limit)
+    assert np.isinf(found[rows, columns]).all()
+    found[rows, columns] = values
+    wanted = dijkstra(graph, directed=False)
+    wanted[wanted > limit] = np.inf
+    assert_allclose(found, wanted, rtol=1e-12)
+    # steps across edges shorten paths, but none becomes shorter than the straight line
+    straight = np.linalg.norm(bumpy[rows] - bumpy[columns], axis=1)
+    assert np.all(values >= straight - 1e-12)
+    assert np.all(dijkstra(graph, directed=False) <= dijkstra(edges, directed=False) + 1e-12)
+
+
+def test_distances_approach_the_great_circle() -> None:
+    mesh = icosphere(4)
+    both = surface_graph(mesh.vertices, mesh.faces.astype(np.int64))
+    arc = np.arccos(np.clip(mesh.vertices @ mesh.vertices[500], -1, 1))
+    far = arc > 0.3
+    excess = [(dijkstra(graph, directed=False, indices=500)[far] / arc[far]).mean() - 1 for graph in both]
+    assert 0 <= excess[0] < 0.05 < excess[1]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_width_is_that_of_a_gaussian(method: str) -> None:
+    mesh = icosphere(5)
+    point = 1234
+    surface = 100 * mesh.vertices, mesh.faces
+    response = smooth_surface(np.arange(10242) == point, *surface, fwhm=FWHM, method=method)
+    distance = 100 * np.arccos(np.clip(mesh.vertices @ mesh.vertices[point], -1, 1))
+    half = response > response.max() / 2
+    assert 2 * distance[half].max() == pytest.approx(FWHM, abs=3)  # vertices are 3 mm apart
+    spread = np.sum(response * distance**2) / response.sum()
+    sigma = FWHM / 2.3548
+    # ⟨d²⟩ is 2σ² in the plane; the cut at 3 σ and distances along the mesh that are a little too long take some off
+    assert 0.8 < spread / (2 * sigma**2) < 1.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(list(METHODS)), st.floats(2, 60))
+def test_smoothing_is_an_average(seed: int, method: str, fwhm: float) -> None:
+    mesh = icosphere(3)
+    rng = np.random.default_rng(seed)
+    surface = 100 * mesh.vertices * rng.uniform(0.9, 1.1, (642, 1)), mesh.faces
+    roi = rng.uniform(size=642) < 0.7
+    smoother = SurfaceSmoother(surface, fwhm=fwhm, method=method, roi=roi)
+    assert_allclose(smoother(np.full(642, 3.0)), np.where(roi, 3.0, 0), rtol=1e-12)
+    values = rng.normal(size=642)
+    found = smoother(np.where(roi, values, np.nan))
+    assert found[roi].max() <= values[roi].max() + 1e-12
+    assert found[roi].min() >= values[roi].min() - 1e-12
+    assert smoother.weights.data.min() > 0
+    assert np.array_equal(np.diff(smoother.weights.indptr) > 0, roi)
+
+
+def test_wider_kernels_smooth_more(sphere: tuple[np.ndarray, np.ndarray]) -> None:
+    noise = np.random.default_rng(0).normal(size=2562)
+    spread = [smooth_surface(noise, *sphere, fwhm=fwhm).std() for fwhm in (5, 15, 30, 60)]
+    assert np.all(np.diff(spread) < 0) and spread[-1] < 0.2
+
+
+def test_fwhm_and_sigma_mean_the_same(sphere: tuple[np.ndarray, np.ndarray]) -> None:
+    noise = np.random.default_rng(0).normal(size=2562)
+    sigma = 20 / np.sqrt(8 * np.log(2))
+    assert_allclose(smooth_surface(noise, *sphere, fwhm=20), smooth_surface(noise, *sphere, sigma=sigma), rtol=1e-10)
+
+
+def test_open_meshes_are_smoothed_too(sphere: tuple[np.ndarray, np.ndarray]) -> None:
+    points, faces = sphere
+    cut = faces[points[faces][:, :, 2].min(axis=1) > 0]
+    smoother = SurfaceSmoother((points, cut), fwhm=20)
+    used = np.unique(cut)
+    assert_allclose(smoother(np.ones(2562))[used], 1, rtol=1e-12)
+    # nothing crosses from the cap to vertices without triangles
+    assert set(np.unique(smoother.weights[used].indices)) == set(used)
+
+
+def test_is_a_scikit_learn_transformer(sphere: tuple[np.ndarray, np.ndarray]) -> None:
+    maps = np.random.default_rng(0).normal(size=(5, 2562))
+    smoother = SurfaceSmoother(sphere, fwhm=20)
+    found = make_pipeline(clone(smoother), StandardScaler()).fit_transform(maps)
+    assert_allclose(found, StandardScaler().fit_transform(smoother(maps)), rtol=1e-10)
+    before = smoother(maps)
+    assert smoother.set_params(fwhm=40)(maps).std() < 0.8 * before.std()
+
+
+def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    points, faces = sphere
+    ones = np.ones(2562)
+    cases = [
+        ({}, "give fwhm or sigma in mm, one of them; got fwhm=None, sigma=None"),
+        ({"fwhm": 1, "sigma": 1}, "one of them; got fwhm=1, sigma=1"),
+        ({"fwhm": 0}, "fwhm must be a positive number of mm; got 0"),
+        ({"sigma": np.nan}, "sigma must be a positive number of mm; got nan"),
+        ({"fwhm": "wide"}, "fwhm must be a positive number of mm; got 'wide'"),
+        ({"fwhm": 5, "method": "heat"}, "method must be one of area, equal, plain; got 'heat'"),
+        ({"fwhm": 5, "roi": np.ones(7)}, r"surface has 2562 vertices; roi has shape \(7,\)"),
+        ({"fwhm": 5, "roi": np.zeros(2562)}, "roi: no vertex is in the region"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            smooth_surface(ones, *sphere, **options)
+    with pytest.raises(ValueError, match="map 0 has nan at vertex 9"):
+        smooth_surface(np.where(np.arange(2562) == 9, np.nan, 1), *sphere, fwhm=5)
+    with pytest.raises(ValueError, match="the surface has 2562 vertices; maps have 2561 columns"):
+        smooth_surface(ones[1:], *sphere, fwhm=5)
+    path = write_surface(tmp_path / "bad.surf.gii", np.where(np.arange(2562)[:, None] == 3, np.nan, points), faces)
+    with pytest.raises(ValueError, match=r"bad\.surf\.gii: coordinates must be finite; those of vertex 3"):
+        SurfaceSmoother(path, fwhm=5).fit()
+    assert_array_equal(SurfaceSmoother(sphere, fwhm=5).fit().weights.shape, (2562, 2562))
