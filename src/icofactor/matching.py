@@ -29,18 +29,31 @@ class Match:
         return float(self.similarity.mean())
 
 
-def match_components(a: Any, b: Any) -> Match:
+def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
 
     The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
     is matched whole.
+
+    Parameters
+    ----------
+    a, b : fitted models, or arrays of components × sites.
+    weights : (n_sites,) how much each site counts, e.g. its area; all alike when None.
     """
     maps_a, maps_b = _maps("a", a), _maps("b", b)
     if maps_a.shape[1] != maps_b.shape[1]:
         raise ValueError(f"a and b must lie on the same sites; found {maps_a.shape[1]} and {maps_b.shape[1]}")
-    similarity = _standardised(maps_a) @ _standardised(maps_b).T
+    w = _weights(weights, maps_a.shape[1])
+    similarity = _standardised(maps_a, w) @ _standardised(maps_b, w).T
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
+
+
+def reordered(match: Match, n: int) -> np.ndarray:
+    """The components of the second set in the order of the first, `n` of them; −1 where one has no partner."""
+    order = np.full(n, -1, dtype=np.int64)
+    order[match.a] = match.b
+    return order
 
 
 def _maps(name: str, x: Any) -> np.ndarray:
@@ -54,8 +67,17 @@ def _maps(name: str, x: Any) -> np.ndarray:
     return maps
 
 
-def _standardised(maps: np.ndarray) -> np.ndarray:
-    """Rows of mean 0 and length 1; constant rows become 0 and match nothing."""
-    centred = maps - maps.mean(axis=1, keepdims=True)
+def _weights(weights: Any, n_sites: int) -> np.ndarray:
+    if weights is None:
+        return np.ones(n_sites)
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (n_sites,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
+        raise ValueError(f"weights must hold {n_sites} numbers ≥ 0, not all 0, one per site; found shape {w.shape}")
+    return w
+
+
+def _standardised(maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Rows of weighted mean 0 and length 1, times √weights; constant rows become 0 and match nothing."""
+    centred = (maps - np.average(maps, axis=1, weights=weights)[:, None]) * np.sqrt(weights)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -20,10 +21,16 @@ def n_threads() -> int:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """BLAS on one thread: the products here are small, and the same seed gives the same bits on any machine size."""
-    import scipy.linalg.cython_blas  # noqa: F401 - the BLAS that the kernels call must be there to be limited
-    from threadpoolctl import threadpool_limits
+    return _blas().limit(limits=1, user_api="blas")
 
-    return threadpool_limits(1, user_api="blas")
+
+@cache
+def _blas() -> Any:
+    """The BLAS libraries of NumPy and SciPy. Looking for them takes as long as a small fit: once is enough."""
+    import scipy.linalg.cython_blas  # noqa: F401 - the BLAS that the kernels call must be there to be limited
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

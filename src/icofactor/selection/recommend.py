@@ -1,0 +1,163 @@
+"""From curves to a recommendation, and why.
+
+The rule. Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted Rand index of
+winner-takes-all maps. A rank stands out when halves of the data agree more than the halves of every null cohort, by
+at least `STANDS_OUT` standard deviations of the null; and the largest such distance over all ranks must exceed what any
+null cohort reaches against the others, which pays for having looked at many ranks. Without such a rank there is no
+structure. Else the rank with the largest excess over the null's mean is recommended: with too few components, halves
+disagree on which to merge; with too many, on what to split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+STANDS_OUT = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the recommendation rests on, per rank (rows) and repetition (columns).
+
+    Attributes
+    ----------
+    ranks : (n_ranks,)
+    split, null : (n_ranks, n_splits or n_nulls, 4) `splithalf.MEASURES` of the data and of the null cohorts
+    bicv, heldout : (n_ranks, n_folds) held-out errors
+    error, cophenetic, dispersion : (n_ranks,)
+    """
+
+    ranks: np.ndarray
+    split: np.ndarray
+    null: np.ndarray
+    bicv: np.ndarray
+    heldout: np.ndarray
+    error: np.ndarray
+    cophenetic: np.ndarray
+    dispersion: np.ndarray
+
+    @property
+    def agreement(self) -> np.ndarray:
+        """(n_ranks, n_splits) of the data."""
+        return np.asarray(self.split[:, :, 1:3].mean(axis=2))
+
+    @property
+    def null_agreement(self) -> np.ndarray:
+        """(n_ranks, n_nulls) of the null cohorts."""
+        return np.asarray(self.null[:, :, 1:3].mean(axis=2))
+
+    @property
+    def excess(self) -> np.ndarray:
+        """Agreement above the null's mean."""
+        return np.asarray(self.agreement.mean(axis=1) - self.null_agreement.mean(axis=1))
+
+    @property
+    def distance(self) -> np.ndarray:
+        """Excess in standard deviations of the null."""
+        return self.excess / spread_of(self.null_agreement)
+
+
+def spread_of(null: np.ndarray) -> np.ndarray:
+    """Standard deviation over null cohorts (columns), pooled over neighbouring ranks: one rank has too few."""
+    variance = np.pad(null.var(axis=1, ddof=1), 1, mode="edge")
+    return np.asarray(np.sqrt(np.maximum((variance[:-2] + variance[1:-1] + variance[2:]) / 3, 1e-12)))
+
+
+def farthest_null(null: np.ndarray) -> float:
+    """The largest distance at which one null cohort stands from the others, over all ranks."""
+    farthest = -np.inf
+    for q in range(null.shape[1]):
+        others = np.delete(null, q, axis=1)
+        farthest = max(farthest, float(((null[:, q] - others.mean(axis=1)) / spread_of(others)).max()))
+    return farthest
+
+
+def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
+    """The recommended rank, None without structure, and the reasons in words."""
+    distance = found.distance
+    above = (found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)) & (distance >= STANDS_OUT)
+    if not above.any() or distance.max() <= farthest_null(found.null_agreement):
+        return None, _no_structure(found)
+    best = int(np.flatnonzero(above)[np.argmax(found.excess[above])])
+    reasons = [_agreement_reason(found, best), _neighbours_reason(found, best), _block_reason(found, best)]
+    return int(found.ranks[best]), tuple(reason for reason in (*reasons, _start_reason(found, best)) if reason)
+
+
+def _no_structure(found: Evidence) -> tuple[str, ...]:
+    i = int(np.argmax(found.distance))
+    n = found.null.shape[1]
+    return (
+        f"No structure: at no number of components from {found.ranks[0]} to {found.ranks[-1]} do halves of the "
+        "subjects agree on components clearly more than halves of cohorts in which every subject's map was rotated on "
+        "its own.",
+        f"They come nearest at {found.ranks[i]}: agreement {found.agreement[i].mean():.2f}, and "
+        f"{found.null_agreement[i].mean():.2f} on average over {n} rotated cohorts, at most "
+        f"{found.null_agreement[i].max():.2f}.",
+        "Components fitted to these maps would show the mean map, the smoothness of the data and chance. More "
+        "subjects, or maps in which subjects differ more, may change that.",
+    )
+
+
+def _agreement_reason(found: Evidence, i: int) -> str:
+    _, r, ari, _ = found.split[i].mean(axis=0)
+    _, null_r, null_ari, _ = found.null[i].mean(axis=0)
+    return (
+        f"Halves of the subjects agree best at {found.ranks[i]} components, measured against chance: over "
+        f"{found.split.shape[1]} splits matched maps correlate {r:.2f} and winner-takes-all maps have an adjusted Rand "
+        f"index of {ari:.2f}; in {found.null.shape[1]} cohorts of rotated maps these are {null_r:.2f} and "
+        f"{null_ari:.2f}."
+    )
+
+
+def _neighbours_reason(found: Evidence, i: int) -> str:
+    """Ranks whose excess is within one standard error of the best, by paired splits; and the edges of the range."""
+    ranks, n = found.ranks, found.split.shape[1]
+    above_null = found.agreement - found.null_agreement.mean(axis=1, keepdims=True)
+    lost = above_null[i] - above_null
+    error = lost.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(ranks))
+    near = [int(r) for j, r in enumerate(ranks) if j != i and lost[j].mean() <= error[j]]
+    text = ""
+    if near:
+        text = f"{_listed(near)} components agree as well within one standard error."
+    elif len(ranks) > 1:
+        text = "No other number comes within one standard error of that."
+    if i == len(ranks) - 1:
+        text += f" {ranks[i]} is the largest number tried: try more."
+    elif i == 0 and ranks[0] > 2:
+        text += f" {ranks[i]} is the smallest number tried: try fewer."
+    return text.strip()
+
+
+def _block_reason(found: Evidence, i: int) -> str:
+    """What the held-out blocks say."""
+    mean, ranks = found.bicv.mean(axis=1), found.ranks
+    least = int(np.argmin(mean))
+    more = found.bicv - found.bicv[least]
+    error = more.std(axis=1, ddof=1) / np.sqrt(found.bicv.shape[1])
+    enough = int(np.argmax(more.mean(axis=1) <= error + 1e-15))
+    text = (
+        f"Left-out blocks of faces × subjects: {ranks[i]} components predict all but {mean[i]:.1%} of the "
+        f"between-subject variance; the error is least at {ranks[least]} ({mean[least]:.1%}), and {ranks[enough]} "
+        "components come within one standard error of that."
+    )
+    if least == len(ranks) - 1 and i < least:
+        text += (
+            " It falls to the end of the range: subjects share more variation than these components carry, but halves "
+            "do not agree on how to divide it into further components."
+        )
+    elif ranks[i] > ranks[least] + 1:
+        text += " So the last components hardly help to predict; look at their maps before using them."
+    return text
+
+
+def _start_reason(found: Evidence, i: int) -> str:
+    value = float(found.cophenetic[i])
+    verdict = "the same" if value > 0.98 else "similar" if value > 0.9 else "different"
+    return f"Random starts on all subjects lead to {verdict} parcellations (cophenetic correlation {value:.3f})."
+
+
+def _listed(numbers: list[int]) -> str:
+    texts = list(map(str, numbers))
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
