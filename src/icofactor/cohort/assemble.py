@@ -122,13 +122,19 @@ def read_singles(
 
 
 def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], how: How) -> dict[str, int]:
-    """Hemisphere → number of sites, from the first readable file of each."""
+    """Hemisphere → number of sites, from the first readable file of each that can be of the mesh."""
     widths: dict[str, int] = {}
     for wanted in sides or (None,):
         if wanted not in widths:
-            piece = first_readable([(p, s) for p, s in files if s in (None, wanted) or wanted is None], how)
+            mine = [(p, s) for p, s in files if s in (None, wanted) or wanted is None]
+            piece = first_readable(mine, how, lambda seen: _may_be(seen, how)) or first_readable(mine, how)
             widths.update({} if piece is None else piece.seen.sizes)
     return {side: widths[side] for side in _SIDES if side in widths}
+
+
+def _may_be(seen: Seen, how: How) -> bool:
+    """Whether a file has as many vertices as the mesh, where that is known: a wrong first file must not decide."""
+    return all(n in (how.mesh.wanted(side) or [n]) for side, n in seen.sizes.items())
 
 
 def _report_meshes(files: Sequence[Seen], how: How, problems: Problems) -> None:
@@ -156,10 +162,10 @@ def _report_copies(files: Sequence[Seen], problems: Problems) -> None:
 
 
 def _report_lacking(read: Read, people: Sequence[tuple[str, Files]], problems: Problems) -> None:
-    """Subjects of whom a hemisphere is missing, though all their files were read."""
+    """Subjects of whom a hemisphere is missing, where nothing was said about them yet."""
     for (name, files), there in zip(people, read.where, strict=True):
         lacking = [side for side in read.widths if side not in there]
-        if lacking and not any(str(path) in problems.listed for path in files.values()):
+        if lacking and not problems.listed.keys() & {f"subject {name}", *map(str, files.values())}:
             problems.add(next(iter(files.values())), f"subject {name} lacks the {' and '.join(lacking)} hemisphere")
 
 

@@ -125,7 +125,7 @@ def load_cohort(
 def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     """All files into one X."""
     groups = grouped(found, wanted, task.problems)
-    if not groups and not found.missing:
+    if not groups and not found.missing and not task.problems:
         task.problems.add("paths", "lead to no files of maps")
     first = first_readable([(path, side) for files in groups.values() for side, path in files.items()], how)
     stacked = (

@@ -54,7 +54,8 @@ class Task:
             self.journal.note(f"left out {len(out)} subjects by exclude: {some(sorted(self.exclude))}")
         chosen = [(name, found) for name, found in chosen if bare(found) not in out]
         self._lacking({name: [f"missing: {f}" for f in missing[found]] for name, found in chosen if found in missing})
-        return [(name, found) for name, found in chosen if found not in missing]
+        # a subject that lacks a file is an error already; what is wrong with its other files is told as well
+        return [(name, found) for name, found in chosen if found not in missing or (found in there and not self.skip)]
 
     def _lacking(self, lacking: Mapping[str, list[str]]) -> None:
         """Subjects without all their files: left out, or reported."""

@@ -1,0 +1,367 @@
+"""Trees of FreeSurfer, the HCP and fMRIPrep; names, participants and masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.cohort.names import mesh_of, side_of, subjects_of
+from icofactor.cohort.participants import read_participants
+from icofactor.errors import CohortError
+from icofactor.sphere import Sites
+from trees import (
+    fmriprep_tree,
+    freesurfer_tree,
+    gifti_files,
+    hcp_tree,
+    hemispheres,
+    names,
+    write_cifti,
+    write_gifti,
+    write_mgh,
+    write_morph,
+)
+
+N = 642
+RNG = np.random.default_rng(2)
+WALL = np.zeros(2 * N, dtype=bool)
+WALL[20:70] = WALL[N + 300 : N + 340] = True
+X = np.where(WALL, 0, RNG.random((4, 2 * N)) + 2).astype(np.float32)
+IDS = names(4)
+MAPS = hemispheres(X)
+CORTEX = {"left": ~WALL[:N], "right": ~WALL[N:]}
+SPHERE = (Sites.named("fsaverage3").coordinates, np.asarray(Sites.named("fsaverage3").triangles))
+
+
+# FreeSurfer
+
+
+def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
+    for smoothing in (0, 10):
+        freesurfer_tree(tmp_path, IDS, MAPS, smoothing=smoothing, target="fsaverage3")
+    freesurfer_tree(tmp_path, IDS, {"left": 2 * MAPS["left"]}, "area", None, "fsaverage3")
+    freesurfer_tree(tmp_path, ["fsaverage3"], {side: rows[:1] for side, rows in MAPS.items()}, target="fsaverage3")
+    with pytest.raises(CohortError) as caught:
+        ico.load_cohort(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: choose with smoothing= and target=; there are thickness.fwhm0.fsaverage3 (4 subjects), "
+        "thickness.fwhm10.fsaverage3 (4 subjects)"
+    )
+    cohort = ico.load_cohort(tmp_path, smoothing=10)
+    assert list(cohort.subjects) == IDS and cohort.hemisphere == "both"
+    area = ico.load_cohort(tmp_path, measure="area")
+    assert area.hemisphere == "left" and area.modality == "area"
+    np.testing.assert_array_equal(area.X, 2 * MAPS["left"])
+    with pytest.raises(CohortError, match=r"none fits smoothing=5, target='fsaverage5'; there are"):
+        ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
+    with pytest.raises(CohortError, match="no subject has volume on a common mesh; there are area, thickness"):
+        ico.load_cohort(tmp_path, measure="volume")
+
+
+def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
+    freesurfer_tree(tmp_path, IDS, MAPS, target="fsaverage3")
+    (tmp_path / IDS[1] / "surf" / "rh.thickness.fwhm10.fsaverage3.mgh").unlink()
+    for path in (tmp_path / IDS[2] / "surf").iterdir():
+        path.unlink()
+    with pytest.raises(CohortError) as caught:
+        ico.load_cohort(tmp_path)
+    text = str(caught.value)
+    surf = lambda i, h: f"missing: {tmp_path}/{IDS[i]}/surf/{h}.thickness.fwhm10.fsaverage3.mgh"
+    assert f"subject {IDS[1]}: {surf(1, 'rh')}" in text
+    assert f"subject {IDS[2]}: {surf(2, 'lh')}; {surf(2, 'rh')}" in text
+    skipped = ico.load_cohort(tmp_path, missing="skip")
+    assert list(skipped.subjects) == [IDS[0], IDS[3]]
+    assert any("left out 2 subjects without all their files" in step for step in skipped.provenance["steps"])
+    assert list(ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]]).subjects) == [IDS[0], IDS[3]]
+    assert list(ico.load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [IDS[0], IDS[1], IDS[3]]
+
+
+def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "bert" / "surf").mkdir(parents=True)
+    write_morph(tmp_path / "bert" / "surf" / "lh.thickness", X[0, :N])
+    with pytest.raises(CohortError, match=r"1 have it on their own meshes only .* recon-all -qcache"):
+        ico.load_cohort(tmp_path)
+    cohort = ico.load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
+    assert cohort.subjects == ("bert",) and cohort.modality == "thickness"
+
+
+# HCP
+
+
+def test_hcp_tree(tmp_path: Path) -> None:
+    ids = ["100307", "100408", "101107", "HCA6002236_V1_MR"]
+    hcp_tree(tmp_path, ids, MAPS, CORTEX, sphere=SPHERE)
+    cohort = ico.load_cohort(tmp_path, measure="myelin")
+    np.testing.assert_array_equal(cohort.X, X)
+    np.testing.assert_array_equal(cohort.mask, ~WALL)
+    assert list(cohort.subjects) == ids and (cohort.modality, cohort.units) == ("myelin", "T1w/T2w")
+    right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
+    np.testing.assert_array_equal(right.X, MAPS["right"])
+    with pytest.raises(CohortError, match=r"an HCP tree holds several maps; choose with measure= \(myelin, thickness"):
+        ico.load_cohort(tmp_path)
+    with pytest.raises(CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"):
+        ico.load_cohort(tmp_path, measure="sulc")
+    glob = str(tmp_path / "*" / "MNINonLinear" / "*" / "*MyelinMap*.dscalar.nii")
+    assert list(ico.load_cohort(glob).subjects) == ids
+
+
+def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
+    ids = ["100307", "100408", "101107", "101309"]
+    part = lambda n: {side: rows[:n] + 1 for side, rows in MAPS.items()}
+    hcp_tree(tmp_path, ids, MAPS, measure="thickness", sphere=SPHERE)
+    hcp_tree(tmp_path, ids[:2], part(2), measure="thickness_MSMAll")
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X)
+    hcp_tree(tmp_path, ids[:3], part(3), measure="corrThickness_MSMAll")
+    with pytest.raises(CohortError, match=r"subject 101309: missing: .*101309\.corrThickness_MSMAll\.32k_fs_LR"):
+        ico.load_cohort(tmp_path, measure="corrThickness")
+    cohort = ico.load_cohort(tmp_path, measure="corrThickness", missing="skip")
+    assert list(cohort.subjects) == ids[:3] and cohort.modality == "corrThickness"
+    assert ico.load_cohort(tmp_path / ids[0], measure="thickness").subjects == ("100307",)
+
+
+def test_hcp_pairs_of_gifti(tmp_path: Path) -> None:
+    hcp_tree(tmp_path, ["100307", "100408"], {s: r[:2] for s, r in MAPS.items()}, measure="sulc", sphere=SPHERE)
+    for i, subject in enumerate(("100307", "100408")):
+        for letter, side in (("L", "left"), ("R", "right")):
+            folder = tmp_path / subject / "MNINonLinear" / "fsaverage_LR32k"
+            write_gifti(folder / f"{subject}.{letter}.thickness.32k_fs_LR.shape.gii", MAPS[side][i], side)
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X[:2])
+
+
+# fMRIPrep and XCP-D
+
+
+def test_fmriprep_tree(tmp_path: Path) -> None:
+    fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage3")
+    cohort = ico.load_cohort(tmp_path)
+    np.testing.assert_array_equal(cohort.X, X)
+    assert list(cohort.subjects) == IDS and cohort.modality == "reho"
+    fmriprep_tree(
+        tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, space="space-fsaverage3", suffix="stat-alff_boldmap.shape"
+    )
+    with pytest.raises(CohortError, match="choose what to read with measure=; there are alff, reho"):
+        ico.load_cohort(tmp_path)
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="reho").X, X)
+    fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
+    with pytest.raises(CohortError, match=r"holds reho as .*; choose with target= or entities="):
+        ico.load_cohort(tmp_path, measure="reho")
+    assert ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name == "fsaverage3"
+
+
+def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
+    fmriprep_tree(tmp_path, IDS, MAPS, "task-rest", "space-fsaverage3")
+    fmriprep_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3")
+    with pytest.raises(CohortError, match="subject sub-001, left hemisphere is also in"):
+        ico.load_cohort(tmp_path)
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"task": "rest"}).X, X)
+    next((tmp_path / IDS[2] / "func").glob("*task-rest*hemi-R*")).unlink()
+    with pytest.raises(
+        CohortError, match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho"
+    ):
+        ico.load_cohort(tmp_path, entities={"task": "rest"})
+    with pytest.raises(CohortError, match="no maps of 'thickness' fit; there are reho"):
+        ico.load_cohort(tmp_path, measure="thickness")
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "rest"),
+    [
+        ("lh.thickness", "left", "thickness"),
+        ("S1.rh.thickness", "right", "S1.thickness"),
+        ("sub-01_hemi-L_space-fsaverage5_thickness", "left", "sub-01_space-fsaverage5_thickness"),
+        ("100307.R.thickness.32k_fs_LR", "right", "100307.thickness.32k_fs_LR"),
+        ("100307.thickness.32k_fs_LR", None, "100307.thickness.32k_fs_LR"),
+        ("sub-L_hemi-R_x", "right", "sub-L_x"),
+        ("map_Left", "left", "map"),
+        ("left_minus_right", None, "left_minus_right"),
+        ("curl", None, "curl"),
+    ],
+)
+def test_hemisphere_in_names(name: str, side: str | None, rest: str) -> None:
+    assert side_of(name) == (side, rest)
+
+
+@pytest.mark.parametrize(
+    ("paths", "subjects"),
+    [
+        (["/d/bert/surf/lh.thickness", "/d/ernie/surf/lh.thickness"], ["bert", "ernie"]),
+        (["/d/sub-01/ses-1/surf/lh.x.mgh"], ["ses-1"]),
+        (["/d/100307/MNINonLinear/f/100307.a.dscalar.nii"], ["100307"]),
+        (["/d/100307.thickness.dscalar.nii"], ["100307"]),
+        (["/d/sub-01/anat/sub-01_thickness.shape.gii", "/d/sub-02/map.gii"], ["sub-01", "sub-02"]),
+        (["/d/lh.S1.thickness.mgh", "/d/lh.S2.thickness.mgh"], ["S1", "S2"]),
+        (["/d/S_1_thk.mgh", "/d/S_2_thk.mgh"], ["S_1", "S_2"]),
+        (["/d/S1/lh.thickness.mgh", "/d/S2/lh.thickness.mgh"], ["S1", "S2"]),
+        (["/d/S1/x/lh.thickness.mgh", "/d/S2/x/lh.thickness.mgh"], ["S1", "S2"]),
+        (["/d/only.mgh"], ["only"]),
+    ],
+)
+def test_subjects_in_paths(paths: list[str], subjects: list[str]) -> None:
+    from icofactor.cohort.formats import without_ending
+
+    files = [Path(path) for path in paths]
+    assert subjects_of(files, [side_of(without_ending(file.name))[1] for file in files]) == subjects
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("lh.thickness.fwhm10.fsaverage5.mgh", "fsaverage5"),
+        ("lh.thickness.fsaverage.mgh", "fsaverage7"),
+        ("sub-1_hemi-L_space-fsaverage_den-10k_x.gii", "fsaverage5"),
+        ("100307.thickness.32k_fs_LR.dscalar.nii", "fsLR"),
+        ("sub-1_space-fsLR_den-91k_thickness.dscalar.nii", "fsLR"),
+        ("lh.thickness.mgh", None),
+    ],
+)
+def test_mesh_in_names(name: str, mesh: str | None) -> None:
+    assert mesh_of(name) == mesh
+
+
+# Participants
+
+
+def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
+    folder = gifti_files(tmp_path / "gii", IDS, MAPS)
+    table = tmp_path / "participants.tsv"
+    table.write_text(
+        "participant_id\tage\tsex\tsite\texclude\n"
+        "sub-004\t30.5\tF\t01\t0\nsub-002\tn/a\tM\t02\tn/a\nsub-003\t20\tF\t01\t1\nsub-001\t50\tn/a\t01\t\n"
+    )
+    cohort = ico.load_cohort(folder, participants=table)
+    assert cohort.subjects == ("sub-004", "sub-002", "sub-001")
+    np.testing.assert_array_equal(cohort.X, X[[3, 1, 0]])
+    np.testing.assert_array_equal(cohort.participants["age"], [30.5, np.nan, 50])
+    assert list(cohort.participants["sex"]) == ["F", "M", "n/a"]
+    assert list(cohort.participants["site"]) == ["01", "02", "01"]
+    assert cohort.provenance["participants"]["path"] == str(table)
+    assert any(
+        "left out 1 subjects that participants does not select: sub-003" in s for s in cohort.provenance["steps"]
+    )
+
+
+def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
+    folder = gifti_files(tmp_path / "gii", IDS, MAPS)
+    (tmp_path / "hcp.csv").write_text("Subject,Age_in_Yrs\n002,31\n001,22\n")
+    cohort = ico.load_cohort(folder, participants=tmp_path / "hcp.csv")
+    assert cohort.subjects == ("002", "001")
+    np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
+    assert cohort.participants["Age_in_Yrs"].dtype == np.int64
+    with pytest.raises(CohortError, match=r"subject sub-009: no file of it was found"):
+        ico.load_cohort(folder, participants=["sub-001", "sub-009"])
+    assert ico.load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == ("sub-001",)
+    with pytest.raises(CohortError, match="exclude: names 009, of whom there are no files"):
+        ico.load_cohort(folder, exclude=["sub-009"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("name\tage\na\t1\n", "has no column participant_id; its columns are name, age"),
+        ("participant_id\tage\nsub-1\n", "row 2 has 1 cells; the first row has 2"),
+        ("participant_id\tage\nsub-1\t1\nsub-1\t2\n", "lists subjects twice: sub-1"),
+        ("participant_id\tage\nsub-1\t1\n1\t2\n", "lists subjects twice: with and without sub-"),
+        ("participant_id\tage\tage\nsub-1\t1\t2\n", "two columns have the same name"),
+        ("participant_id\n", "lists no subjects"),
+        ("participant_id\texclude\na\tperhaps\n", "column exclude must hold 1 or 0"),
+        ("participant_id\texclude\na\t1\n", "leaves out every subject"),
+    ],
+)
+def test_wrong_participants(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "participants.tsv").write_text(text)
+    with pytest.raises(CohortError, match=f"participants.tsv: {message}"):
+        read_participants(tmp_path / "participants.tsv")
+
+
+def test_participants_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "participants.tsv").write_bytes(b"\xff\xfe\x00\x01" * 10)
+    with pytest.raises(CohortError, match=r"participants\.tsv: is no readable table of participants"):
+        read_participants(tmp_path / "participants.tsv")
+    with pytest.raises(CohortError, match=r"nowhere\.tsv: no such file"):
+        read_participants(tmp_path / "nowhere.tsv")
+
+
+# Masks
+
+
+def _mask_files(folder: Path) -> dict[str, Any]:
+    """The same mask in every form."""
+    forms: dict[str, list[Path]] = {form: [] for form in ("annot", "label", "label.gii", "shape.gii", "mgh")}
+    for prefix, (_, inside) in zip(("lh", "rh"), CORTEX.items(), strict=True):
+        colours = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0], [9, 8, 7, 0, 0]])
+        parcels = np.where(inside, 1 + np.arange(N) % 2, 0)
+        forms["annot"].append(folder / f"{prefix}.aparc.annot")
+        nib.freesurfer.write_annot(forms["annot"][-1], parcels, colours, ["unknown", "a", "b"], fill_ctab=True)
+        lines = ["#!ascii label", str(inside.sum()), *(f"{v} 0 0 0 0" for v in np.flatnonzero(inside))]
+        forms["label"].append(folder / f"{prefix}.cortex.label")
+        forms["label"][-1].write_text("\n".join(lines) + "\n")
+        array = nib.gifti.GiftiDataArray(parcels.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32")
+        table = nib.gifti.GiftiLabelTable()
+        for key, name in enumerate(["Medial_wall", "a", "b"]):
+            label = nib.gifti.GiftiLabel(key)
+            label.label = name
+            table.labels.append(label)
+        forms["label.gii"].append(folder / f"{prefix}.aparc.label.gii")
+        nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), forms["label.gii"][-1])
+        side = {"lh": "left", "rh": "right"}[prefix]
+        forms["shape.gii"].append(write_gifti(folder / f"{prefix}.atlasroi.shape.gii", inside.astype(float), side))
+        forms["mgh"].append(write_mgh(folder / f"{prefix}.mask.mgh", inside.astype(float)))
+    one = write_cifti(
+        folder / "mask.dscalar.nii", {side: inside[None].astype(float) for side, inside in CORTEX.items()}
+    )
+    np.save(folder / "mask.npy", (~WALL).astype(np.uint8))
+    return {**forms, "dscalar": one, "npy": folder / "mask.npy", "array": ~WALL}
+
+
+def test_masks_from_files(tmp_path: Path) -> None:
+    filled = np.where(WALL, 1.5, X).astype(np.float32)
+    maps = gifti_files(tmp_path / "gii", IDS, hemispheres(filled))
+    assert ico.load_cohort(maps).mask is None
+    for form, mask in _mask_files(tmp_path).items():
+        cohort = ico.load_cohort(maps, mask=mask)
+        np.testing.assert_array_equal(cohort.mask, ~WALL, err_msg=form)
+        np.testing.assert_array_equal(cohort.X, filled)
+        if isinstance(mask, list):
+            assert cohort.provenance["mask"]["source"] == [", ".join(map(str, mask))]
+            left = ico.load_cohort(maps, hemisphere="left", mask=mask[0])
+            np.testing.assert_array_equal(left.mask, ~WALL[:N], err_msg=form)
+
+
+def test_mask_and_empty_sites_together(tmp_path: Path) -> None:
+    maps = gifti_files(tmp_path, IDS, MAPS)
+    given = np.ones(2 * N, dtype=bool)
+    given[:5] = False
+    cohort = ico.load_cohort(maps, mask=given)
+    np.testing.assert_array_equal(cohort.mask, given & ~WALL)
+    assert cohort.provenance["mask"] == {"source": ["array", "NaN or zero in every subject"], "left_out": 95}
+
+
+def test_wrong_masks(tmp_path: Path) -> None:
+    maps = gifti_files(tmp_path / "gii", IDS, MAPS)
+    label = tmp_path / "lh.cortex.label"
+    label.write_text("#!ascii\n3\n0 0 0 0 0\n1 0 0 0 0\n")
+    roi = write_gifti(tmp_path / "lh.roi.shape.gii", np.ones(2562), "left")
+    annot = tmp_path / "lh.aparc.annot"
+    annot.write_bytes(b"\x00\x00\x02\x82\x00")
+    wrong = {
+        label: r"lh\.cortex\.label: is truncated: 3 vertices should be listed, 2 are",
+        roi: r"mask: has 2562 vertices in the left hemisphere; the maps have 642",
+        annot: r"lh\.aparc\.annot: is truncated: 642 vertices need 5140 bytes",
+        tmp_path / "no.annot": r"no\.annot: no such file",
+    }
+    for mask, message in wrong.items():
+        with pytest.raises(CohortError, match=message):
+            ico.load_cohort(maps, mask=mask, hemisphere="left")
+    with pytest.raises(CohortError, match="mask: names no file for the right hemisphere"):
+        ico.load_cohort(maps, mask=roi)
+    with pytest.raises(CohortError, match="leaves no"):
+        ico.load_cohort(maps, mask=np.zeros(2 * N, dtype=bool))
