@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,11 +153,15 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
         into[...] = values
 
 
-def first_readable(files: list[tuple[Path, str | None]], how: How) -> Piece | None:
-    """The first file that can be read; it tells what the others should be."""
+def first_readable(
+    files: list[tuple[Path, str | None]], how: How, fits: Callable[[Seen], bool] = lambda seen: True
+) -> Piece | None:
+    """The first file that can be read, and fits; it tells what the others should be."""
     for path, side in files:
         try:
-            return read_piece(path, side, how)
+            piece = read_piece(path, side, how)
         except CohortError:
             continue  # reported when all files are read
+        if fits(piece.seen):
+            return piece
     return None
