@@ -1,14 +1,6 @@
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
-import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icofactor.cohort import (
-    Cohort,
     StoredCohort,
     append_store,
     compact_store,
@@ -28,55 +19,12 @@ from icofactor.cohort import (
     open_store,
     save_store,
     simulate_cohort,
+    store_read,
 )
 from icofactor.cohort.store_files import locked
 from icofactor.errors import CohortError
 from icofactor.sphere import Sites
-
-SITES = Sites.named("fsaverage3")
-BOTH = Sites.named("fsaverage3", hemi="both")
-
-
-def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> Cohort:
-    """Subjects numbered from `first` on, each with maps of its own."""
-    rng = np.random.default_rng([7, first])
-    names = [f"sub-{first + i:04d}" for i in range(n)]
-    given = {
-        "X": rng.random((n, sites.n), dtype=np.float32),
-        "subjects": names,
-        "sites": sites,
-        "mask": np.arange(sites.n) % 5 > 0,
-        "hemisphere": "both" if sites.n_roots == 40 else "left",
-        "modality": "thickness",
-        "units": "mm",
-        "participants": {"participant_id": np.array(names), "age": rng.random(n) * 60},
-        "provenance": {"files": [f"{name}.mgh" for name in names], "measure": "thickness"},
-    }
-    return Cohort(**{**given, **changes})
-
-
-def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
-    """A store against the cohorts it was made of."""
-    one = cohorts[0]
-    np.testing.assert_array_equal(np.asarray(stored.X), np.concatenate([each.X for each in cohorts]))
-    assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
-    for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
-        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
-    for name in ("on", "level", "name", "n_mesh"):
-        assert getattr(stored.sites, name) == getattr(one.sites, name)
-    if one.mask is None:
-        assert stored.mask is None
-    else:
-        np.testing.assert_array_equal(stored.mask, one.mask)
-    assert (stored.hemisphere, stored.modality, stored.units) == (one.hemisphere, one.modality, one.units)
-    assert list(stored.participants) == list(one.participants)
-    for name, column in stored.participants.items():
-        expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
-        assert column.dtype == expected.dtype
-        np.testing.assert_array_equal(column, expected)
-    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
-    rows = np.concatenate([block for _, block in stored.blocks()])
-    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+from stores import BOTH, SITES, check_same, cohort, contents
 
 
 @pytest.mark.parametrize("sites", [SITES, BOTH, Sites.named("fsaverage3", on="faces")])
@@ -196,6 +144,7 @@ def test_columns_of_participants_keep_their_kind(tmp_path: Path) -> None:
         "text": ["a", None],
         "mixed": [3, None],
         "nothing": [None, None],
+        "gaps": ["a", float("nan")],
     }
     stored = save_store(cohort(2, participants=columns), path)
     np.testing.assert_array_equal(stored.participants["whole"], [1, 2])
@@ -203,6 +152,7 @@ def test_columns_of_participants_keep_their_kind(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.participants["single"], columns["single"])
     assert stored.participants["yes"].tolist() == [True, False]
     assert stored.participants["text"].tolist() == ["a", None]
+    assert stored.participants["gaps"].tolist() == ["a", None]
     np.testing.assert_array_equal(stored.participants["mixed"], [3, np.nan])
     np.testing.assert_array_equal(stored.participants["nothing"], [np.nan, np.nan])
     new = {**columns, "whole": [1.5, 2], "nothing": ["x", "y"], "text": [None, None]}
@@ -291,170 +241,18 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     append_store(path, cohort(1, 5))
 
 
-# ---------------------------------------------------------------------- memory, kills, damage
-
-
-def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> None:
-    """2000 subjects of fsaverage4 are 20 MB; a chunk as wide as the store's writing holds 128 of them, 1.3 MB."""
-    sites, path = Sites.named("fsaverage4"), tmp_path / "a.zarr"
-    sites.face_at(0)
-
-    def blocks(first: int, last: int) -> Iterator[Cohort]:
-        for start in range(first, last, 20):
-            yield cohort(20, start, sites)
-
-    chunk = 128 * sites.n * 4
-    create_store(path, blocks(0, 20), chunk_subjects=128)  # whatever is loaded once
-    tracemalloc.start()
-    create_store(path, blocks(0, 1200), chunk_subjects=128, overwrite=True)
-    stored = append_store(path, blocks(1200, 2000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 6 * chunk
-    assert stored.X.shape == (2000, 2562)
-    assert 15 * chunk < 2000 * 2562 * 4
-    for first in (0, 1180, 1200, 1980):
-        np.testing.assert_array_equal(stored.X[first : first + 20], cohort(20, first, sites).X)
-
-
-KILLED = """
-import os, signal, sys
-import numpy as np
-sys.path.insert(0, sys.argv[2])
-import test_store as t
-import icofactor.cohort.store_files as files
-
-def blocks():
-    yield t.cohort(300, 5)
-    if sys.argv[3] == "half-way":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def killed(a, b, replace=os.replace):
-    if str(b).endswith("commit.json"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    replace(a, b)
-
-if sys.argv[3] == "before the rename":
-    os.replace = killed
-getattr(t, sys.argv[4])(sys.argv[1], blocks(), **({"overwrite": True} if sys.argv[4] == "create_store" else {}))
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-@pytest.mark.parametrize("when", ["half-way", "before the rename"])
-@pytest.mark.parametrize("how", ["append_store", "create_store"])
-def test_a_killed_writer_leaves_the_previous_cohort(tmp_path: Path, when: str, how: str) -> None:
+def test_a_cohort_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.zarr"
     save_store(cohort(), path)
-    before = contents(path)
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(Path(__file__).parent), when, how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    leavings = set(contents(path)) - set(before)
-    assert any(name.startswith("part-") for name in leavings)
-    assert {name: content for name, content in contents(path).items() if name in before} == before
-    check_same(open_store(path), cohort())
-    check_same(append_store(path, cohort(2, 5)), cohort(), cohort(2, 5))
-    assert not leavings & set(contents(path))
+    mesh_arrays, opened = store_read._mesh_arrays, []
 
+    def replaced(folder: Path) -> dict[str, Any]:
+        opened.append(folder)
+        if len(opened) == 1:
+            monkeypatch.setattr(store_read, "_mesh_arrays", mesh_arrays)
+            save_store(cohort(3, 50), path, overwrite=True)
+        return mesh_arrays(folder)
 
-def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
-    path = tmp_path / "a.zarr"
-    save_store(cohort(), path)
-    (path / "commit.json").unlink()
-    with pytest.raises(CohortError, match=r"a\.zarr was never finished"):
-        open_store(path)
-    with pytest.raises(CohortError, match="never finished"):
-        append_store(path, cohort(1, 5))
-    check_same(save_store(cohort(3), path), cohort(3))
-    assert len([place for place in path.iterdir() if place.name.startswith("part-")]) == 1
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def part_of(path: Path) -> Path:
-    return next(place for place in path.iterdir() if place.name.startswith("part-"))
-
-
-def edit(file: Path, change: Any) -> None:
-    record = json.loads(file.read_text())
-    change(record)
-    file.write_text(json.dumps(record))
-
-
-DAMAGES: dict[str, Any] = {
-    "a chunk cut short": lambda path: os.truncate(part_of(path) / "c" / "0" / "0", 100),
-    "a chunk lost": lambda path: (part_of(path) / "c" / "0" / "0").unlink(),
-    "an empty commit": lambda path: os.truncate(path / "commit.json", 0),
-    "a commit cut short": lambda path: os.truncate(path / "commit.json", 300),
-    "a part lost": lambda path: part_of(path).rename(path / "elsewhere"),
-    "a mesh lost": lambda path: next(path.glob("mesh-*")).rename(path / "elsewhere"),
-    "an array of the mesh lost": lambda path: next(path.glob("mesh-*/deepest")).rename(path / "elsewhere"),
-    "a newer version": lambda path: edit(path / "commit.json", lambda r: r.update(version=9)),
-    "a path that leads out": lambda path: edit(
-        path / "commit.json", lambda r: r.update(parts=[["../part-000001-00000000", 5]])
-    ),
-    "a subject too few": lambda path: edit(path / "commit.json", lambda r: r["subjects"].pop()),
-    "a subject twice": lambda path: edit(path / "commit.json", lambda r: r.update(subjects=["a"] * 5)),
-    "a value too few": lambda path: edit(path / "commit.json", lambda r: r["participants"]["age"]["values"].pop()),
-    "a column of objects": lambda path: edit(
-        path / "commit.json", lambda r: r["participants"]["age"].update(dtype="object")
-    ),
-    "no hemisphere": lambda path: edit(path / "commit.json", lambda r: r.update(hemisphere="top")),
-    "a list": lambda path: (path / "commit.json").write_text("[]"),
-    "zarr 2": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(zarr_format=2)),
-    "objects": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="object")),
-    "text": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="string")),
-    "another codec": lambda path: edit(
-        part_of(path) / "zarr.json", lambda r: r.update(codecs=[{"name": "numcodecs.pickle"}])
-    ),
-    "another shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[641, 5])),
-    "a negative shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[642, -5])),
-    "metadata cut short": lambda path: os.truncate(part_of(path) / "zarr.json", 40),
-}
-
-
-@pytest.mark.parametrize("damage", list(DAMAGES))
-def test_a_damaged_store_is_named(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "a.zarr"
-    save_store(cohort(), path)
-    DAMAGES[damage](path)
-    with pytest.raises(CohortError, match=r"a\.zarr"):
-        open_store(path)
-    before = contents(path)
-    with pytest.raises(CohortError, match=r"a\.zarr"):
-        append_store(path, cohort(1, 5))
-    assert contents(path) == before  # nothing is taken for leavings where the commit cannot be read
-    check_same(save_store(cohort(2), path, overwrite=True), cohort(2))
-
-
-def test_changed_bytes_are_found_when_they_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.zarr"
-    stored = create_store(path, [cohort()], chunk_sites=100)
-    file = part_of(path) / "c" / "3" / "0"
-    content = bytearray(file.read_bytes())
-    content[50] ^= 1
-    file.write_bytes(content)
-    stored.read_sites(slice(0, 300))
-    with pytest.raises(CohortError, match=r"a\.zarr/part-.* is damaged"):
-        stored.read_sites(slice(300, 400))
-    file.unlink()
-    with pytest.raises(CohortError, match=r"3/0 is missing"):
-        stored.X[0]
-    mesh = next(path.glob("mesh-*/order/c/0"))
-    mesh.write_bytes(bytes(mesh.stat().st_size))
-    file.write_bytes(content)
-    with pytest.raises(CohortError, match=r"mesh-.*/order is damaged"):
-        open_store(path)
-
-
-def test_what_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no cohort store"):
-        open_store(tmp_path / "nowhere")
-    with pytest.raises(CohortError, match="is not a cohort store"):
-        open_store(tmp_path)
-    with pytest.raises(CohortError, match="is not a cohort store"):
-        append_store(tmp_path, cohort())
-    assert not any(tmp_path.iterdir())
+    monkeypatch.setattr(store_read, "_mesh_arrays", replaced)
+    check_same(open_store(path), cohort(3, 50))
+    assert len(opened) == 1

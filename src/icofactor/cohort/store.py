@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store_files import (
     COMMIT,
     FORMAT,
@@ -101,7 +100,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
     """
     folder = Path(path).absolute()
     read_commit(folder)  # before anything is locked or cleaned: there must be a store
-    given = [cohorts] if isinstance(cohorts, Cohort | StoredCohort) else cohorts
+    given: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
     with _writing(folder):
         previous = read_commit(folder)
         stored, number = open_store(folder), len(previous.parts) + 1

@@ -97,8 +97,9 @@ def read_commit(folder: Path) -> Commit:
         raise CohortError(f"{folder} was never finished: its writing was interrupted. Write it again")
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        if found.pop("format") != FORMAT or (version := found.pop("version")) != VERSION:
-            raise ValueError(f"it has version {version}; this icofactor reads version {VERSION}")
+        kind = found.pop("format"), found.pop("version")
+        if kind != (FORMAT, VERSION):
+            raise ValueError(f"it is {kind[0]!r} of version {kind[1]!r}; this icofactor reads version {VERSION}")
         commit = Commit(**found)
         commit = Commit(
             **{

@@ -240,7 +240,17 @@ class StoredCohort:
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     """Open a cohort store without loading its maps."""
     folder = Path(path).absolute()
-    commit = read_commit(folder)
+    while True:
+        commit = read_commit(folder)
+        try:
+            return _opened(folder, commit)
+        except CohortError:
+            # a writer may have replaced the cohort, and removed its files, between reading the commit and them
+            if read_commit(folder).generation == commit.generation:
+                raise
+
+
+def _opened(folder: Path, commit: Commit) -> StoredCohort:
     arrays = _mesh_arrays(folder / commit.mesh)
     try:
         order, mask = arrays.pop("order"), arrays.pop("mask")

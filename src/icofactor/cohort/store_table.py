@@ -16,9 +16,13 @@ Column = dict[str, Any]
 
 def encode(name: str, values: ArrayLike | Sequence[Any]) -> Column:
     """A column as {"dtype", "values"}: "text", or a type of number; what is not known is None."""
-    array = np.asarray(values)
+    # a list of text and NaN must not become text all over
+    listed: Any = values
+    array = listed if isinstance(listed, np.ndarray) else np.array(list(listed), dtype=np.object_)
     if array.ndim != 1:
         raise ValueError(f"participants[{name!r}] must have one dimension; got shape {array.shape}")
+    if array.dtype == object and all(isinstance(value, int | float | np.number) for value in array):
+        array = np.array(array.tolist())
     if array.dtype.kind in "biuf":
         return {"dtype": array.dtype.name, "values": [_number(name, value) for value in array.tolist()]}
     found = [None if _missing(value) else value for value in array.tolist()]
