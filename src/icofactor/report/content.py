@@ -16,9 +16,9 @@ from icofactor.diagnostics import Association, Diagnostics, Grouping
 from icofactor.report import colours
 from icofactor.report.atlas import read_atlas
 from icofactor.report.faces import face_lines
-from icofactor.report.surfaces import Cortex, cortex_of, labels_on_vertices, n_vertices, on_vertices
+from icofactor.report.figures import SHARP_PERCENTILE, top_of
+from icofactor.report.surfaces import Cortex, Surfaces, cortex_of, labels_on_vertices, n_vertices, on_vertices
 
-SHARP_PERCENTILE = 99.5
 _MOST_COLUMNS = 40
 _DIGITS = 5
 
@@ -70,7 +70,7 @@ def page_content(
     provenance: Mapping[str, Any] | None = None,
     methods: str = "",
     selection: Mapping[str, Any] | None = None,
-    surfaces: Sequence[str | Path] | None = None,
+    surfaces: Surfaces | None = None,
     atlas: Sequence[str | Path] | None = None,
 ) -> str:
     """The page's data as JSON text, safe inside an HTML script element."""
@@ -150,7 +150,7 @@ def _cortex(
     model: Any,
     d: Diagnostics,
     block: Block,
-    surfaces: Sequence[str | Path] | None,
+    surfaces: Surfaces | None,
     atlas: Sequence[str | Path] | None,
 ) -> dict[str, Any]:
     """Surfaces and layers; where the mesh cannot be drawn, the reason."""
@@ -217,7 +217,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
     hidden = (lambda values: values) if mask is None else (lambda values: np.where(mask, values, np.nan))
     maps = hidden(np.asarray(model.components_, dtype=np.float64))
     layers = []
-    tops = [_top(one) for one in maps]
+    tops = [top_of(one) for one in maps]
     signed = bool(np.nanmin(maps) < 0)
     for j, one in enumerate(maps):
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
@@ -227,7 +227,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
         )
     spans = {
         "median": (d.median, "Median over subjects", units, *_middle(d.median)),
-        "deviation": (d.deviation, "Standard deviation over subjects", units, 0.0, _top(d.deviation)),
+        "deviation": (d.deviation, "Standard deviation over subjects", units, 0.0, top_of(d.deviation)),
         "explained": (d.explained_map, "Explained between-subject variance", "share", 0.0, 1.0),
     }
     for key, (values, name, unit, low, high) in spans.items():
@@ -268,13 +268,6 @@ def _layer(
 def _halves(parts: list[Any], cortex: Cortex) -> list[Any]:
     """One part per hemisphere drawn."""
     return parts[: len(cortex.hemispheres)]
-
-
-def _top(values: np.ndarray) -> float:
-    """The end of a colour scale that starts at 0: nearly the largest size."""
-    sizes = np.abs(values[np.isfinite(values)])
-    top = float(np.percentile(sizes, SHARP_PERCENTILE)) if sizes.size else 0.0
-    return top or float(sizes.max(initial=0.0)) or 1.0
 
 
 def _middle(values: np.ndarray) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from icofactor.diagnostics import Diagnostics, load_diagnostics
 from icofactor.files import atomic_path, check_target
 from icofactor.report.content import page_content
+from icofactor.report.surfaces import Surfaces
 
 MODEL, DIAGNOSTICS, PAGE, FIGURES = "model.zip", "diagnostics.npz", "report.html", "figures"
 _SCRIPTS = ("tools.js", "viewer.js", "charts.js", "page.js")
@@ -54,12 +55,13 @@ def write_page(
     fitted: str | Path,
     out: str | Path | None = None,
     *,
-    surfaces: Sequence[str | Path] | None = None,
+    surfaces: Surfaces | None = None,
     atlas: Sequence[str | Path] | None = None,
     figures: bool = True,
     overwrite: bool = False,
     model: Any = None,
     diagnostics: Diagnostics | None = None,
+    on_step: Callable[[float], None] | None = None,
 ) -> Path:
     """Write report.html and figures/ for a folder that a fit has written.
 
@@ -72,6 +74,7 @@ def write_page(
     atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
     figures : whether to draw each panel as PNG and PDF too.
     model, diagnostics : those of the folder, where the caller has them already.
+    on_step : called with the fraction of the work that is done.
 
     Returns
     -------
@@ -102,7 +105,7 @@ def write_page(
         atlas=atlas,
     )
     if figures:
-        _write_figures(model, d, selection, surfaces, pictures)
+        _write_figures(model, d, selection, surfaces, pictures, on_step)
     with atomic_path(page, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return page
@@ -112,8 +115,9 @@ def _write_figures(
     model: Any,
     d: Diagnostics,
     selection: Mapping[str, Any] | None,
-    surfaces: Sequence[str | Path] | None,
+    surfaces: Surfaces | None,
     folder: Path,
+    on_step: Callable[[float], None] | None,
 ) -> None:
     """All figures, or none: drawn beside the folder and moved there when they are complete."""
     from icofactor.report.panels import draw_panels
@@ -121,7 +125,7 @@ def _write_figures(
     drawn = Path(tempfile.mkdtemp(prefix=".tmp-figures-", dir=folder.parent))
     try:
         drawn.chmod(0o755)  # mkdtemp's folders are for the owner only
-        draw_panels(model, d, drawn, selection=selection, surfaces=surfaces)
+        draw_panels(model, d, drawn, selection=selection, surfaces=surfaces, on_step=on_step)
         if folder.exists():
             for name in (path.name for path in drawn.iterdir()):
                 (drawn / name).replace(folder / name)

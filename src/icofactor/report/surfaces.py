@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +55,18 @@ class Hemisphere:
 
 @dataclass(frozen=True, eq=False)
 class Cortex:
-    """What maps are drawn on, left hemisphere first; `note` says what a reader should know about it."""
+    """What maps are drawn on.
+
+    Attributes
+    ----------
+    hemispheres : left first
+    note : what a reader should know about it
+    drawn : views that were worked out already, by side, shape and view
+    """
 
     hemispheres: tuple[Hemisphere, ...]
     note: str = ""
+    drawn: dict[tuple[str, str, str], Any] = field(default_factory=dict)
 
     @property
     def shapes(self) -> list[str]:
@@ -66,15 +75,22 @@ class Cortex:
         return [name for name in _ORDER if name in have]
 
 
-def cortex_of(sites: Sites, hemi: str | None, surfaces: Sequence[str | Path] | str | Path | None = None) -> Cortex:
+Surfaces = Sequence[str | Path] | str | Path | Cortex
+"""Files, folders, or what was read from them."""
+
+
+def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) -> Cortex:
     """The surfaces of a mesh.
 
     Parameters
     ----------
     sites : all sites of a mesh.
     hemi : "left", "right", "both", or None for one hemisphere that nobody named, which is drawn as a left one.
-    surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex with the sites.
+    surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex with the sites; a
+        Cortex is taken as it is.
     """
+    if isinstance(surfaces, Cortex):
+        return surfaces
     sides = ("left", "right") if hemi == "both" else (hemi or "left",)
     if sites.n != sites.n_mesh:
         raise ValueError(f"drawing needs all sites of a mesh; got {sites!r}")
@@ -125,7 +141,8 @@ def _unit_vertices(sites: Sites, side: str) -> Floats:
         return sites.coordinates[sites.hemisphere == half]
     if sites.name is not None:
         return Sites.named(sites.name).coordinates
-    if sites.level is not None and np.array_equal(icosphere(sites.level).faces, sites.triangles):
+    triangles = np.asarray(sites.triangles)
+    if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
         return icosphere(sites.level).vertices
     raise ValueError(f"drawing faces needs a mesh known by name, for its vertices; got {sites!r}")
 
@@ -166,7 +183,7 @@ def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
 
 def _nearest(among: Floats, points: Floats) -> Ints:
     distance, index = cKDTree(among).query(points)
-    assert distance.max() < _SAME_POSITION, "meshes of fsaverage share their vertices"
+    assert np.max(distance) < _SAME_POSITION, "meshes of fsaverage share their vertices"
     return np.asarray(index, dtype=np.int64)
 
 
