@@ -27,6 +27,7 @@ _HOMES = {
     "CorticalFactorization": "icofactor.estimator",
     "load_model": "icofactor.model_file",
     "match_components": "icofactor.matching",
+    "choose_n_components": "icofactor.selection",
     "plot_components": "icofactor.report",
     "Cohort": "icofactor.cohort",
     "Covariates": "icofactor.covariates",
@@ -49,6 +50,7 @@ __all__ = [
     "Solution",
     "Statistics",
     "__version__",
+    "choose_n_components",
     "load_cohort",
     "load_model",
     "match_components",
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from icofactor.model_file import load_model
     from icofactor.refinement import Refinement, refine
     from icofactor.report import plot_components
+    from icofactor.selection import choose_n_components
     from icofactor.solver import Solution, solve
     from icofactor.sphere import Sites
     from icofactor.statistics import Data, Pyramid, Statistics

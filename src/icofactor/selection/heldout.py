@@ -81,15 +81,15 @@ def heldout_full(cohorts: Cohorts, fit: Fitter, rank: int, fold: np.ndarray, *wh
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
         weight = cohorts.sites.n_roots / cohorts.sites.n
-        basis = lift(_Columns(view, train), found.C, method.scheme, found.penalty, weight)
-        X = np.asarray(_Columns(view, test)[:], dtype=np.float64)
+        basis = lift(Columns(view, train), found.C, method.scheme, found.penalty, weight)
+        X = np.asarray(Columns(view, test)[:], dtype=np.float64)
         C = loadings(basis.W.T @ X, basis.WW, method.scheme, found.penalty)
-        mean = np.asarray(_Columns(view, train)[:], dtype=np.float64).mean(axis=1)
+        mean = np.asarray(Columns(view, train)[:], dtype=np.float64).mean(axis=1)
         errors.append(_share((X - basis.W @ C).T, X.T - mean, np.ones(len(X))))
     return np.array(errors)
 
 
-class _Columns:
+class Columns:
     """Some subjects of X, sites × subjects; read when asked for."""
 
     ndim = 2

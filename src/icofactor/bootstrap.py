@@ -1,0 +1,215 @@
+"""How far a fitted model's components depend on the subjects at hand: resampling them.
+
+A resample draws as many subjects as there are, with replacement, fits again on the model's own faces from the model's
+own solution, and lifts to full resolution. Components are matched back to the model's. So it measures what another
+sample of subjects would change, not what other random starts would.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.checkpoint import Arrays, Checkpoint, digest
+from icofactor.cohort.tables import write_tsv
+from icofactor.cohort.write import write_maps
+from icofactor.engines import choose_engine
+from icofactor.inputs import SitesBySubjects, read_input
+from icofactor.lift import basis_of, lift, loadings
+from icofactor.matching import match_components, reordered
+from icofactor.methods import method_named
+from icofactor.progress import Stages
+from icofactor.schemes import Problem
+from icofactor.selection.coarse import N_ITER, SLOWER
+from icofactor.selection.heldout import Columns
+from icofactor.statistics import Statistics
+from icofactor.threads import in_order, one_blas_thread
+from icofactor.update import begin
+
+CHUNK = 10
+"""Resamples per piece that is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Spread over resamples of the subjects.
+
+    Attributes
+    ----------
+    component_se : (n_components, n_sites) standard error of each basis map at each site, 0 where masked.
+    loading_se : (n_subjects, n_components) standard error of the loadings that comes from the basis.
+    similarity : (n_resamples, n_components) correlation of each map with its partner in the resample.
+    """
+
+    component_se: np.ndarray
+    loading_se: np.ndarray
+    similarity: np.ndarray
+
+    @property
+    def stability(self) -> np.ndarray:
+        """(n_components,) mean similarity: 1 when other subjects would give the same map."""
+        return np.asarray(self.similarity.mean(axis=0))
+
+    def save(self, folder: str | Path, model: Any, subjects: Sequence[str], overwrite: bool = False) -> list[Path]:
+        """Write stability.tsv, loadings_se.tsv and the maps of standard errors, one GIFTI file per hemisphere."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        n = len(self.component_se)
+        names = [f"component{j + 1:02d}" for j in range(n)]
+        size = np.linalg.norm(model.components_, axis=1)
+        table = {
+            "component": np.arange(1, n + 1),
+            "stability": self.stability,
+            "stability_5th_percentile": np.quantile(self.similarity, 0.05, axis=0),
+            "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
+        }
+        files = [
+            write_tsv(place / "stability.tsv", table, overwrite=overwrite),
+            write_tsv(
+                place / "loadings_se.tsv",
+                {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))},
+                overwrite=overwrite,
+            ),
+        ]
+        sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
+        if model.sites_.on != "vertices" or None in sides:
+            return files  # GIFTI maps lie on the vertices of a known hemisphere
+        for side, maps in zip(sides, np.split(self.component_se, len(sides), axis=1), strict=True):
+            path = place / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii"
+            files.append(
+                write_maps(path, maps, side, [f"{name} standard error" for name in names], overwrite=overwrite)
+            )
+        return files
+
+
+def bootstrap(
+    model: Any,
+    cohort: Any,
+    n_resamples: int = 100,
+    random_state: int = 0,
+    work_dir: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+) -> Bootstrap:
+    """Standard errors of maps and loadings, and the stability of each component.
+
+    Parameters
+    ----------
+    model : fitted CorticalFactorization.
+    cohort : what it was fitted to.
+    n_resamples : at least 2.
+    random_state : int ≥ 0; same seed, same answer.
+    work_dir : folder where finished pieces are kept; the same call goes on from there.
+    """
+    if not isinstance(n_resamples, int | np.integer) or n_resamples < 2:
+        raise ValueError(f"n_resamples must be a whole number ≥ 2; found {n_resamples!r}")
+    work = _Resampling.of(model, cohort, int(random_state))
+    run = {
+        "command": "bootstrap",
+        "random_state": int(random_state),
+        "model": digest(model.components_, model.solution_.B),
+        "data": digest(work.stats.L),
+    }
+    store = Checkpoint(work_dir, run)
+    firsts = range(0, int(n_resamples), CHUNK)
+    parts: list[Arrays] = []
+    with one_blas_thread(), Stages(verbose).stage("bootstrap") as show:
+        one = lambda first: _chunk(work, store, first, min(CHUNK, int(n_resamples) - first))
+        for part in in_order(one, firsts):
+            # sums are added up at once, so that memory does not grow with the number of resamples
+            parts = [part if not parts else _joined(parts[0], part)]
+            show(len(parts[0]["similarity"]) / n_resamples)
+    total = parts[0]
+    component_se = np.zeros(model.components_.shape)
+    component_se[:, work.used] = _spread(total["maps"], total["maps_sq"], int(n_resamples))
+    loading_se = _spread(total["loadings"], total["loadings_sq"], int(n_resamples))
+    return Bootstrap(component_se, loading_se, total["similarity"])
+
+
+def _chunk(work: _Resampling, store: Checkpoint, first: int, n: int) -> Arrays:
+    return store.piece(f"resamples={first}-{first + n}", lambda: work.chunk(first, n))
+
+
+def _joined(a: Arrays, b: Arrays) -> Arrays:
+    """Two pieces as one: sums add up, similarities follow each other."""
+    return {name: np.concatenate([a[name], b[name]]) if name == "similarity" else a[name] + b[name] for name in a}
+
+
+def _spread(total: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
+    """Standard deviation over resamples from sums of differences and of their squares."""
+    return np.asarray(np.sqrt(np.maximum(squares - total**2 / n, 0.0) / (n - 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Resampling:
+    """What all resamples share."""
+
+    model: Any
+    view: Any
+    stats: Statistics
+    used: np.ndarray
+    seed: int
+
+    @classmethod
+    def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
+        if not hasattr(model, "components_"):
+            raise ValueError("model is not fitted yet; call fit first")
+        given = read_input(cohort, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
+        if given.X.shape[0] != len(model.loadings_):
+            raise ValueError(
+                f"the model was fitted to {len(model.loadings_)} subjects; the cohort holds {given.X.shape[0]}: "
+                "give the cohort that it was fitted to"
+            )
+        mask = model.mask_
+        used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
+        view = SitesBySubjects(given.X, mask)
+        return cls(model, view, model.refined_.stats, used, seed)
+
+    def chunk(self, first: int, n: int) -> Arrays:
+        """Sums over `n` resamples of differences to the model, and of their squares."""
+        maps, theirs = self.model.components_[:, self.used], self.model.loadings_
+        total: Arrays = {name: np.zeros(maps.shape) for name in ("maps", "maps_sq")}
+        total |= {name: np.zeros(theirs.shape) for name in ("loadings", "loadings_sq")}
+        similarity = []
+        for number in range(first, first + n):
+            W, C, alike = self.resample(number)
+            for name, change in (("maps", W - maps), ("loadings", C - theirs)):
+                total[name] += change
+                total[f"{name}_sq"] += change**2
+            similarity.append(alike)
+        return {**total, "similarity": np.stack(similarity)}
+
+    def resample(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Maps, loadings of all subjects and similarities of one resample, in the model's order and scale."""
+        model, solution = self.model, self.model.solution_
+        method = method_named(solution.method)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
+        who = rng.integers(self.stats.n_subjects, size=self.stats.n_subjects)
+        # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
+        L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
+        stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
+        p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
+        n_iter = N_ITER if not method.scheme.in_paper else SLOWER * N_ITER
+        engine = choose_engine("cpu", p, method, solution.n_components, n_iter)
+        state = begin(p, method.scheme, solution.B[None], np.ascontiguousarray(solution.C[:, who])[None])
+        end = engine.iterate(p, method, state, n_iter, 0.0).state
+        B, C = np.asarray(end.B)[0], np.asarray(end.C)[0]
+        if model.lift and not method.scheme.projective:
+            weight = model.design_.sites.n_roots / self.view.shape[0]
+            W = lift(Columns(self.view, who), C, method.scheme, solution.penalty, weight).W
+        else:
+            W = model.design_.matrix @ B
+        basis = basis_of(self.view, W)
+        everyone = loadings(basis.WX, basis.WW, method.scheme, solution.penalty)
+        rms = np.sqrt((everyone**2).mean(axis=1))
+        scale = np.ones(len(rms)) if method.scheme.projective else np.where(rms > 0, rms, 1.0)
+        if method.scheme.signed:
+            scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
+        maps = (W * scale).T
+        match = match_components(model.components_[:, self.used], maps)
+        order = reordered(match, len(maps))
+        return maps[order], (everyone.T / scale)[:, order], match.similarity
