@@ -167,6 +167,19 @@ def test_duplicate_subjects(tmp_path: Path) -> None:
     assert report([tmp_path / "b.npz", tmp_path / "c.npz"])
 
 
+def test_both_hemispheres_asked_for_and_one_there(tmp_path: Path) -> None:
+    left = {"left": MAPS["left"][:2]}
+    cifti_files(tmp_path / "cifti", IDS[:2], left)
+    gifti_files(tmp_path / "gifti", IDS[:2], left)
+    write_mgh(tmp_path / "lh.thickness.mgh", MAPS["left"])
+    found = report(tmp_path / "cifti", hemisphere="both")
+    assert set(found.values()) == {f"subject {name} lacks the right hemisphere" for name in IDS[:2]}
+    assert list(report(tmp_path / "gifti", hemisphere="both")) == [f"subject {name}" for name in IDS[:2]]
+    assert report(tmp_path / "lh.thickness.mgh", hemisphere="both")
+    found = report(tmp_path / "cifti", hemisphere="right")
+    assert set(found.values()) == {"holds the left hemisphere only; hemisphere='right' was asked for"}
+
+
 def test_hemispheres_with_different_numbers_of_maps(tmp_path: Path) -> None:
     write_mgh(tmp_path / "lh.thickness.mgh", MAPS["left"])
     write_mgh(tmp_path / "rh.thickness.mgh", MAPS["right"][:4])

@@ -115,7 +115,7 @@ def read_singles(
                 read.where[file[0]].update(dict.fromkeys(seen.sizes, str(file[2])))
     _report_meshes([seen for _, seen in done], how, problems)
     _report_copies([seen for _, seen in done], problems)
-    _report_lacking(read, people, problems)
+    _report_lacking(read, people, sides or list(widths), problems)
     wrong = {row for row, seen in done if any(n != widths.get(side) for side, n in seen.sizes.items())}
     read.good = [row for row, there in enumerate(read.where) if set(there) >= set(widths) and row not in wrong]
     return read if whole else None
@@ -161,10 +161,10 @@ def _report_copies(files: Sequence[Seen], problems: Problems) -> None:
             problems.add(seen.path, f"is the same, byte for byte, as {twin}")
 
 
-def _report_lacking(read: Read, people: Sequence[tuple[str, Files]], problems: Problems) -> None:
+def _report_lacking(read: Read, people: Sequence[tuple[str, Files]], sides: Sequence[str], problems: Problems) -> None:
     """Subjects of whom a hemisphere is missing, where nothing was said about them yet."""
     for (name, files), there in zip(people, read.where, strict=True):
-        lacking = [side for side in read.widths if side not in there]
+        lacking = [side for side in sides if side not in there]
         if lacking and not problems.listed.keys() & {f"subject {name}", *map(str, files.values())}:
             problems.add(next(iter(files.values())), f"subject {name} lacks the {' and '.join(lacking)} hemisphere")
 
@@ -199,6 +199,7 @@ def read_stacks(
             stacks.append((pieces, name_rows(pieces)))
     _report_meshes([piece.seen for pieces, _ in stacks for piece in pieces], how, problems)
     present = {side for pieces, _ in stacks for piece in pieces for side in piece.parts}
+    present |= set(_SIDES) if how.hemisphere == "both" else set()
     for pieces, _ in stacks:
         for side in present - {side for piece in pieces for side in piece.parts}:
             problems.add(pieces[0].seen.path, f"lacks the {side} hemisphere")

@@ -127,14 +127,7 @@ def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     groups = grouped(found, wanted, task.problems)
     if not groups and not found.missing and not task.problems:
         task.problems.add("paths", "lead to no files of maps")
-    first = first_readable([(path, side) for files in groups.values() for side, path in files.items()], how)
-    stacked = (
-        first is not None
-        and how.map_name is None
-        and (first.n_maps > 1 or (first.maps.reader == "npz" and first.maps.names))
-    )
-    if stacked and len(groups) > 1 and not _told_by_files(groups, how):
-        stacked = False  # several files with many maps and no names: time series, reported one by one
+    stacked = how.map_name is None and _is_stack(groups, how)
     read: Read | None
     if stacked:
         name_rows = lambda pieces: map_names(pieces, task, len(groups) == 1)
@@ -157,16 +150,25 @@ def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     return read
 
 
-def _told_by_files(groups: dict[str, Files], how: How) -> bool:
-    """Whether files with many maps are stacks of subjects: those that name their maps differently are."""
+def _is_stack(groups: dict[str, Files], how: How) -> bool:
+    """Whether the files hold several subjects each.
+
+    One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
+    series are not taken for subjects.
+    """
     names: list[str] = []
     for files in groups.values():
         piece = first_readable([(path, side) for side, path in files.items()], how)
-        if piece is not None:
-            if not piece.maps.names:
-                return False
-            names += piece.maps.names
-    return len(set(names)) == len(names)
+        if piece is None:
+            continue
+        if piece.n_maps == 1 and not (piece.maps.reader == "npz" and piece.maps.names):
+            return False
+        if len(groups) == 1:
+            return True
+        if not piece.maps.names:
+            return False
+        names += piece.maps.names
+    return bool(names) and len(set(names)) == len(names)
 
 
 def _read_image(image: Any, mesh: Any, hemisphere: str | None, task: Task) -> tuple[Read, Sites]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Mesh:
         if self.given is None:
             return []
         if isinstance(self.given, str):
-            level = Sites.named(self.given).max_level
+            level = _level(self.given)
             return [n_nodes(level), n_faces(level)]
         if isinstance(self.given, tuple):
             return [self.given[side == "right"].n]
@@ -94,6 +95,12 @@ class Mesh:
         except ValueError as error:
             text = str(error).replace("X has", "the maps have").replace("hemi=", "hemisphere=")
             raise CohortError(f"mesh: {text}") from None
+
+
+@cache
+def _level(name: str) -> int:
+    """Level of a named mesh; asked for with every file."""
+    return Sites.named(name).max_level
 
 
 def _is_name(mesh: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -77,7 +78,15 @@ class _Builder:
         if tag == "MapName":
             self.names.append(text.strip())
         elif tag == "VertexIndices" and self.models:
-            self.models[-1].vertices = np.array(text.split(), dtype=np.int64)
+            self.models[-1].vertices = _vertices(text)
+
+
+@lru_cache(maxsize=4)
+def _vertices(text: str) -> NDArray[np.int64]:
+    """The vertices of a list; all files of a cohort have the same ones as a rule."""
+    vertices = np.array(text.split(), dtype=np.int64)
+    vertices.setflags(write=False)
+    return vertices
 
 
 @dataclass(frozen=True)

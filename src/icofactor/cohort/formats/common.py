@@ -79,17 +79,16 @@ def open_plain(path: Path) -> IO[bytes]:
     return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
 
 
-def read_exactly(file: IO[bytes], size: int, stored: int) -> bytes:
-    """The next `size` bytes of a file that has `stored` bytes on disk."""
+def read_exactly(file: IO[bytes], size: int, stored: int) -> bytearray:
+    """The next `size` bytes of a file that has `stored` bytes on disk; memory grows only as they come."""
     check_growth(size, stored)
-    pieces, missing = [], size
-    while missing:
-        piece = file.read(min(missing, _PIECE))
+    data = bytearray()
+    while len(data) < size:
+        piece = file.read(min(size - len(data), _PIECE))
         if not piece:
-            raise Unreadable(f"is truncated: {size} bytes should follow the header, {size - missing} are there")
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
+            raise Unreadable(f"is truncated: {size} bytes should follow the header, {len(data)} are there")
+        data += piece
+    return data
 
 
 def read_whole(path: Path) -> bytes:
