@@ -14,7 +14,7 @@ from icofactor.cohort import write_json, write_tsv
 from icofactor.covariates import as_the_fit
 from icofactor.errors import CohortError
 from icofactor.estimator import CorticalFactorization
-from icofactor.files import check_target
+from icofactor.files import atomic_path, check_target
 from icofactor.model_file import load_model
 
 MODEL, TABLE = "model.zip", "desc-icofactor_loadings.tsv"
@@ -92,18 +92,16 @@ def write_loadings(
         "data": dict(cohort.provenance),
         "notes": list(found.notes),
     }
-    made = not table.parent.exists()
+    beside, made = _beside(table), not table.parent.exists()
     table.parent.mkdir(exist_ok=True)
     try:
-        # the table last: where it is, all is
-        beside = write_json(_beside(table), about, overwrite=overwrite)
-        columns = {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))}
-        return [write_tsv(table, columns, overwrite=overwrite), beside]
-    except BaseException:
-        if made:
-            _beside(table).unlink(missing_ok=True)
+        with atomic_path(beside, overwrite) as first, atomic_path(table, overwrite) as second:  # both, or none
+            write_json(first, about)
+            write_tsv(second, {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))})
+    finally:
+        if made and not any(table.parent.iterdir()):
             table.parent.rmdir()
-        raise
+    return [table, beside]
 
 
 def read_model(path: str | Path) -> CorticalFactorization:
