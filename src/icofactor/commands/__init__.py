@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from icofactor.commands import bench, demo, fit, prepare, transform
+from icofactor.commands import bench, demo, fit, prepare, report, select, transform
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "prepare": prepare,
     "fit": fit,
     "transform": transform,
+    "select": select,
+    "report": report,
     "bench": bench,
 }
 """Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
