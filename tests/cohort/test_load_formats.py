@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import struct
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -216,6 +218,25 @@ def test_older_cifti_and_other_dense_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"CIFTI_INDEX_TYPE_SCALARS", b"CIFTI_INDEX_TYPE_PARCELS"))
     with pytest.raises(CohortError, match="holds brain_models × parcels; dscalar and dtseries"):
         read_maps(path)
+
+
+@pytest.mark.skipif(shutil.which("wb_command") is None, reason="wb_command is not installed")
+def test_files_that_workbench_writes(tmp_path: Path) -> None:
+    run = lambda *words: subprocess.run(["wb_command", *words], cwd=tmp_path, check=True, capture_output=True)
+    write_gifti(tmp_path / "left.func.gii", LEFT, "left", ["a", "b", "c"])
+    write_gifti(tmp_path / "roi.shape.gii", CORTEX["left"].astype(float), "left")
+    left = ("-left-metric", "left.func.gii", "-roi-left", "roi.shape.gii")
+    run("-cifti-create-dense-scalar", "x.dscalar.nii", *left)
+    run("-cifti-create-dense-timeseries", "x.dtseries.nii", *left, "-timestep", "0.72")
+    run("-metric-math", "x", "x.func.gii", "-var", "x", "left.func.gii")
+    expected = np.where(CORTEX["left"], LEFT, np.float32(np.nan))
+    np.testing.assert_array_equal(read_maps(tmp_path / "x.dscalar.nii").parts["left"], expected)
+    np.testing.assert_array_equal(read_maps(tmp_path / "x.dtseries.nii").parts["left"], expected)
+    np.testing.assert_array_equal(read_maps(tmp_path / "x.func.gii").parts["left"], LEFT)
+    assert read_maps(tmp_path / "x.dtseries.nii").step == pytest.approx(0.72, rel=1e-6)
+    run("-file-convert", "-cifti-version-convert", "x.dscalar.nii", "1", "old.dscalar.nii")
+    with pytest.raises(CohortError, match=r"old\.dscalar\.nii: is CIFTI-1"):
+        read_maps(tmp_path / "old.dscalar.nii")
 
 
 WRITERS = {
