@@ -234,12 +234,14 @@ def robust_z(values: np.ndarray) -> np.ndarray:
 def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     """Loadings on either side, and residuals above, that are further out than chance explains.
 
-    Columns without negative values are compared by their cube roots: loadings are skewed, and gamma numbers' cube roots
-    are nearly normal (Wilson & Hilferty). The limit is such that normal numbers would pass it, anywhere in the cohort,
-    once in twenty cohorts; at least 3.5.
+    A value counts only as far out as it is both as it stands and, where nothing is negative, by cube roots: loadings
+    may be skewed, and cube roots of gamma numbers are nearly normal (Wilson & Hilferty). The limit is such that normal
+    numbers would pass it, anywhere in the cohort, once in twenty cohorts; at least 3.5.
     """
     values = np.column_stack([loadings, residual])
-    z = robust_z(np.where(values.min(axis=0) >= 0, np.cbrt(values), values))
+    z, by_root = robust_z(values), robust_z(np.cbrt(values))
+    milder = (values.min(axis=0) >= 0) & (np.abs(by_root) < np.abs(z))
+    z = np.where(milder, by_root, z)
     limit = max(_LEAST_LIMIT, float(norm.isf(_CHANCE / (2 * z.size))))
     far = np.abs(z) > limit
     far[:, -1] = z[:, -1] > limit

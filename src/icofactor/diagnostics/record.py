@@ -88,7 +88,7 @@ class Unusual:
     subject : (m,) row of the subject
     component : (m,) which loading is unusual, counted from 0; −1 where it is the residual
     value : (m,) that loading, or the root mean square residual in the data's units
-    z : (m,) its distance from the median in robust standard deviations, of cube roots where nothing is negative
+    z : (m,) its distance from the median in robust standard deviations; see `unusual_subjects`
     limit : the distance from which on a subject is listed
     """
 

@@ -118,17 +118,22 @@ def component_units(model: Any, units: str) -> str:
     return "" if method_named(model.solution_.method).scheme.projective else units
 
 
+def title_of(d: Diagnostics) -> str:
+    """What was found, in a few words."""
+    of = "" if d.modality in ("", "unknown") else f" of {d.modality}"
+    return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{of}"
+
+
 def _summary(model: Any, d: Diagnostics) -> dict[str, Any]:
     n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
-    title = f"{len(d.alone)} component{'s' * (len(d.alone) != 1)} of {d.modality}"
     return {
-        "title": title,
+        "title": title_of(d),
         "subjects": len(d.subjects),
         "components": len(d.alone),
         "sites": n_used,
         "masked": model.sites_.n - n_used,
         "on": model.sites_.on,
-        "mesh": model.sites_.name or repr(model.sites_),
+        "mesh": model.sites_.name or f"a mesh of {model.sites_.n_mesh // len(model.sites_.frames):,} {model.sites_.on}",
         "hemisphere": d.hemisphere,
         "method": model.solution_.method,
         "rules": model.solution_.rules,
@@ -235,7 +240,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
     depth = hidden(d.depth.astype(np.float64))
     deepest = max(1.0, float(np.nanmax(depth)))
     layers.append(
-        _layer(block, model, cortex, depth, "depth", "Refinement depth", low=0.0, high=deepest, steps=True)
+        _layer(block, model, cortex, depth, "depth", "Refinement depth", low=0.0, high=deepest, steps=True, cut=0.01)
         | {"units": "divisions"}
     )
     parts = [

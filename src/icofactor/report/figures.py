@@ -102,7 +102,7 @@ def plot_maps(
     rows = [
         (f"Median{units}", d.median, np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)), "viridis"),
         (f"Standard\ndeviation{units}", d.deviation, (0.0, top_of(d.deviation)), "viridis"),
-        ("Explained\nshare of variance", d.explained_map, (0.0, 1.0), "viridis"),
+        ("Explained\nvariance (share)", d.explained_map, (0.0, 1.0), "viridis"),
         ("Refinement\ndepth", depth, (0.0, max(1.0, float(np.nanmax(depth)))), "cividis"),
     ]
     cortex = cortex_of(sites, model.hemi_, surfaces)
@@ -114,13 +114,17 @@ def plot_maps(
         high = float(high) if high > low else float(low) + 1
         parts = on_vertices(sites, (values - low) / (high - low))
         colours = colormaps[cmap]
-        views_of.row(figure, row, name, parts, partial(_plain, colours=colours))
+        steps = name.startswith("Refinement")  # whole numbers, which have nothing between them
+        views_of.row(figure, row, name, parts, partial(_plain, colours=colours), labels=steps)
         middle = (height - _TITLE_HEIGHT - PANEL[1] * (row + 0.5)) / height
         left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
-        colour_bar(figure, (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height), colours, (float(low), high))
+        box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
+        bar = colour_bar(figure, box, colours, (float(low), high))
+        if steps:
+            bar.set_ticks(np.arange(0, high + 1, max(1, high // 4)))
     labels = [part.astype(np.float64) for part in labels_on_vertices(sites, d.parcellation)]
     palette = ListedColormap(distinct(k) / 255)
-    name = "Parcellation:\nlargest component"
+    name = "Largest\ncomponent"
     views_of.row(figure, len(rows), name, labels, partial(_labelled, palette=palette), labels=True)
     _parcel_keys(figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows))
     _titles(figure, panels, named=model.hemi_ is not None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from icofactor.diagnostics import Diagnostics, load_diagnostics
 from icofactor.files import atomic_path, check_target
-from icofactor.report.content import page_content
+from icofactor.report.content import page_content, title_of
 from icofactor.report.surfaces import Surfaces
 
 MODEL, DIAGNOSTICS, PAGE, FIGURES = "model.zip", "diagnostics.npz", "report.html", "figures"
@@ -29,7 +29,7 @@ def render_page(model: Any, diagnostics: Diagnostics, **content: Any) -> str:
     style = _asset("style.css")
     parts = {
         "policy": _policy(script, style),
-        "title": html.escape(f"icofactor: {len(diagnostics.alone)} components of {diagnostics.modality}"),
+        "title": html.escape(f"icofactor: {title_of(diagnostics)}"),
         "style": style,
         "script": script,
         "data": page_content(model, diagnostics, **content),

@@ -225,7 +225,8 @@ def _subjects(d: Diagnostics) -> Any:
             axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
     axes.set_xlabel("root mean square residual" + (f" ({_words(d.units)})" if d.units else ""), fontsize=9)
     axes.set_ylabel("explained variance (%)", fontsize=9)
-    axes.legend(fontsize=7, frameon=False)
+    if odd.any():
+        axes.legend(fontsize=7, frameon=False)
     return figure
 
 

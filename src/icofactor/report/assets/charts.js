@@ -7,7 +7,7 @@ function section(title, about, nodes, wide = false) {
 }
 
 /** An SVG with axes: x and y are {low, high, log, name, ticks?}; gives the node and functions to place points. */
-function frame(x, y, { width = 520, height = 300, left = 62, bottom = 42, right = 12, top = 10 } = {}) {
+function frame(x, y, { width = 520, height = 300, left = 70, bottom = 42, right = 12, top = 10 } = {}) {
   const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${y.name} against ${x.name}` });
   const place = (axis, from, to) => {
     const f = axis.log ? Math.log10 : (value) => value, low = f(axis.low), span = f(axis.high) - low || 1;
@@ -54,7 +54,7 @@ function convergencePanel(p) {
 /** Bars side by side for every component: series are {name, values, colour}. */
 function bars(p, series, name, text, options = {}) {
   const k = p.n_components, high = Math.max(...series.flatMap((s) => s.values), 1e-12);
-  const step = Math.ceil(k / 25), marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0 || k <= 25);
+  const step = Math.ceil(k / (options.marks ?? 25)), marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0);
   const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low: 0, high: high * 1.06, name, ...(options.axis ?? {}) }, options.size);
   const slot = (px(1) - px(0)) * 0.78;
   series.forEach(({ values, colour, name: label }, i) => values.forEach((value, j) => {
@@ -78,10 +78,10 @@ function variancePanel(p, summary) {
 }
 
 function sparsityPanel(p) {
-  const one = (name, values, colour, format) => el("div", {}, bars(p, [{ name, values, colour }], name, format, { size: { width: 300, height: 210, left: 58 } }));
+  const one = (name, values, colour, format) => el("div", {}, bars(p, [{ name, values, colour }], name, format, { size: { width: 380, height: 230, left: 62 }, marks: 13 }));
   const total = (values) => show(values.reduce((a, b) => a + b, 0), 4);
   return section("Sparsity", `Sums of absolute values in the coordinates of the fit: ‖B‖₁ = ${total(p.components.l1_B)}, ‖C‖₁ = ${total(p.components.l1_C)}. Extent: share of the sites where a map exceeds 5 % of its largest value.`,
-    [el("div", { class: "row" }, one("‖B‖₁", p.components.l1_B, INK.blue, (v) => show(v)), one("‖C‖₁", p.components.l1_C, INK.orange, (v) => show(v)), one("extent", p.components.extent, "#009e73", (v) => percent(v)))]);
+    [el("div", { class: "row" }, one("‖B‖₁", p.components.l1_B, INK.blue, (v) => show(v)), one("‖C‖₁", p.components.l1_C, INK.orange, (v) => show(v)), one("extent", p.components.extent, "#009e73", (v) => percent(v)))], true);
 }
 
 /** Colour of t in 0..1, or −1..1 with two hues; light near zero, so that dark text stays readable on pale cells. */
@@ -208,14 +208,14 @@ function participantsPanel(p, array, choose) {
   const pick = (c, j) => {
     const column = listed[c], grouped = Boolean(column.labels);
     plot.replaceChildren(grouped ? boxPlot(p, column, j, array(column.codes), L) : scatter(p, column, j, array(column.values), L));
-    words.replaceChildren(el("strong", {}, `${column.column}, component ${j + 1}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, p = ${probability(column.p[j])}`);
+    words.replaceChildren(el("strong", {}, `${column.column}, component ${j + 1}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, ${probability(column.p[j])}`);
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === `${c},${j}`));
   };
   const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
     ...listed.map((column, c) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
-      const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, show(value, 2));
+      const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, value.toFixed(2).replace("-", "\u2212"));
       node.style.background = shade(0.75 * value);
-      hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\np = ${probability(column.p[j])}`);
+      hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
       buttons.set(`${c},${j}`, node);
       return el("td", {}, node);
     }))));
@@ -238,7 +238,7 @@ function table(heads, rows, numeric = []) {
 
 function unusualPanel(p) {
   const u = p.unusual;
-  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median (cube roots, where nothing is negative): further out than chance would put one subject in twenty cohorts of this size.`;
+  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median, also by their cube roots: in twenty cohorts of this size, chance would put one value that far out.`;
   if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")]);
   const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of component ${u.component[at] + 1}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
   return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])]);

@@ -29,11 +29,11 @@ function show(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const text = size >= 1e6 || size < 1e-4 ? value.toExponential(digits - 2) : String(Number(value.toPrecision(digits)));
-  return text.replace("-", "\u2212");
+  return text.replace("e+", "e").replaceAll("-", "\u2212");
 }
 
 const percent = (share, digits = 1) => (share === null ? "n/a" : `${(100 * share).toFixed(digits)} %`.replace("-", "\u2212"));
-const probability = (p) => (p < 0.001 ? "< 0.001" : p.toFixed(3));
+const probability = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
 const many = (n) => n.toLocaleString("en-US").replaceAll(",", "\u2009");
 
 /** Round numbers between low and high, about n of them. */

@@ -1,24 +1,27 @@
 // The cortex in WebGL2: one canvas, one pane per hemisphere and side. No library.
 
 const SURFACE_VERTEX = `#version 300 es
-in vec3 position; in vec3 normal; in float value; in float known; in float fold;
+in vec3 position; in vec3 normal; in float value; in float known; in float fold; in vec3 corners;
 uniform vec3 right, up, toward; uniform vec2 scale; uniform float reach;
-out float v, k, f, light; flat out float label;
+out float v, k, f, light; out vec3 near; flat out vec3 labels;
 void main() {
-  v = value; k = known; f = fold; label = value;
+  v = value; k = known; f = fold; labels = corners;
+  int corner = gl_VertexID % 3;
+  near = vec3(corner == 0, corner == 1, corner == 2);
   light = abs(dot(normal, toward));
   gl_Position = vec4(dot(position, right) * scale.x, dot(position, up) * scale.y, -dot(position, toward) / reach, 1.0);
 }`;
 
-// mode 0: a ramp from low to high; 1: the same in steps, one colour per triangle; 2: labels with a colour each
+// mode 0: a ramp from low to high; 1: the same in steps, a pixel having its nearest corner's; 2: labels, likewise
 const SURFACE_FRAGMENT = `#version 300 es
 precision highp float;
-in float v, k, f, light; flat in float label;
+in float v, k, f, light; in vec3 near; flat in vec3 labels;
 uniform sampler2D ramp; uniform int mode; uniform float low, high, cut;
 out vec4 colour;
 void main() {
   vec3 base = vec3(0.80 - 0.13 * f);
   bool used = k > 0.999, shown = used;
+  float label = near.x >= near.y && near.x >= near.z ? labels.x : near.y >= near.z ? labels.y : labels.z;
   float level = mode == 0 ? v : label;
   vec3 paint;
   if (mode == 2) {
@@ -35,7 +38,7 @@ void main() {
 // a line is a thin rectangle on the screen, drawn a little before the surface
 const LINE_VERTEX = `#version 300 es
 in vec3 a; in vec3 b;
-uniform vec3 right, up, toward; uniform vec2 scale, pane; uniform float reach, width;
+uniform vec3 right, up, toward; uniform vec2 scale, pane; uniform float reach, width, lift;
 vec3 place(vec3 p) { return vec3(dot(p, right) * scale.x, dot(p, up) * scale.y, -dot(p, toward) / reach); }
 void main() {
   vec3 from = place(a), to = place(b);
@@ -43,7 +46,7 @@ void main() {
   vec2 across = length(along) > 0.0 ? normalize(vec2(-along.y, along.x)) : vec2(0.0);
   vec3 here = (gl_VertexID & 1) == 0 ? from : to;
   float side = gl_VertexID < 2 ? -1.0 : 1.0;
-  gl_Position = vec4(here.xy + across * side * width / pane, here.z - 0.012, 1.0);
+  gl_Position = vec4(here.xy + across * side * width / pane, here.z - lift, 1.0);
 }`;
 const LINE_FRAGMENT = `#version 300 es
 precision highp float;
@@ -127,16 +130,14 @@ class Viewer {
     half.buffers = {};
     half.array = gl.createVertexArray();
     gl.bindVertexArray(half.array);
-    for (const [name, size] of [["position", 3], ["normal", 3], ["value", 1], ["known", 1], ["fold", 1]]) {
+    for (const [name, size] of [["position", 3], ["normal", 3], ["value", 1], ["known", 1], ["fold", 1], ["corners", 3]]) {
       half.buffers[name] = gl.createBuffer();
       gl.bindBuffer(gl.ARRAY_BUFFER, half.buffers[name]);
       const place = this.surface.attribute(name);
       gl.enableVertexAttribArray(place);
       gl.vertexAttribPointer(place, size, gl.FLOAT, false, 0, 0);
     }
-    this.load(half, "fold", half.fold);
-    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
-    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, half.triangles, gl.STATIC_DRAW);
+    this.load(half, "fold", atCorners(half.fold, half.triangles, 1));
     half.lineArray = gl.createVertexArray();
     gl.bindVertexArray(half.lineArray);
     half.buffers.lines = gl.createBuffer();
@@ -160,8 +161,8 @@ class Viewer {
     for (const half of this.halves) {
       const shape = half.shapes[index];
       shape.normals ??= normalsOf(shape.positions, half.triangles);
-      this.load(half, "position", shape.positions);
-      this.load(half, "normal", shape.normals);
+      this.load(half, "position", atCorners(shape.positions, half.triangles, 3));
+      this.load(half, "normal", atCorners(shape.normals, half.triangles, 3));
       this.load(half, "lines", linePositions(half.lines, shape.positions));
     }
     this.draw();
@@ -172,8 +173,12 @@ class Viewer {
     const gl = this.gl;
     this.paint = paint;
     for (const half of this.halves) {
-      this.load(half, "value", paint.values.subarray(half.first, half.first + half.n));
-      this.load(half, "known", paint.known.subarray(half.first, half.first + half.n));
+      const values = atCorners(paint.values.subarray(half.first, half.first + half.n), half.triangles, 1);
+      this.load(half, "value", values);
+      this.load(half, "known", atCorners(paint.known.subarray(half.first, half.first + half.n), half.triangles, 1));
+      const corners = new Float32Array(3 * values.length); // all three values of a triangle, at each of its corners
+      for (let i = 0; i < values.length; i++) corners.set(values.subarray(i - (i % 3), i - (i % 3) + 3), 3 * i);
+      this.load(half, "corners", corners);
     }
     gl.bindTexture(gl.TEXTURE_2D, this.ramp);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
@@ -268,17 +273,17 @@ class Viewer {
     gl.uniform1f(at.cut, paint.cut);
     gl.bindTexture(gl.TEXTURE_2D, this.ramp);
     gl.bindVertexArray(half.array);
-    gl.drawElements(gl.TRIANGLES, half.triangles.length, gl.UNSIGNED_INT, 0);
+    gl.drawArrays(gl.TRIANGLES, 0, half.triangles.length);
     if (this.lines && half.lines.segments.length) {
       gl.useProgram(this.line.program);
       common(this.line.at);
       gl.uniform2f(this.line.at.pane, pane.width * dense, pane.height * dense);
       gl.bindVertexArray(half.lineArray);
       // dark under light, so that lines show on any colour
-      for (const [width, ink] of [[1.5 * dense, [0.08, 0.1, 0.14, 1]], [0.7 * dense, [1, 1, 1, 1]]]) {
+      for (const [width, lift, ink] of [[1.5 * dense, 0.012, [0.08, 0.1, 0.14, 1]], [0.7 * dense, 0.016, [1, 1, 1, 1]]]) {
         gl.uniform1f(this.line.at.width, width);
+        gl.uniform1f(this.line.at.lift, lift);
         gl.uniform4fv(this.line.at.ink, ink);
-        gl.depthFunc(gl.LEQUAL);
         gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, half.lines.segments.length / 2);
       }
     }
@@ -367,6 +372,13 @@ class Viewer {
     if (found && this.describe) tip.show(this.describe(found), event);
     else tip.hide();
   }
+}
+
+/** Values of vertices, `size` each, repeated for every corner of every triangle. */
+function atCorners(values, triangles, size) {
+  const out = new Float32Array(size * triangles.length);
+  for (let i = 0; i < triangles.length; i++) for (let j = 0; j < size; j++) out[size * i + j] = values[size * triangles[i] + j];
+  return out;
 }
 
 /** Unit normals of the vertices of a closed mesh. */
