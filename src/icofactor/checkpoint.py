@@ -47,6 +47,13 @@ class Checkpoint:
         if self.folder is not None:
             self._open(self.folder)
 
+    @classmethod
+    def attached(cls, folder: str | os.PathLike[str]) -> Checkpoint:
+        """The pieces of a run that another process has opened: nothing is checked or cleaned."""
+        found = cls(None, {})
+        found.folder = Path(folder)
+        return found
+
     def _open(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(".tmp-*"):  # of a killed process

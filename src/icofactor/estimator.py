@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from icofactor.canonical import Canonical, canonical
 from icofactor.covariates import as_the_fit, covariates_of
 from icofactor.design import Design
 from icofactor.design.columns import KINDS
 from icofactor.engines import check_engine
-from icofactor.inputs import Inspector, SitesBySubjects, check_array, check_mask, read_input
-from icofactor.lift import PROJECTIVE_UPDATES, Basis, basis_of, lift, lift_projective, loadings
+from icofactor.inputs import Inspector, check_array, check_mask, look_for_bounds, read_input
+from icofactor.lift import PROJECTIVE_UPDATES, Basis, basis_of, lift, lift_projective, loadings, product_block
 from icofactor.manystarts import Multistart, multistart
 from icofactor.methods import Method, method_named
 from icofactor.progress import Stages
 from icofactor.refinement import Refined, Refinement, refine
-from icofactor.schemes import Scheme
+from icofactor.resuming import View, Workplace, gather_held, open_view, open_workplace
 from icofactor.schemes.base import check_rules
 from icofactor.solver import check_run
+from icofactor.sphere import Sites
 from icofactor.starts import RandomState, seeds_of
-from icofactor.statistics import Data, Statistics, iter_blocks
+from icofactor.statistics import Arrays, Data, Source, Statistics, over_blocks
+from icofactor.streaming import Streamed, gather_pyramid, gather_statistics, pyramid_level
 from icofactor.threads import one_blas_thread
 
 
@@ -104,6 +107,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         How often the face that holds each site was divided.
     reconstruction_err_ : float
         √error_, as scikit-learn's NMF has it.
+    bytes_read_, passes_ : int, float
+        Bytes of maps that were read, and how often that is all of them; 0 for arrays in memory.
     covariates_ : Covariates or None
         What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
@@ -177,31 +182,52 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     # ------------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: None = None) -> CorticalFactorization:
-        """Fit to X: subjects × sites array, Cohort, or nilearn SurfaceImage with one map per subject."""
-        with one_blas_thread():
-            return self._fit(X)
+    def fit(
+        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
+    ) -> CorticalFactorization:
+        """Fit to maps, one per subject.
 
-    def _fit(self, X: Any) -> CorticalFactorization:
+        Parameters
+        ----------
+        X : subjects × sites array, Cohort, or nilearn SurfaceImage
+            Memory-mapped and dask arrays, stored cohorts and anything sliced like an array are never held: one pass
+            gathers the statistics, one lifts. Refinement then goes as deep as a pyramid of the sums fits into memory.
+        y : ignored
+        work_dir : path, optional
+            Finished pieces are kept in this folder; the same call goes on from them after an interruption, to the same
+            bits. It is refused when it holds the work of other data or settings.
+        client : dask.distributed.Client, optional
+            Statistics, starts and lift are made by its workers, which read stores themselves. They must see `work_dir`.
+        """
+        try:
+            with one_blas_thread():
+                return self._fit(X, work_dir, client)
+        except KeyboardInterrupt:
+            if work_dir is None:
+                raise
+            kept = f"interrupted; what was finished is kept in {os.fspath(work_dir)}: the same call goes on from there"
+            raise KeyboardInterrupt(kept) from None
+
+    def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
         method = self._check_parameters()
         given = read_input(X, self.mesh, self.hemi)
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
         sites = given.sites if mask is None else given.sites.subset(mask)
         self._check_shape(given.X.shape)
-        view = SitesBySubjects(given.X, mask)
-        stages = Stages(self.verbose)
+        place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
+        view, stages = place.view, Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
         inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, self.method)
-        with stages.stage("statistics"):
-            stats = Statistics.from_blocks(inspector.watch(iter_blocks(view)), design)
+        with stages.stage("statistics") as show:
+            stats, source = self._gather(place, sites, design, inspector, show)
             inspector.check()
-        starts, refined = self._fit_coarse(Data(view, sites, inspector.site_energy), design, stats, stages)
+        starts, refined = self._fit_coarse(place, source, design, stats, stages)
         with stages.stage("lift") as show:
             basis = self._full_basis(view, method, refined, show)
             C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
-            for _ in range(self.polish if self.lift and not method.scheme.projective else 0):
-                basis = self._lifted(view, method, refined, C, basis.W)
+            for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
+                basis = self._lifted(view, method, refined, C, basis.W, stage=f"polish-{sweep}")
                 C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
@@ -215,11 +241,28 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.n_iter_ = refined.solution.n_iter
         self.error_ = basis.error(C, stats.sq_norm)
-        self._store(_canonical(basis.W, C, method.scheme))
+        self.bytes_read_, self.passes_ = (view.bytes_read, view.passes) if isinstance(view, Streamed) else (0, 0.0)
+        self._store(canonical(basis.W, C, method.scheme))
         return self
 
+    def _gather(
+        self, place: Workplace, sites: Sites, design: Design, inspector: Inspector, show: Callable[[float], None]
+    ) -> tuple[Statistics, Source]:
+        """The statistics, and what answers divisions; one pass over X."""
+        view = place.view
+        if not isinstance(view, Streamed):
+            stats = gather_held(view, design, inspector, place.checkpoint)
+        elif self.columns == "partition":
+            steps = self.refinement.steps if self.refinement is not None else 0
+            level = pyramid_level(sites, view.shape[1], design.level, steps)
+            pyramid = gather_pyramid(view, sites, level, inspector, show)
+            return pyramid.statistics(design), pyramid
+        else:
+            stats = gather_statistics(view, design, inspector, show)
+        return stats, Data(view, sites, inspector.site_energy)
+
     def _fit_coarse(
-        self, source: Data, design: Design, stats: Statistics, stages: Stages
+        self, place: Workplace, source: Source, design: Design, stats: Statistics, stages: Stages
     ) -> tuple[Multistart, Refined]:
         """The starts and the refinement, in design coordinates."""
         with stages.stage("starts") as show:
@@ -234,8 +277,9 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 rules=self.rules,
                 penalty=self.penalty,
                 engine=self.engine,
-                random_state=self.random_state,
+                random_state=place.seeds,
                 on_update=show,
+                runner=place.runner,
             )
         schedule = self.refinement or Refinement(steps=0)
         with stages.stage("refinement") as show:
@@ -248,10 +292,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 penalty=self.penalty,
                 engine=self.engine,
                 on_step=lambda done, _: show(done / schedule.steps),
+                checkpoint=place.checkpoint,
             )
         return starts, refined
 
-    def _full_basis(self, view: SitesBySubjects, method: Method, refined: Refined, show: Any) -> Basis:
+    def _full_basis(self, view: View, method: Method, refined: Refined, show: Any) -> Basis:
         """The basis on every site."""
         solution = refined.solution
         if self.lift and not method.scheme.projective:
@@ -264,15 +309,16 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def _lifted(
         self,
-        view: SitesBySubjects,
+        view: View,
         method: Method,
         refined: Refined,
         C: np.ndarray,
         start: Any = None,
         show: Any = None,
+        stage: str = "lift",
     ) -> Basis:
         site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
-        return lift(view, C, method.scheme, refined.solution.penalty, site_weight, start, on_block=show)
+        return lift(view, C, method.scheme, refined.solution.penalty, site_weight, start, on_block=show, stage=stage)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""
@@ -282,7 +328,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         full[..., self.mask_] = values
         return full
 
-    def _store(self, found: _Canonical) -> None:
+    def _store(self, found: Canonical) -> None:
         self.components_ = self._on_all_sites(found.components)
         self.loadings_ = found.loadings
         self.scale_ = found.scale
@@ -293,22 +339,28 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     # ------------------------------------------------------------------ using the fit
 
-    def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
-        """Fit, and the loadings of the fitted subjects, subjects × components."""
-        return self.fit(X).loadings_.copy()  # the caller's to change
+    def fit_transform(
+        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
+    ) -> np.ndarray:
+        """Fit, and the loadings of the fitted subjects, subjects × components; see `fit`."""
+        return self.fit(X, work_dir=work_dir, client=client).loadings_.copy()  # the caller's to change
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Loadings of subjects, new or not, by the scheme's convex problem with the basis fixed."""
+    def transform(self, X: Any, *, client: Any = None) -> np.ndarray:
+        """Loadings of subjects, new or not, by the scheme's convex problem with the basis fixed.
+
+        One pass over X; on the workers of a dask.distributed `client` where one is given.
+        """
         with one_blas_thread():
-            return self._loadings_of(self._view(X))
+            return self._loadings_of(self._view(X, client))
 
-    def _loadings_of(self, view: SitesBySubjects) -> np.ndarray:
+    def _loadings_of(self, view: View) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
         inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed, method.name)
         WX = np.zeros((W.shape[1], view.shape[1]))
-        for rows, x in inspector.watch(iter_blocks(view)):
-            WX += W[rows].T @ x
+        for _, found in over_blocks(view, _projected_block, {}, [W]):
+            inspector.accept(None, found)
+            WX += found["sum.WX"]
         return loadings(WX, W.T @ W, method.scheme, self.solution_.penalty).T / self.scale_
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -325,20 +377,20 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         C = self._loadings_of(view)
         W, mean = self._used(self.components_).T, self._used(self.mean_)
         error = variance = 0.0
-        for rows, x in iter_blocks(view):
-            error += float(np.square(x - W[rows] @ C.T).sum())
-            variance += float(np.square(x - mean[rows, None]).sum())
+        for _, found in over_blocks(view, _score_block, {"C": C}, [W, mean]):
+            error += float(found["sum.error"])
+            variance += float(found["sum.variance"])
         if variance == 0:
             raise ValueError("X equals the fitted subjects' mean map everywhere; it has no variance to explain")
         return 1 - error / variance
 
-    def _view(self, X: Any) -> SitesBySubjects:
+    def _view(self, X: Any, client: Any = None) -> View:
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
         given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ValueError("X holds no subject (0 rows)")
-        return SitesBySubjects(given.X, self.mask_)
+        return open_view(given, self.mask_, client)
 
     def _used(self, values: np.ndarray) -> np.ndarray:
         return values if self.mask_ is None else values[..., self.mask_]
@@ -395,33 +447,17 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             )
 
 
+def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """A block's share of WᵀX, and whether its values are fit to use."""
+    return {**look_for_bounds(x), **product_block(x, shared, W)}
+
+
+def _score_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
+    error, variance = np.square(x - W @ shared["C"].T).sum(), np.square(x - mean[:, None]).sum()
+    return {"sum.error": np.array(error), "sum.variance": np.array(variance)}
+
+
 def _check_number(name: str, value: Any, wanted: str = "a number ≥ 0") -> None:
     """Refuse what is no real number; whether it is in range is checked where it is used."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         raise ValueError(f"{name} must be {wanted}; found {value!r}")
-
-
-@dataclass(frozen=True, eq=False)
-class _Canonical:
-    """A factorization in canonical order and scale."""
-
-    components: np.ndarray
-    loadings: np.ndarray
-    scale: np.ndarray
-    variance: np.ndarray
-
-
-def _canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> _Canonical:
-    """Components by falling explained variance; loadings of root mean square 1, unless the scheme fixes their scale;
-    where signs are free, the one that makes the map mostly positive."""
-    variance = np.einsum("ij,ij->j", W, W) * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    order = np.argsort(-variance, kind="stable")
-    rms = np.sqrt((C**2).mean(axis=1))
-    scale = np.ones(len(C)) if scheme.projective else np.where(rms > 0, rms, 1.0)
-    if scheme.signed:
-        scale = np.where([float(w @ np.abs(w)) < 0 for w in W.T], -scale, scale)
-    components = np.empty((len(C), len(W)))
-    for row, j in enumerate(order):  # one copy, not one per operation
-        np.multiply(W[:, j], scale[j], out=components[row])
-    scale = scale[order]
-    return _Canonical(components, C[order].T / scale, scale, variance[order])

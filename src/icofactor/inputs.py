@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # cohorts use this module, and know nothing of statistics
 HEMISPHERES = ("left", "right", "both")
 _NAMED_LEVELS = range(3, 8)
 _LARGEST = 1e120
+_SEEN = ("mean", "site_energy", "variance", "low", "high", "differ")
 _CIFTI = {29696: "left", 29716: "right", 59412: "both", 91282: "both"}
 
 
@@ -30,12 +31,14 @@ class Input:
     sites : Sites, one per column
     hemi : "left", "right", "both", or None when one hemisphere was given and not named
     mask : (n_sites,) bool that came with the data, or None
+    cohort : the cohort the maps came with, or None
     """
 
     X: Any
     sites: Sites
     hemi: str | None
     mask: np.ndarray | None
+    cohort: Any = None
 
 
 def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
@@ -52,7 +55,7 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
                 raise ValueError(
                     f"mesh is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
                 )
-        return Input(array, X.sites, X.hemisphere, X.mask)
+        return Input(array, X.sites, X.hemisphere, X.mask, X)
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return _from_surface_image(X, mesh, hemi)
     array = check_array(X)
@@ -272,14 +275,15 @@ class Inspector:
         self.mean, self.site_energy = np.empty(n_sites), np.empty(n_sites)
         self.variance = 0.0
         """Σ over sites and subjects of (x − the site's mean)²."""
-        self._low, self._high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
-        self._differ = False
+        # the least and largest value of each subject, and whether any two subjects differ anywhere
+        self.low, self.high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
+        self.differ = False
         self._allow_negative, self._method = allow_negative, method
 
     def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
         """The same blocks, each checked and remembered."""
         for rows, x in blocks:
-            self.accept(rows, look(x, not self._differ))
+            self.accept(rows, look(x, not self.differ))
             yield rows, x
 
     def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
@@ -298,22 +302,31 @@ class Inspector:
             )
         if max(-low.min(), high.max()) > _LARGEST:
             raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
-        self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         if rows is None:
             return
-        self._differ = self._differ or bool(seen["max.differ"])
+        self.differ = self.differ or bool(seen["max.differ"])
         self.mean[rows], self.site_energy[rows] = seen["site.mean"], seen["site.energy"]
         self.variance += float(seen["sum.variance"])
 
+    def summary(self) -> dict[str, np.ndarray]:
+        """What was seen of all blocks, to be recalled in another process."""
+        return {name: np.asarray(getattr(self, name)) for name in _SEEN}
+
+    def recall(self, found: Mapping[str, np.ndarray]) -> None:
+        """Know what `summary` told."""
+        for name in _SEEN:
+            setattr(self, name, found[name] if found[name].ndim else found[name].item())
+
     def check(self) -> None:
         """What only shows after the last block: subjects without any pattern, and subjects all alike."""
-        flat = np.flatnonzero(self._low == self._high)
+        flat = np.flatnonzero(self.low == self.high)
         if len(flat):
-            zero = "zero" if not self._high[flat].any() else "constant"
+            zero = "zero" if not self.high[flat].any() else "constant"
             raise ValueError(
                 f"X is {zero} over all sites in {_some('subject', flat)} (row numbers of X); leave them out"
             )
-        if not self._differ:
+        if not self.differ:
             raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from icofactor.engines import Engine, check_engine, choose_engine
+from icofactor.engines import Engine, check_engine, choose_engine, operations
 from icofactor.errors import DivergenceError
 from icofactor.methods import Method, method_named
+from icofactor.running import Runner
 from icofactor.schemes import Problem
 from icofactor.solver import (
     Run,
@@ -20,12 +24,14 @@ from icofactor.solver import (
     warn_not_converged,
 )
 from icofactor.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
-from icofactor.statistics import Statistics
+from icofactor.statistics import Arrays, Statistics
 from icofactor.threads import one_blas_thread
 from icofactor.update import begin
 
 BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""
+PIECE_OPERATIONS = 5e9
+"""Floating-point operations of one piece of a run that can be resumed or distributed: a second or so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +81,7 @@ def multistart(
     engine: str = "auto",
     random_state: RandomState = None,
     on_update: Callable[[float], None] | None = None,
+    runner: Runner | None = None,
 ) -> Multistart:
     """Factorize from `n_starts` random starts and keep the one with the smallest objective.
 
@@ -91,6 +98,8 @@ def multistart(
         "auto" chooses by what is installed and by the work, and `engine` of the result says what it chose.
     on_update : callable, optional
         Called with the fraction of the work that is done.
+    runner : Runner, optional
+        Makes the batches, elsewhere or so that they are kept. The answer is the same whoever makes them.
 
     Returns
     -------
@@ -108,7 +117,7 @@ def multistart(
     where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
     race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, on_update)
     with one_blas_thread():
-        best, objectives, made = race.winner(halving)
+        best, objectives, made = race.winner(halving, runner)
     index = int(np.argmin(objectives[:, -1]))
     if not np.isfinite(objectives[index, -1]):
         raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
@@ -145,27 +154,106 @@ class _Race:
             return None
         return lambda update: call((done + share * update / max(1, self.n_iter)) / self.n_starts)
 
-    def winner(self, halving: bool) -> tuple[Solution, np.ndarray, np.ndarray]:
+    def winner(self, halving: bool, runner: Runner | None = None) -> tuple[Solution, np.ndarray, np.ndarray]:
         """The best start, the objectives of all, and how many updates each made."""
-        halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
         paths, made, best = [], [], None
-        for first in range(0, self.n_starts, self.batch):
-            indices = range(first, min(first + self.batch, self.n_starts))
-            B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, indices)
-            state = begin(self.p, self.method.scheme, B, C)
-            watch = self._progress(first, len(indices))
-            run = self.engine.iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
-            path = _padded(run, self.n_iter)
-            index = int(np.argmin(path[:, -1]))
-            if best is None or path[index, -1] < best[0]:
-                best = (path[index, -1], self._solution(run, index))
-            paths.append(path)
-            made.append(run.n_iter)
+        for batch in self._batches(halving, runner):
+            lowest = float(np.min(batch.path[:, -1]))
+            if best is None or lowest < best[0]:
+                best = (lowest, batch.best)
+            paths.append(batch.path)
+            made.append(batch.made)
         assert best is not None
         return best[1], np.concatenate(paths), np.concatenate(made)
 
+    def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
+        size = self.batch
+        if runner is not None and self.engine.name == "cpu" and not halving:
+            # halving chooses within a batch, and the other engines want large ones. Which starts make a batch can show
+            # in the last digits, so it must not depend on who runs it
+            one = operations(self.p, self.n_components) * max(1, self.n_iter)
+            size = min(size, max(1, round(PIECE_OPERATIONS / one)))
+        firsts = range(0, self.n_starts, size)
+        if runner is None:
+            yield from (self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts)
+            return
+        keys = [f"starts-{first}-{min(first + size, self.n_starts) - 1}" for first in firsts]
+        settings = (self.method.name, self.n_components, self.n_starts, self.n_iter, self.tol, self.engine.name)
+        task = partial(_run_elsewhere, settings, self.seeds, halving)
+        item = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
+        for i, found in enumerate(runner.run(keys, task, _problem_to_arrays(self.p), item), 1):
+            if self.on_update is not None:
+                self.on_update(i / len(keys))
+            yield _Batch.from_arrays(found, self)
+
+    def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
+        """The starts from `first` to before `last`."""
+        halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
+        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
+        state = begin(self.p, self.method.scheme, B, C)
+        watch = self._progress(first, last - first)
+        run = self.engine.iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
+        path = _padded(run, self.n_iter)
+        return _Batch(self._solution(run, int(np.argmin(path[:, -1]))), path, run.n_iter)
+
     def _solution(self, run: Run, index: int) -> Solution:
-        return solution_of(run, index, self.method, "paper" if self.p.literal else "default", self.p.penalty)
+        return solution_of(run, index, self.method, self.rules, self.p.penalty)
+
+    @property
+    def rules(self) -> str:
+        return "paper" if self.p.literal else "default"
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Some starts at their end: the best of them, the objectives of all, and how many updates each made."""
+
+    best: Solution
+    path: np.ndarray
+    made: np.ndarray
+
+    def to_arrays(self) -> Arrays:
+        best = {name: np.asarray(getattr(self.best, name)) for name in _KEPT}
+        return {**best, "path": self.path, "made": self.made}
+
+    @classmethod
+    def from_arrays(cls, found: Arrays, race: _Race) -> _Batch:
+        kept: dict[str, Any] = {name: found[name] if found[name].ndim else found[name].item() for name in _KEPT}
+        best = Solution(**kept, method=race.method.name, rules=race.rules, penalty=race.p.penalty)
+        return cls(best, found["path"], found["made"])
+
+
+_KEPT = ("B", "C", "objective", "errors", "n_iter", "converged", "tau")
+"""What a piece keeps of the best start; the rest is known."""
+
+
+def _run_elsewhere(
+    settings: tuple[Any, ...], seeds: np.random.SeedSequence, halving: bool, shared: Arrays, first: int, last: int
+) -> Arrays:
+    """A batch of starts as a task."""
+    method, n_components, n_starts, n_iter, tol, engine = settings
+    p, chosen = _problem_from_arrays(shared), method_named(method)
+    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+    race = _Race(p, chosen, n_components, seeds, n_starts, n_iter, tol, where, None)
+    return race.run_batch(first, last, halving).to_arrays()
+
+
+def _problem_to_arrays(p: Problem) -> dict[str, Any]:
+    found = {name: np.asarray(value) for name, value in vars(p).items() if name != "K"}
+    if not sp.issparse(p.K):
+        return {**found, "K": np.asarray(p.K)}
+    K: Any = p.K
+    return {**found, "K_data": K.data, "K_indices": K.indices, "K_indptr": K.indptr}
+
+
+def _problem_from_arrays(found: Mapping[str, Any]) -> Problem:
+    n_k = found["L"].shape[1]
+    K = found.get("K")
+    if K is None:
+        K = sp.csr_array((found["K_data"], found["K_indices"], found["K_indptr"]), shape=(n_k, n_k))
+    names = ("L", "row_sums", "weights")
+    numbers = ("penalty", "sq_norm", "L_norm", "literal")
+    return Problem(K=K, **{n: found[n] for n in names}, **{n: found[n].item() for n in numbers})
 
 
 def _padded(run: Run, n_iter: int) -> np.ndarray:

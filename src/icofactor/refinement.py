@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from icofactor.arrays import Array, asarray_like, namespace, to_numpy
+from icofactor.checkpoint import Arrays, Checkpoint
 from icofactor.design import Design
 from icofactor.engines import check_engine, choose_engine
 from icofactor.errors import DivergenceError
@@ -18,6 +19,8 @@ from icofactor.starts import check_problem, given_start
 from icofactor.statistics import Source, Statistics
 from icofactor.update import State, begin
 
+STEPS_PER_PIECE = 10
+"""Refinements that are kept, or lost, together."""
 INDICATORS = ("residual", "projected")
 CARRIES = ("copy", "quarter")
 
@@ -110,6 +113,7 @@ def refine(
     penalty: str | float = "paper",
     engine: str = "auto",
     on_step: Callable[[int, int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Refined:
     """Refine a solution by a schedule.
 
@@ -128,6 +132,8 @@ def refine(
         whose size changes at every division.
     on_step : callable, optional
         Called with (refinements done, n_k).
+    checkpoint : Checkpoint, optional
+        Keeps every ten refinements.
     """
     schedule = schedule or Refinement()
     schedule.check()
@@ -140,19 +146,18 @@ def refine(
     walk.start(solution)
     divisions, n_columns, exhausted = [], [], False
     objectives, errors = [solution.objective], [solution.errors]
-    for step in range(schedule.steps):
-        worst = walk.worst(schedule)
-        if not len(worst):
+    kept = Checkpoint(None, {}) if checkpoint is None else checkpoint
+    for first in range(0, schedule.steps, STEPS_PER_PIECE):
+        last = min(first + STEPS_PER_PIECE, schedule.steps)
+        stage = walk.stage(schedule, first, last, kept, on_step)
+        steps = len(stage["lengths"])
+        divisions += [solution.n_iter + (first + i) * schedule.n_iter for i in range(steps)]
+        n_columns += stage["n_columns"].tolist()
+        objectives.append(stage["objectives"])
+        errors.append(stage["errors"])
+        if steps < last - first:
             exhausted = True
             break
-        divisions.append(solution.n_iter + step * schedule.n_iter)
-        walk.divide(worst, schedule.carry)
-        path = walk.update(schedule.n_iter)
-        objectives.append(path[0])
-        errors.append(path[1])
-        n_columns.append(walk.design.n_columns)
-        if on_step is not None:
-            on_step(step + 1, walk.design.n_columns)
     objective, E = np.concatenate(objectives), np.concatenate(errors)
     final = Solution(
         to_numpy(walk.state.B)[0],
@@ -197,6 +202,59 @@ class _Walk:
 
     def _pose(self) -> Problem:
         return Problem.of(self.stats, self.method.scheme, self.rules, self.penalty)
+
+    def stage(
+        self,
+        schedule: Refinement,
+        first: int,
+        last: int,
+        checkpoint: Checkpoint,
+        on_step: Callable[[int, int], None] | None,
+    ) -> Arrays:
+        """Refinements `first` to before `last`, fewer when no face is left; made, or taken from where they are kept."""
+        key = f"refinement-{first:05d}"
+        kept = checkpoint.get(key)
+        if kept is None:
+            kept = self._make_stage(schedule, first, last, on_step)
+            checkpoint.put(key, kept)
+        else:
+            self._follow(kept)
+        return kept
+
+    def _make_stage(
+        self, schedule: Refinement, first: int, last: int, on_step: Callable[[int, int], None] | None
+    ) -> Arrays:
+        divided, n_columns, paths = [], [], []
+        for step in range(first, last):
+            worst = self.worst(schedule)
+            if not len(worst):
+                break
+            self.divide(worst, schedule.carry)
+            paths.append(self.update(schedule.n_iter))
+            divided.append(worst)
+            n_columns.append(self.design.n_columns)
+            if on_step is not None:
+                on_step(step + 1, self.design.n_columns)
+        return {
+            "divided": np.concatenate([*divided, np.zeros(0, dtype=np.int64)]),
+            "lengths": np.array([len(faces) for faces in divided], dtype=np.int64),
+            "n_columns": np.array(n_columns, dtype=np.int64),
+            "objectives": np.concatenate([*(path[0] for path in paths), np.zeros(0)]),
+            "errors": np.concatenate([*(path[1] for path in paths), np.zeros(0)]),
+            "B": to_numpy(self.state.B),
+            "C": to_numpy(self.state.C),
+            "tau": to_numpy(self.state.tau),
+            "age": np.array(self.state.age),
+        }
+
+    def _follow(self, kept: Arrays) -> None:
+        """Divide as a stage did, and stand where it stood at its end."""
+        for faces in np.split(kept["divided"], np.cumsum(kept["lengths"])[:-1]) if len(kept["lengths"]) else []:
+            fine = self.design.divide(faces)
+            self.stats, self.design = self.source.divided(self.stats, self.design, fine), fine
+        self.problem = self._pose()
+        state = begin(self.problem, self.method.scheme, kept["B"], kept["C"])
+        self.state = replace(state, tau=kept["tau"], age=int(kept["age"]))
 
     def worst(self, schedule: Refinement) -> np.ndarray:
         """Positions of the faces to divide: the worst by the indicator among those that can be."""

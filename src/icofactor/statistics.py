@@ -75,15 +75,15 @@ def join(pieces: Sequence[Arrays]) -> Arrays:
 
 
 def over_blocks(
-    X: Any, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str = "pass"
+    X: Any, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str | None = None
 ) -> Iterator[tuple[Rows, Arrays]]:
     """`task` on every block of sites of X: pairs (rows, what it gave), in order.
 
-    X is what `map_blocks` takes, or knows itself how it is passed over (`streaming.Streamed`); `stage` names the pass
-    there.
+    X is what `map_blocks` takes, or knows itself how it is passed over (`streaming.Streamed`); `stage` names a
+    pass whose pieces may be kept.
     """
     if hasattr(X, "over_blocks"):
-        return X.over_blocks(task, shared, own, stage)  # type: ignore[no-any-return]
+        return X.over_blocks(task, shared, own, stage)
     return map_blocks(X, lambda rows, x: task(x, shared, *(None if a is None else a[rows] for a in own)))
 
 
@@ -272,7 +272,7 @@ class Data:
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
-        for rows, found in over_blocks(self.X, _residual_block, {"BC": BC}, [D], "residual"):
+        for rows, found in over_blocks(self.X, _residual_block, {"BC": BC}, [D]):
             held, site = design.site_column[rows], found["site.residual"]
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
