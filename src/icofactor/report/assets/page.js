@@ -103,7 +103,7 @@ function cortexSection(data, array) {
       const ramp = layer.signed ? "diverging" : state.ramp;
       viewer.setPaint({ ...decode(layer), mode: layer.steps ? 1 : 0, low, high, cut: Math.max(cut, -1e30), ramp: array(c.ramps[ramp]) });
       threshold.value = part;
-      reading.textContent = part > 0 ? `${show(cut, 3)} ${layer.units}` : "nothing";
+      reading.textContent = part > 0 ? `${layer.steps ? Math.ceil(cut) : show(cut, 3)} ${layer.units}` : "nothing";
     }
     for (const node of [threshold, ramps]) node.disabled = Boolean(layer.labels) || (node === ramps && Boolean(layer.signed));
     if (layer.labels) reading.textContent = "nothing";
