@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -313,8 +313,10 @@ def test_estimates_grow_with_the_fit() -> None:
     for size in more:
         assert estimate(size).seconds > estimate(small).seconds
         assert estimate(size).memory >= estimate(small).memory
-    held = 4 * 100 * 10242
-    assert estimate(small).memory - estimate(small, in_memory=False).memory == held
+    assert estimate(small).memory - estimate(replace(small, n_sites=5242)).memory == 5000 * (4 * 100 + 52 * 10)
+    # a store needs no room for X, however large it is
+    huge = replace(small, n_subjects=20000, n_sites=327684)
+    assert estimate(huge, in_memory=False).memory < 0.1 * estimate(huge).memory
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]
     assert [in_seconds(t) for t in (0.2, 30, 120, 9000)] == ["1 s", "30 s", "2 min", "2.5 h"]
 
@@ -438,3 +440,29 @@ def test_what_the_fit_warned_of_is_said(files: Files, capsys: pytest.CaptureFixt
     assert "Warning: stopped after n_iter=3 updates" in capsys.readouterr().out
     provenance = json.loads((files.root / "out" / "provenance.json").read_text())
     assert any("n_iter=3" in text for text in provenance["warnings"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_interrupted_fit_goes_on(
+    files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = files.root / "work"
+    people = ["--participants", str(files.participants(age=range(30, 38))), "--covariates", "age"]
+    with monkeypatch.context() as patch:
+        patch.setattr("icofactor.estimator.refine", interrupt)
+        assert files.fit(*people, "--work-dir", str(work)) == 130
+    assert f"what was finished is kept in {work}" in capsys.readouterr().err
+    assert left_in(files.root) == ["participants.tsv", "subjects", "work"]
+    assert files.fit(*people, "--work-dir", str(work), "--random-seed", "5") == 2
+    assert "holds the work of another run" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("icofactor.resuming.gather_held", interrupt)  # what is kept is not gathered again
+        patch.setattr("icofactor.streaming._sum_over_places", interrupt)
+        assert files.fit(*people, "--work-dir", str(work)) == 0
+    resumed = load_model(files.root / "out" / "model.zip")
+    assert files.fit(*people, "--overwrite") == 0
+    assert resumed.components_.tobytes() == load_model(files.root / "out" / "model.zip").components_.tobytes()
+
+
+def interrupt(*arguments: Any, **more: Any) -> None:
+    raise KeyboardInterrupt

@@ -26,8 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"icofactor {options.command}: {_in_words(problem, options)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"icofactor {options.command}: interrupted; nothing half-written was left", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        what = str(stop) or "interrupted; nothing half-written was left"
+        print(f"icofactor {options.command}: {what}", file=sys.stderr)
         return 130
     return 0
 

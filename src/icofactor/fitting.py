@@ -77,6 +77,7 @@ def fit_cohort(
     *,
     covariates: Sequence[str] = (),
     timing: dict[str, float] | None = None,
+    work_dir: str | Path | None = None,
     overwrite: bool = False,
     verbose: bool = False,
 ) -> Fitted:
@@ -90,16 +91,19 @@ def fit_cohort(
     model : not yet fitted; it is fitted here.
     covariates : columns of the participants' table to take out of the maps first; see `Covariates.fit`.
     timing : stage before this → seconds, for the report.
+    work_dir : folder for finished pieces, from which an interrupted call goes on; see `CorticalFactorization.fit`.
     verbose : show progress bars.
     """
     mesh = mesh_name_of(cohort.sites)
     check_place(out, overwrite, cohort.hemisphere, mesh)
     stages, spent = Stages(verbose), dict(timing or {})
-    with _timed(spent, "covariates"):
-        data = _adjusted(cohort, model, covariates, stages)
+    data = cohort
+    if covariates:
+        with stages.stage("covariates"), _timed(spent, "covariates"):
+            data = _adjusted(cohort, model, covariates)
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
-        model.fit(data)
+        model.fit(data, work_dir=work_dir)
     said = list(dict.fromkeys(str(w.message) for w in raised))
     with stages.stage("diagnostics") as show:
         found = diagnose(model, data, timing=spent, warnings=said, on_block=show)
@@ -130,13 +134,10 @@ def fit_cohort(
     return Fitted(model, data, files, said)
 
 
-def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str], stages: Stages) -> Any:
-    """The cohort without its covariates; itself when there are none."""
-    if not covariates:
-        return cohort
+def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:
+    """The cohort without its covariates."""
     signed = method_named(model.method).scheme.signed
-    with stages.stage("covariates"):
-        return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=not signed).apply(cohort)
+    return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=not signed).apply(cohort)
 
 
 @contextmanager

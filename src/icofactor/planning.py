@@ -1,7 +1,7 @@
 """How much memory and time a fit needs, before it is made: a few lines measured once, not a promise.
 
-Seconds are those of two cores of an AMD EPYC (dgemm 100 GFLOP/s on both); `PYTHONPATH=src python
-benchmarks/fit_times.py` measures the constants again and shows the estimate beside what was measured.
+Seconds are those of two cores of an AMD EPYC (dgemm 100 GFLOP/s on both); `python benchmarks/fit_times.py` shows the
+estimates beside what it measures.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MiB = 2**20
-_BASE = 410 * MiB
-"""Python, its libraries and the blocks in flight."""
+_BASE = 530 * MiB
+"""Python, its libraries, the blocks in flight, and drawing."""
 _BYTES_PER_SITE_COMPONENT = 52
+_SUMS = 400 * MiB
+"""Sums over faces and the parts being read, of data that are not held."""
 _SECONDS_PER_VALUE = 35e-9
 """Statistics and lift, one pass over X each."""
 _SECONDS_PER_VALUE_POLISH = 15e-9
@@ -55,15 +57,21 @@ def estimate(size: Size, *, in_memory: bool = True) -> Estimate:
     """Memory and time of a fit; `in_memory` is whether X is (a cohort store is not)."""
     n, k, columns = size.n_subjects, size.n_components, size.n_columns
     values = n * size.n_sites
-    # sums over the faces: the starts' own, and those of the refinement's source
     memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
+    # instead of X, sums over faces as deep as refinement may go
+    memory += 4 * values if in_memory else min(_SUMS, 11 * values)
     usual = _UPDATES_DESCENT if size.descent else _UPDATES_OTHER
     updates = size.n_starts * (size.n_iter if size.tol == 0 else min(usual, size.n_iter))
     sweeps = 24 if size.descent else 4
     operations = updates * (4 * columns * n * k + sweeps * (columns + n) * k * k)
     passes = _SECONDS_PER_VALUE + _SECONDS_PER_VALUE_DIAGNOSTICS + size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
-    return Estimate(memory + (4 * values if in_memory else 0), seconds)
+    return Estimate(memory, seconds)
+
+
+def seconds_to_check(n_values: int) -> float:
+    """Time that looking at every value takes when files are read."""
+    return 30e-9 * n_values
 
 
 def in_bytes(n: float) -> str:

@@ -48,6 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
     parser.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep finished pieces there; the same command goes on from them after an interruption",
+    )
+    parser.add_argument(
         "--dry-run",
         action="store_true",
         help="say what would be read, and what memory and time it takes; write nothing",
@@ -72,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         covariates=options.covariates,
         timing=timing,
+        work_dir=options.work_dir,
         overwrite=options.overwrite,
         verbose=not options.quiet,
     )
@@ -93,7 +100,7 @@ def _model(options: argparse.Namespace) -> Any:
 
 def _plan(options: argparse.Namespace, model: Any) -> str:
     """What would be read, and what it takes."""
-    from icofactor.planning import Size, estimate, in_bytes, in_seconds
+    from icofactor.planning import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.terms import code_terms
 
     seen = preview_inputs(options)
@@ -112,6 +119,7 @@ def _plan(options: argparse.Namespace, model: Any) -> str:
         tol=model.tol,
     )
     needed = estimate(size, in_memory=not seen.stored)
+    reading = seen.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     sides = "both hemispheres" if seen.hemisphere == "both" else f"{seen.hemisphere} hemisphere"
     lines = [
         f"Would read {seen.n_files} files ({in_bytes(seen.n_bytes)}) of {len(seen.subjects)} subjects:",
@@ -120,7 +128,7 @@ def _plan(options: argparse.Namespace, model: Any) -> str:
         *(f"  {note}" for note in seen.notes),
         f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {options.out}.",
         f"This takes about {in_bytes(needed.memory)} of memory"
-        + ("" if seen.stored else f"; reading takes about {in_seconds(seen.seconds)} (the first file's time × files)")
+        + ("" if seen.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
         + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "
         "icofactor.planning), drawing the report some seconds more.",
         "Nothing was written.",
