@@ -13,7 +13,8 @@ from scipy.stats import norm
 from icofactor.diagnostics.blocks import Pass, linear_shares, pass_over
 from icofactor.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.diagnostics.record import Convergence, Diagnostics, Unusual
-from icofactor.inputs import SitesBySubjects, same_sites
+from icofactor.inputs import read_input, same_sites
+from icofactor.resuming import open_view
 from icofactor.threads import one_blas_thread
 
 _MOST_POINTS = 300
@@ -53,7 +54,7 @@ def diagnose(
     mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
-        seen = pass_over(SitesBySubjects(cohort.X, mask), np.ascontiguousarray(maps.T), table, on_block)
+        seen = pass_over(open_view(read_input(cohort), mask), np.ascontiguousarray(maps.T), table, on_block)
     total = float(seen.site_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total)
     associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state)
