@@ -1,6 +1,6 @@
 """What docs/selection.md claims of `choose_n_components`, measured.
 
-python benchmarks/selection.py simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left]
+python benchmarks/selection.py simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left] [--out OUT]
 python benchmarks/selection.py noise [--runs 10]
 python benchmarks/selection.py thickness OUT      (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py sklearn            (needs ICOFACTOR_TEST_DATA)
@@ -33,6 +33,8 @@ def simulated(options: argparse.Namespace) -> None:
             choice, took = _timed(cohort)
             found.append(choice.recommended)
             seconds.append(took)
+            if options.out is not None:
+                choice.save(options.out / f"rank-{rank}_seed-{seed}", overwrite=True)
             print(f"  rank {rank} seed {seed}: {choice.recommended} in {took:.1f} s", flush=True)
         right = sum(k is not None and abs(k - rank) <= 1 for k in found)
         print(f"rank {rank}: {found}; within ±1 in {right} of {len(found)}; at most {max(seconds):.0f} s", flush=True)
@@ -136,6 +138,7 @@ def main() -> None:
         if work is simulated:
             one.add_argument("--ranks", default="5,8,12")
             one.add_argument("--hemisphere", default="left")
+            one.add_argument("--out", type=Path, help="folder to keep every run's curves in")
         if work is thickness:
             one.add_argument("out", type=Path)
         if work is sklearn:

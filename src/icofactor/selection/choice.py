@@ -25,8 +25,9 @@ class Choice:
         rank; error and gain (on the data fitted, on the faces; gain per component since the rank before); heldout,
         heldout_se (subjects left out); bicv, bicv_se (blocks left out); inner_product, correlation, ari (split
         halves); agreement, agreement_se (mean of the last two); null_agreement, null_sd, null_max (rotated maps);
-        excess (agreement − null_agreement); half_error, null_error (error of halves, and of halves of rotated maps);
-        cophenetic, dispersion (over starts).
+        excess (agreement − null_agreement); score (share of left-out variance explained × excess / (1 −
+        null_agreement), by which ranks are compared); half_error, null_error (error of halves, and of halves
+        of rotated maps); cophenetic, dispersion (over starts).
     recommended : number of components, or None when there is no structure.
     reasons : sentences.
     settings : how the curves were made.

@@ -258,6 +258,7 @@ def _table(found: Evidence) -> dict[str, np.ndarray]:
         "null_sd": spread_of(found.null_agreement),
         "null_max": found.null_agreement.max(axis=1),
         "excess": found.excess,
+        "score": found.scores.mean(axis=1),
         "half_error": half_error,
         "null_error": found.null[:, :, 3].mean(axis=1),
         "cophenetic": found.cophenetic,

@@ -42,6 +42,7 @@ def _agreement(axes: Any, t: dict[str, np.ndarray]) -> None:
     axes.fill_between(t["rank"], low, high, color=_NULL, alpha=0.3, linewidth=0)
     axes.plot(t["rank"], t["null_agreement"], color=_NULL, label="rotated maps (± 2 sd)")
     axes.errorbar(t["rank"], t["agreement"], t["agreement_se"], color=_DATA, marker="o", markersize=3, label="halves")
+    axes.plot(t["rank"], t["score"], color=_OTHER, marker="o", markersize=3, label="score")
     axes.plot(t["rank"], t["correlation"], color=_DATA, linestyle=":", linewidth=1, label="correlation of maps")
     axes.plot(t["rank"], t["ari"], color=_DATA, linestyle="--", linewidth=1, label="adjusted Rand index")
     axes.set_title("Do halves of the subjects agree?", fontsize=9)

@@ -1,11 +1,18 @@
 """From curves to a recommendation, and why.
 
-The rule. Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted Rand index of
-winner-takes-all maps. A rank stands out when halves of the data agree more than the halves of every null cohort, by
-at least `STANDS_OUT` standard deviations of the null; and the largest such distance over all ranks must exceed what any
-null cohort reaches against the others, which pays for having looked at many ranks. Without such a rank there is no
-structure. Else the rank with the largest excess over the null's mean is recommended: with too few components, halves
-disagree on which to merge; with too many, on what to split.
+Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted Rand index of
+winner-takes-all maps.
+
+Is there structure? Only if at some rank halves of the data agree more than the halves of every null cohort, by at least
+`STANDS_OUT` standard deviations of the null, and farther than any null cohort ever stands from the others: the last
+pays for having looked at many ranks.
+
+Which rank? The one with the largest reproducible part of what is there:
+
+    score = (1 − error on left-out blocks) × (agreement − null's agreement) / (1 − null's agreement)
+
+With too few components little is explained, and halves disagree on which to merge; with too many nothing more is
+explained, and halves disagree on what to split.
 """
 
 from __future__ import annotations
@@ -54,6 +61,13 @@ class Evidence:
         return np.asarray(self.agreement.mean(axis=1) - self.null_agreement.mean(axis=1))
 
     @property
+    def scores(self) -> np.ndarray:
+        """(n_ranks, n_splits) share of left-out variance that is explained, times agreement beyond the null's."""
+        null = self.null_agreement.mean(axis=1, keepdims=True)
+        explained = np.maximum(1 - self.bicv.mean(axis=1, keepdims=True), 0.0)
+        return np.asarray(explained * (self.agreement - null) / np.maximum(1 - null, 1e-12))
+
+    @property
     def distance(self) -> np.ndarray:
         """Excess in standard deviations of the null."""
         return self.excess / spread_of(self.null_agreement)
@@ -76,11 +90,12 @@ def farthest_null(null: np.ndarray) -> float:
 
 def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
     """The recommended rank, None without structure, and the reasons in words."""
-    distance = found.distance
-    above = (found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)) & (distance >= STANDS_OUT)
-    if not above.any() or distance.max() <= farthest_null(found.null_agreement):
+    distance, score = found.distance, found.scores.mean(axis=1)
+    above = found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)
+    stands_out = above & (distance >= max(STANDS_OUT, farthest_null(found.null_agreement)))
+    if not stands_out.any() or not (above & (score > 0)).any():
         return None, _no_structure(found)
-    best = int(np.flatnonzero(above)[np.argmax(found.excess[above])])
+    best = int(np.argmax(np.where(above, score, -np.inf)))
     reasons = [_agreement_reason(found, best), _neighbours_reason(found, best), _block_reason(found, best)]
     return int(found.ranks[best]), tuple(reason for reason in (*reasons, _start_reason(found, best)) if reason)
 
@@ -104,7 +119,7 @@ def _agreement_reason(found: Evidence, i: int) -> str:
     _, r, ari, _ = found.split[i].mean(axis=0)
     _, null_r, null_ari, _ = found.null[i].mean(axis=0)
     return (
-        f"Halves of the subjects agree best at {found.ranks[i]} components, measured against chance: over "
+        f"{found.ranks[i]} components explain most of what halves of the subjects agree on: over "
         f"{found.split.shape[1]} splits matched maps correlate {r:.2f} and winner-takes-all maps have an adjusted Rand "
         f"index of {ari:.2f}; in {found.null.shape[1]} cohorts of rotated maps these are {null_r:.2f} and "
         f"{null_ari:.2f}."
@@ -112,15 +127,14 @@ def _agreement_reason(found: Evidence, i: int) -> str:
 
 
 def _neighbours_reason(found: Evidence, i: int) -> str:
-    """Ranks whose excess is within one standard error of the best, by paired splits; and the edges of the range."""
+    """Ranks whose score is within one standard error of the best, by paired splits; and the edges of the range."""
     ranks, n = found.ranks, found.split.shape[1]
-    above_null = found.agreement - found.null_agreement.mean(axis=1, keepdims=True)
-    lost = above_null[i] - above_null
-    error = lost.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(ranks))
+    lost = found.scores[i] - found.scores
+    error = lost.std(axis=1, ddof=1) / np.sqrt(n)
     near = [int(r) for j, r in enumerate(ranks) if j != i and lost[j].mean() <= error[j]]
     text = ""
     if near:
-        text = f"{_listed(near)} components agree as well within one standard error."
+        text = f"{_listed(near)} components do as well within one standard error."
     elif len(ranks) > 1:
         text = "No other number comes within one standard error of that."
     if i == len(ranks) - 1:
