@@ -74,9 +74,13 @@ class HcpMaker:
             write_cifti(place / "fsaverage_LR32k" / f"{name}.{kind}.32k_fs_LR.dscalar.nii", made, self.columns)
         length = len(self.series) // len(runs)
         for number, run in enumerate(runs):
-            part = self.series[number * length : (number + 1) * length]
-            noise = rng.standard_normal(part.shape, dtype=np.float32)
-            self.run(place, run, rng.uniform(0.8, 1.2) * part + 0.2 * noise + 1000)
+            self.run(place, run, self.rest(slice(number * length, (number + 1) * length), 10 * seed + number))
+
+    def rest(self, volumes: slice, seed: int) -> np.ndarray:
+        """(n_volumes, n_ordinates) real series with a subject's own scale and noise."""
+        rng = np.random.default_rng(seed)
+        part = self.series[volumes]
+        return rng.uniform(0.8, 1.2) * part + 0.2 * rng.standard_normal(part.shape, dtype=np.float32) + 1000
 
     def run(self, place: Path, run: str, data: np.ndarray, tr: float = TR) -> None:
         """Write one run (n_volumes, n_ordinates)."""

@@ -22,18 +22,30 @@ _HOMES = {
     "SurfaceSmoother": "icofactor.preprocessing.smoothing",
     "smooth_surface": "icofactor.preprocessing.smoothing",
     "vertex_areas": "icofactor.preprocessing.surfaces",
+    "find_inputs": "icofactor.preprocessing.hcp",
+    "Steps": "icofactor.preprocessing.subject",
+    "Target": "icofactor.preprocessing.prepare",
+    "prepare_hcp": "icofactor.preprocessing.prepare",
+    "Changes": "icofactor.preprocessing.cohorts",
+    "prepare_cohort": "icofactor.preprocessing.cohorts",
 }
 
 __all__ = [
     "BandPass",
+    "Changes",
     "OutlierLimiter",
     "Resampler",
+    "Steps",
     "SurfaceSmoother",
+    "Target",
     "alff",
     "bandpass",
     "concatenate_runs",
+    "find_inputs",
     "fs_lr_to_fsaverage",
     "limit_outliers",
+    "prepare_cohort",
+    "prepare_hcp",
     "reho",
     "ring_incidence",
     "smooth_surface",
@@ -55,8 +67,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from icofactor.preprocessing.cohorts import Changes, prepare_cohort
+    from icofactor.preprocessing.hcp import find_inputs
     from icofactor.preprocessing.outliers import limit_outliers
+    from icofactor.preprocessing.prepare import Target, prepare_hcp
     from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
     from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
+    from icofactor.preprocessing.subject import Steps
     from icofactor.preprocessing.surfaces import vertex_areas
     from icofactor.preprocessing.transformers import BandPass, OutlierLimiter

@@ -73,9 +73,8 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
     transforms: list[Callable[[Maps], Maps]] = []
     steps: list[dict[str, Any]] = []
     if changes.limit is not None:
-        limit = changes.limit
-        transforms.append(lambda X: limit_outliers(X, limit, mask=mask))
-        steps.append({"step": "limit_outliers", "n_deviations": limit, "over": "subject"})
+        transforms.append(_limiter(changes.limit, cohort.mask))
+        steps.append({"step": "limit_outliers", "n_deviations": changes.limit, "over": "subject"})
     if changes.fwhm is not None:
         transforms.append(_by_side(cohort, _smoothers(cohort, changes)))
         steps.append({"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"})
@@ -115,6 +114,10 @@ def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
                 provenance=provenance,
             )
             bar.update(len(X))
+
+
+def _limiter(limit: float, mask: NDArray[np.bool_] | None) -> Callable[[Maps], Maps]:
+    return lambda X: limit_outliers(X, limit, mask=mask)
 
 
 def _by_side(cohort: AnyCohort, steps: Mapping[str, Any]) -> Callable[[Maps], Maps]:

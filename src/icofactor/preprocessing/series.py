@@ -13,6 +13,7 @@ Bools = NDArray[np.bool_]
 _SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
 # Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of the band.
 _EDGE = 1e-9
+_ROWS = 1024
 
 
 def checked_series(
@@ -34,34 +35,34 @@ def checked_series(
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     wanted = None if mask is None else checked_mask(mask, len(values))
-    used = np.zeros(len(values), dtype=bool)
-    for first in range(0, len(values), 1024):
-        block = slice(first, first + 1024)
-        used[block] = _usable(values[block], first, name, None if wanted is None else wanted[block])
+    whole, varies, some = (np.zeros(len(values), dtype=bool) for _ in range(3))
+    for first in range(0, len(values), _ROWS):
+        block = values[first : first + _ROWS]
+        finite = np.isfinite(block)
+        rows = slice(first, first + len(block))
+        whole[rows], some[rows] = finite.all(axis=1), finite.any(axis=1)
+        varies[rows] = whole[rows] & (block.max(axis=1) > block.min(axis=1))
+    _refuse_broken(values, name, ~whole & (some if wanted is None else wanted))
+    used = varies if wanted is None else wanted
+    still = np.flatnonzero(used & ~varies)
+    if len(still):
+        raise ValueError(
+            f"{name} must vary over time at every vertex in use; vertex {still[0]} is constant "
+            f"({values[still[0], 0]}), one of {len(still)}. Leave such vertices out with mask"
+        )
     if not used.any():
         raise ValueError(f"{name} has no series that varies over time: all {len(values)} are constant or NaN")
     return values, used
 
 
-def _usable(block: NDArray[Any], first: int, name: str, wanted: Bools | None) -> Bools:
-    finite = np.isfinite(block)
-    whole = finite.all(axis=1)
-    varies = whole & (block.max(axis=1, initial=-np.inf) > block.min(axis=1, initial=np.inf))
-    broken = ~whole & finite.any(axis=1) if wanted is None else ~whole & wanted
+def _refuse_broken(values: NDArray[Any], name: str, broken: Bools) -> None:
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
-        column = int(np.flatnonzero(~finite[row])[0])
-        raise ValueError(f"{name} must be finite; vertex {first + row} has {block[row, column]} at volume {column}")
-    if wanted is None:
-        return np.asarray(varies)
-    still = wanted & ~varies
-    if still.any():
-        row = int(np.flatnonzero(still)[0])
+        column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
         raise ValueError(
-            f"{name} must vary over time at every vertex in use; vertex {first + row} is constant "
-            f"({block[row, 0]}), one of {int(still.sum())}. Leave such vertices out with mask"
+            f"{name} must be finite; vertex {row} has {values[row, column]} at volume {column} "
+            f"({int(broken.sum())} such vertices)"
         )
-    return wanted
 
 
 def checked_mask(mask: ArrayLike, n: int) -> Bools:

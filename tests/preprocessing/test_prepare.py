@@ -1,0 +1,352 @@
+"""`prepare` on a tree that imitates the HCP's: the maps, failures, resuming, and the whole way to components."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from hcp_tree import TR, HcpMaker, N, write_cifti
+
+import icofactor.preprocessing.prepare as module
+from icofactor.cli import main
+from icofactor.cohort.store import open_store
+from icofactor.errors import CheckpointError, CohortError
+from icofactor.preprocessing import alff, bandpass, concatenate_runs, limit_outliers, reho
+from icofactor.preprocessing.hcp import find_inputs
+from icofactor.preprocessing.prepare import Prepared, Target, prepare_hcp
+from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
+from icofactor.preprocessing.subject import Steps
+from icofactor.sphere.files import read_surface
+
+RUNS = ("rfMRI_REST1_LR", "rfMRI_REST1_RL")
+NAMES = ("100307", "100408", "101107")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_made_once() -> Iterator[None]:
+    """The same few projections serve all tests; making them is what costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "projections", cache(module.projections))
+        patch.setattr(module, "cortex", cache(module.cortex))
+        yield
+
+
+@pytest.fixture(scope="module")
+def maker(data_folder: Path) -> HcpMaker:
+    return HcpMaker(data_folder, n_volumes=120)
+
+
+@pytest.fixture(scope="module")
+def tree(maker: HcpMaker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hcp") / "tree"
+    for seed, name in enumerate(NAMES):
+        maker.subject(folder, name, RUNS, seed)
+    (folder / "release-notes").mkdir()
+    return folder
+
+
+@pytest.fixture
+def spheres(data_folder: Path) -> Path:
+    return data_folder / "resample"
+
+
+def series_file(tree: Path, name: str, run: str = RUNS[0]) -> Path:
+    return tree / name / "MNINonLinear" / "Results" / run / f"{run}_Atlas_MSMAll_hp2000_clean.dtseries.nii"
+
+
+def map_file(tree: Path, name: str, kind: str = "thickness_MSMAll") -> Path:
+    return tree / name / "MNINonLinear" / "fsaverage_LR32k" / f"{name}.{kind}.32k_fs_LR.dscalar.nii"
+
+
+def by_nibabel(file: Path) -> dict[str, np.ndarray]:
+    """Side → (n_maps, 32492), zero off the cortex."""
+    image = nibabel.load(file)
+    data, found = image.get_fdata(), {}
+    for name, where, model in image.header.get_axis(1).iter_structures():
+        full = np.zeros((len(data), N))
+        full[:, model.vertex] = data[:, where]
+        found["left" if "LEFT" in name else "right"] = full
+    return found
+
+
+def run_kind(tree: Path, out: Path, steps: Steps, spheres: Path, hemisphere: str = "left", **given: object) -> Prepared:
+    mesh = str(given.pop("mesh", "fsaverage4"))
+    return prepare_hcp(find_inputs(tree, steps.kind), out, steps, Target(spheres, hemisphere, mesh), **given)  # type: ignore[arg-type]
+
+
+def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    made = run_kind(tree, tmp_path / "both", Steps("thickness"), spheres, "both", mesh="fsaverage5")
+    store = open_store(made.stores["thickness"])
+    assert (store.subjects, store.hemisphere, store.modality, store.units) == (NAMES, "both", "thickness", "mm")
+    assert store.sites.name == "fsaverage5"
+    X = np.asarray(store.X)
+    maps = by_nibabel(map_file(tree, NAMES[1]))
+    inside = {side: values[0] != 0 for side, values in maps.items()}
+    together = np.concatenate([maps[side][0][inside[side]] for side in maps])
+    assert together.max() == 30
+    limited = limit_outliers(together[None])[0]
+    assert limited.max() < 6
+    for number, side in enumerate(maps):
+        full = np.zeros(N)
+        full[inside[side]] = limited[: inside["left"].sum()] if side == "left" else limited[inside["left"].sum() :]
+        resampler = fs_lr_to_fsaverage(spheres, side, "fsaverage5")
+        mask = resampler.coverage >= 0.5
+        part = slice(number * 10242, (number + 1) * 10242)
+        assert np.array_equal(store.mask[part], mask)
+        assert 9300 < mask.sum() < 9500
+        assert np.abs(X[1, part][mask] - resampler(full)[mask]).max() < 1e-5
+        assert np.all(X[:, part][:, ~mask] == 0)
+    left = run_kind(tree, tmp_path / "left", Steps("thickness"), spheres, "left", mesh="fsaverage5")
+    assert np.array_equal(np.asarray(open_store(left.stores["thickness"]).X), X[:, :10242])
+    assert not (tmp_path / "both.work").exists()
+    steps = [step["step"] for step in store.provenance["preprocessing"]]
+    assert steps == ["limit_outliers", "resample"]
+    assert str(map_file(tree, NAMES[1])) in store.provenance["files"][NAMES[1]]
+
+
+def test_outliers_may_stay(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    made = run_kind(tree, tmp_path / "out", Steps("myelin", limit=None), spheres)
+    store = open_store(made.stores["myelin"])
+    left = by_nibabel(map_file(tree, NAMES[0], "MyelinMap_BC_MSMAll"))["left"]
+    carried = fs_lr_to_fsaverage(spheres, "left", "fsaverage4")(left[0])
+    assert np.abs(np.asarray(store.X)[0] - carried)[store.mask].max() < 1e-5
+    assert [step["step"] for step in store.provenance["preprocessing"]] == ["resample"]
+
+
+def test_reho_puts_runs_together_on_32k(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    made = run_kind(tree, tmp_path / "out", Steps("reho"), spheres)
+    store = open_store(made.stores["reho"])
+    runs = [by_nibabel(series_file(tree, NAMES[0], run))["left"].T for run in RUNS]
+    _, faces = read_surface(spheres / "L.sphere.32k_fs_LR.surf.gii")
+    expected = reho(concatenate_runs([bandpass(run, TR) for run in runs]), faces)
+    carried = fs_lr_to_fsaverage(spheres, "left", "fsaverage4")(expected)
+    X = np.asarray(store.X)
+    # the file's float32 against nibabel's float64 moves a rank here and there
+    assert np.abs(X[0] - carried)[store.mask].max() < 1e-4
+    assert np.all((X[:, store.mask] > 0) & (X[:, store.mask] < 1))
+    done = store.provenance["preprocessing"]
+    assert [step["step"] for step in done] == ["bandpass", "concatenate_runs", "reho", "resample"]
+    assert done[0]["method"] == "butterworth"
+
+
+def test_alff_is_one_store_per_run(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    made = run_kind(tree, tmp_path / "alff.store", Steps("alff", normalize="mean", detrend=True), spheres)
+    assert {name: path.name for name, path in made.stores.items()} == {run: f"alff_{run}.store" for run in RUNS}
+    for run in RUNS:
+        store = open_store(made.stores[run])
+        series = by_nibabel(series_file(tree, NAMES[2], run))["left"].T
+        expected = alff(series, TR, detrend=True, normalize="mean")
+        carried = fs_lr_to_fsaverage(spheres, "left", "fsaverage4")(expected)
+        assert np.abs(np.asarray(store.X)[2] - carried)[store.mask].max() < 1e-4
+        assert store.provenance["output"] == run
+        assert store.modality == "alff"
+
+
+def test_parallel_gives_the_same(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    one = run_kind(tree, tmp_path / "one", Steps("myelin"), spheres)
+    two = run_kind(tree, tmp_path / "two", Steps("myelin"), spheres, n_procs=2)
+    assert np.array_equal(*(np.asarray(open_store(made.stores["myelin"]).X) for made in (one, two)))
+
+
+def test_goes_on_after_an_interruption(
+    tree: Path, spheres: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, calls = tmp_path / "out", []
+    compute = module.subject_map
+
+    def dies_at_the_second(inputs, *rest):
+        calls.append(inputs.subject)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return compute(inputs, *rest)
+
+    monkeypatch.setattr(module, "subject_map", dies_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        run_kind(tree, out, Steps("thickness"), spheres)
+    assert not out.exists()
+    with pytest.raises(CheckpointError, match=r"steps.limit was 4.4478, is null"):
+        run_kind(tree, out, Steps("thickness", limit=None), spheres)
+    made = run_kind(tree, out, Steps("thickness"), spheres)
+    assert calls == [NAMES[0], NAMES[1], NAMES[1], NAMES[2]]
+    assert made.reused == 1
+    assert "1 maps were there from an earlier run" in made.summary()
+    whole = run_kind(tree, tmp_path / "whole", Steps("thickness"), spheres)
+    assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in (made, whole)))
+
+
+def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+    tree, work = tmp_path / "tree", tmp_path / "work"
+    for seed, name in enumerate(NAMES[:2]):
+        write_cifti(map_file(tree, name), maker.maps["thickness_MSMAll"] + 0.1 * seed, maker.columns)
+    first = run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
+    write_cifti(map_file(tree, NAMES[1]), maker.maps["thickness_MSMAll"] + 0.5, maker.columns)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
+    X = np.asarray(open_store(first.stores["thickness"]).X)
+    again = run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work, overwrite=True)
+    assert again.reused == 1
+    store = open_store(again.stores["thickness"])
+    assert np.array_equal(np.asarray(store.X)[0], X[0])
+    assert np.abs((np.asarray(store.X)[1] - X[0])[store.mask] - 0.5).max() < 1e-5
+    assert work.is_dir()  # the user named it, the user keeps it
+
+
+@pytest.fixture
+def broken(tree: Path, maker: HcpMaker, tmp_path: Path) -> Path:
+    """One good subject, and one for each thing that can be wrong with a series."""
+    folder = tmp_path / "broken"
+    shutil.copytree(tree / NAMES[0], folder / "1-good")
+    good = maker.rest(slice(0, 60), seed=9)
+    for name, data, tr in (
+        ("2-nan", np.where(np.arange(good.shape[1]) == 5, np.nan, good), TR),
+        ("3-milliseconds", good, 1400.0),
+        ("4-short", good[:12], TR),
+        ("5-constant", np.where(np.arange(good.shape[1]) == 7, 3.0, good), TR),
+    ):
+        maker.run(folder / name / "MNINonLinear", RUNS[0], data, tr)
+    maker.run(folder / "6-one-run" / "MNINonLinear", RUNS[0], good)
+    cut = series_file(folder, "7-cut")
+    cut.parent.mkdir(parents=True)
+    cut.write_bytes(series_file(tree, NAMES[0]).read_bytes()[:400_000])
+    maker.run(folder / "7-cut" / "MNINonLinear", RUNS[1], good)
+    return folder
+
+
+def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prepare", "alff", str(broken), "-o", str(tmp_path / "alff"), "--spheres", str(spheres)]
+    assert main([*words, "--hemisphere", "left", "--target", "fsaverage4", "--quiet"]) == 2
+    printed = capsys.readouterr()
+    assert f"alff_{RUNS[0]}: {RUNS[0]} of 2 subjects" in printed.out
+    lines = printed.err.splitlines()
+    assert lines[0] == "icofactor prepare: the stores lack maps that could not be made"
+    for name, what in (
+        ("2-nan", "vertex"),
+        ("3-milliseconds", "1400.0 looks like milliseconds; it must be in seconds: 1.4"),
+        ("4-short", "too short for 0.05-0.1 Hz: 12 volumes of 1.4 s last 16.8 s"),
+        ("5-constant", "is constant (3.0), one of 1"),
+        ("7-cut", "truncated"),
+    ):
+        (line,) = [line for line in lines if f"{name} ({RUNS[0]})" in line]
+        assert str(series_file(broken, name)) in line
+        assert what in line
+    (line,) = [line for line in lines if "6-one-run" in line]
+    assert f"{series_file(broken, '6-one-run', RUNS[1])}: no such file" in line
+    store = open_store(tmp_path / f"alff_{RUNS[1]}")
+    assert store.subjects == ("1-good", "7-cut")
+    assert {failure["subject"] for failure in store.provenance["failed"]} == {
+        "2-nan",
+        "3-milliseconds",
+        "4-short",
+        "5-constant",
+        "6-one-run",
+    }
+
+
+def test_tr_may_be_told_and_nothing_is_written_when_all_fail(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    maker.run(tree / "a" / "MNINonLinear", RUNS[0], maker.rest(slice(0, 60), seed=9), 1400.0)
+    with pytest.raises(CohortError, match=r"no map could be made\n1 failed:\n  a .*milliseconds"):
+        run_kind(tree, tmp_path / "out", Steps("alff"), spheres)
+    assert not (tmp_path / f"out_{RUNS[0]}").exists()
+    made = run_kind(tree, tmp_path / "told", Steps("alff", tr=TR), spheres)
+    assert made.failures == ()
+    assert open_store(made.stores[RUNS[0]]).provenance["preprocessing"][0]["tr"] == TR
+
+
+def test_series_in_hertz_has_no_tr(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+    file = series_file(tmp_path / "tree", "a")
+    file.parent.mkdir(parents=True)
+    rows = nibabel.cifti2.SeriesAxis(0, 1.4, 60, unit="hertz")
+    nibabel.Cifti2Image(maker.series[:60], header=(rows, maker.columns)).to_filename(file)
+    with pytest.raises(CohortError, match=r"dtseries.nii: does not say its repetition time in seconds: pass tr"):
+        run_kind(tmp_path / "tree", tmp_path / "out", Steps("reho"), spheres)
+
+
+def test_participants_choose_order_and_describe(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    table = tmp_path / "participants.tsv"
+    table.write_text(f"participant_id\tage\n{NAMES[2]}\t30\nnobody\t40\n{NAMES[0]}\t22\n")
+    made = run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, participants=table)
+    store = open_store(made.stores["thickness"])
+    assert store.subjects == (NAMES[2], NAMES[0])
+    assert store.participants["age"].tolist() == [30, 22]
+    (failure,) = made.failures
+    assert asdict(failure)["subject"] == "nobody"
+    table.write_text("participant_id\nnobody\n")
+    with pytest.raises(CohortError, match="none of its 1 subjects is in the tree"):
+        run_kind(tree, tmp_path / "none", Steps("thickness"), spheres, participants=table)
+
+
+def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -> None:
+    with pytest.raises(CohortError, match="no such folder; an HCP tree has one folder per subject"):
+        find_inputs(tmp_path / "nowhere", "reho")
+    with pytest.raises(CohortError, match="is no HCP tree: none of its folders holds MNINonLinear"):
+        find_inputs(tmp_path, "reho")
+    with pytest.raises(CohortError, match="has no subject 999"):
+        find_inputs(tree, "reho", subjects=["999"])
+    with pytest.raises(CohortError, match=r"has no series .*RUN_raw.dtseries.nii"):
+        find_inputs(tree, "alff", series="_raw")
+    with pytest.raises(ValueError, match="kind must be one of thickness, myelin, reho, alff; got 'area'"):
+        find_inputs(tree, "area")
+    with pytest.raises(ValueError, match=r"runs must be names of folders.*\.\./x"):
+        find_inputs(tree, "alff", runs=["../x"])
+    assert [one.subject for one in find_inputs(tree, "reho", subjects=[NAMES[1]])] == [NAMES[1]]
+    other = tmp_path / "tree"
+    write_cifti(map_file(other, "two"), np.repeat(maker.maps["thickness_MSMAll"], 2, axis=0), maker.columns)
+    write_cifti(map_file(other, "nan"), maker.maps["thickness_MSMAll"] * np.nan, maker.columns)
+    (other / "none" / "MNINonLinear").mkdir(parents=True)
+    with pytest.raises(CohortError) as caught:
+        run_kind(other, tmp_path / "out", Steps("thickness"), spheres)
+    text = str(caught.value)
+    assert "has 2 maps; a subject's file of one map was expected" in text
+    assert "29696 vertices of the left cortex have no finite value" in text
+    assert f"{map_file(other, 'none')}: no such file" in text
+    with pytest.raises(ValueError, match="n_procs must be 1 or more"):
+        run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, n_procs=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reho", "TREE"], "--spheres is missing"),
+        (["reho", "TREE", "TREE"], "takes one HCP folder; found 2"),
+        (["reho", "TREE", "--mask", "x"], "--mask is not for icofactor prepare reho"),
+        (["TREE", "--tr", "2"], "--tr needs a kind before the input: thickness, myelin, reho, alff"),
+        (["alff", "TREE", "--spheres", "TREE"], "TREE lacks sphere of fsLR32k"),
+    ],
+)
+def test_words_that_are_refused(
+    words: list[str], message: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(tree) if word == "TREE" else word for word in words]
+    assert main(["prepare", *given, "-o", str(tmp_path / "out"), "--quiet"]) == 2
+    assert message.replace("TREE", str(tree)) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_from_the_tree_to_components_of_all_four_kinds(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    """The sequence of commands in docs/preprocessing.md, with three subjects, two components and a small mesh."""
+    common = ["--spheres", str(spheres), "--target", "fsaverage4", "--quiet"]
+    for kind, sides in (("thickness", "both"), ("myelin", "left"), ("reho", "left"), ("alff", "left")):
+        words = ["prepare", kind, str(tree), "-o", str(tmp_path / f"{kind}.store"), *common, "--hemisphere", sides]
+        assert main(words) == 0
+    stores = sorted(path.name for path in tmp_path.glob("*.store"))
+    assert stores == [*(f"alff_{run}.store" for run in RUNS), "myelin.store", "reho.store", "thickness.store"]
+    for name in stores[1:]:
+        out = tmp_path / f"{name}.fit"
+        words = ["fit", str(tmp_path / name), "-o", str(out), "--n-components", "2", "--n-starts", "1", "--quiet"]
+        assert main(words) == 0
+        for side in ("L", "R") if name == "thickness.store" else ("L",):
+            (file,) = out.glob(f"hemi-{side}_space-fsaverage_den-3k_desc-icofactor_components.shape.gii")
+            components = np.stack(nibabel.load(file).agg_data())
+            assert components.shape == (2, 2562)
+            assert components.min() >= 0
+            assert components.max(axis=1).min() > 0
+        (table,) = out.glob("*loadings.tsv")
+        rows = table.read_text().splitlines()
+        assert [row.split("\t")[0] for row in rows[1:]] == list(NAMES)

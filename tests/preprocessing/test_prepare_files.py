@@ -1,0 +1,109 @@
+"""`prepare` on any maps: outliers, smoothing and resampling of a cohort, into a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icofactor.cli import main
+from icofactor.cohort import Cohort, simulate_cohort
+from icofactor.cohort.store import open_store
+from icofactor.preprocessing import Resampler, limit_outliers
+from icofactor.preprocessing.cohorts import Changes, prepare_cohort
+from icofactor.preprocessing.smoothing import SurfaceSmoother
+from icofactor.sphere import Sites
+
+
+def cohort_of(hemisphere: str = "left", mask: np.ndarray | None = None) -> Cohort:
+    made = simulate_cohort(n_subjects=4, hemisphere=hemisphere, random_state=1)  # type: ignore[arg-type]
+    X = made.X.copy()
+    X[:, 3] = 100
+    if mask is not None:
+        X[:, ~mask] = np.nan
+    return Cohort(
+        X=X,
+        subjects=made.subjects,
+        sites=made.sites,
+        mask=mask,
+        hemisphere=made.hemisphere,
+        modality="thickness",
+        units="mm",
+        participants=made.participants,
+        provenance=made.provenance,
+    )
+
+
+def test_outliers_only(tmp_path: Path) -> None:
+    cohort = cohort_of()
+    store = prepare_cohort(cohort, tmp_path / "store", Changes(limit=4.4478))
+    assert np.array_equal(np.asarray(store.X), limit_outliers(cohort.X))
+    assert store.subjects == cohort.subjects
+    assert store.participants["age"].tolist() == list(cohort.participants["age"])
+    assert [step["step"] for step in store.provenance["preprocessing"]] == ["limit_outliers"]
+    assert store.provenance["simulated"]
+    again = prepare_cohort(store, tmp_path / "again", Changes(limit=3.0))
+    assert [step["n_deviations"] for step in again.provenance["preprocessing"]] == [4.4478, 3.0]
+
+
+def test_smooth_and_resample_both_hemispheres_within_the_mask(data_folder: Path, tmp_path: Path) -> None:
+    spheres = data_folder / "resample"
+    with np.load(data_folder / "labels" / "labels_fsaverage5.npz") as archive:
+        mask = np.concatenate([archive["cortex_lh"], archive["cortex_rh"]]).astype(bool)
+    cohort = cohort_of("both", mask)
+    changes = Changes(limit=4.4478, fwhm=6.0, resample_to="fsaverage4", spheres=spheres)
+    store = prepare_cohort(cohort, tmp_path / "store", changes)
+    assert (store.sites.name, store.sites.n, store.hemisphere) == ("fsaverage4", 2 * 2562, "both")
+    limited = limit_outliers(cohort.X, mask=mask)
+    from nilearn.datasets import load_fsaverage
+
+    meshes = load_fsaverage("fsaverage5")
+    for number, (side, letter) in enumerate((("left", "L"), ("right", "R"))):
+        here = slice(number * 10242, (number + 1) * 10242)
+        parts = [meshes[kind].parts[side] for kind in ("white_matter", "pial")]
+        middle = np.mean([part.coordinates for part in parts], axis=0)
+        smoothed = SurfaceSmoother((middle, parts[0].faces), fwhm=6.0, roi=mask[here])(limited[:, here])
+        resampler = Resampler(
+            spheres / f"fsaverage5_std_sphere.{letter}.10k_fsavg_{letter}.surf.gii",
+            spheres / f"fsaverage4_std_sphere.{letter}.3k_fsavg_{letter}.surf.gii",
+            source_areas=spheres / f"fsaverage5.{letter}.midthickness_va_avg.10k_fsavg_{letter}.shape.gii",
+            target_areas=spheres / f"fsaverage4.{letter}.midthickness_va_avg.3k_fsavg_{letter}.shape.gii",
+            roi=mask[here],
+        )
+        there = slice(number * 2562, (number + 1) * 2562)
+        assert np.array_equal(store.mask[there], resampler.coverage >= 0.5)
+        expected = np.where(store.mask[there], resampler(smoothed), 0)
+        assert np.abs(np.asarray(store.X)[:, there] - expected).max() < 1e-5
+    steps = [step["step"] for step in store.provenance["preprocessing"]]
+    assert steps == ["limit_outliers", "smooth", "resample"]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    X = np.random.default_rng(0).uniform(2, 3, size=(3, 642)).astype(np.float32)
+    X[0, 0] = 50
+    np.save(tmp_path / "maps.npy", X)
+    words = ["prepare", str(tmp_path / "maps.npy"), "-o", str(tmp_path / "store"), "--mesh", "fsaverage3", "--quiet"]
+    words += ["--hemisphere", "left"]
+    assert main([*words, "--limit-outliers", "--n-deviations", "5"]) == 0
+    assert str(tmp_path / "store") in capsys.readouterr().out
+    assert np.array_equal(np.asarray(open_store(tmp_path / "store").X), limit_outliers(X, 5.0))
+    assert main(words) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_what_cannot_be_done(tmp_path: Path) -> None:
+    cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
+    with pytest.raises(ValueError, match="spheres is missing: the folder with registered spheres"):
+        prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
+    with pytest.raises(ValueError, match="surfaces must name the midthickness surfaces to smooth along, left: only"):
+        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
+    with pytest.raises(ValueError, match="surfaces must be 1, left; got 2"):
+        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0, surfaces=("a", "b")))
+    faces = Cohort(X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces"))
+    with pytest.raises(ValueError, match="only maps on all vertices of a mesh can be smoothed"):
+        prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
+    points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
+    with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k are resampled"):
+        prepare_cohort(points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path))
+    assert not (tmp_path / "store").exists()
