@@ -27,6 +27,8 @@ SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "-q
         (["--version"], f"icofactor {icofactor.__version__}"),
         (["demo", "--help"], "icofactor demo demo-output"),
         (["bench", "--help"], "icofactor bench -o"),
+        (["fit", "--help"], "icofactor fit $SUBJECTS_DIR"),
+        (["transform", "--help"], "icofactor transform out/model.zip"),
     ],
 )
 def test_help_loads_nothing_heavy(words: list[str], expected: str) -> None:
