@@ -6,7 +6,12 @@ rounding.
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +24,8 @@ from icofactor.schemes.coordinate import SWEEPS
 from icofactor.solver import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run
 from icofactor.threads import in_order, one_blas_thread
 from icofactor.update import State, evaluate
+
+_log = logging.getLogger("icofactor")
 
 CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
@@ -85,7 +92,7 @@ class _Batch:
         """What all starts share: L, Lᵀ, K (a diagonal one as its one row) and whether it is, κ, weights, constants."""
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
         tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
-        c = [tiny, p.penalty, step, 0.5, 1 / 16, 0.1, 10.0, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0]
+        c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
         L, K = kind(p.L), kind(np.atleast_2d(p.K))
         return L, kind(p.L.T), K, p.K.ndim == 1, kind(p.row_sums), kind(p.weights[:, 0]), kind(c)
 
@@ -98,8 +105,6 @@ class _Batch:
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
-        from icofactor.engines.kernels import run_group
-
         settle = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, n_groups + n_groups % 2 if len(self.active) > 1 else 1)
@@ -107,13 +112,16 @@ class _Batch:
         scheme, sweeps = _SCHEMES[self.method.scheme.name]
         rule = (scheme, _EXTRAPOLATIONS[self.method.extrapolation], p.literal, sweeps)
 
+        compiled = kernel(np.dtype(self.dtype).name)
+
         def one(which: np.ndarray) -> None:
             part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done", "made")}
             objectives, errors = self.objectives[which], self.errors[which]
-            run_group(
-                rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, part["Bt"], part["C"], part["yB"],
-                part["yC"], self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at,
-                self.tol, settle, objectives, errors, part["done"], part["made"],
+            stacked = [part[name].reshape(-1, part[name].shape[2]) for name in ("Bt", "C", "yB", "yC")]
+            compiled(
+                rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, *stacked,
+                self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at, self.tol,
+                settle, objectives, errors, part["done"], part["made"],
             )  # fmt: skip
             for name, value in part.items():
                 getattr(self, name)[which] = value
@@ -154,6 +162,23 @@ class _Batch:
         )  # fmt: skip
         end = self.at + 1
         return Run(state, self.objectives[:, :end], self.errors[:, :end], self.made, self.done == 1, self.done == 2)
+
+
+@cache
+def kernel(dtype: str) -> Callable[..., None]:
+    """The compiled loop for arrays of this type, from numba's cache on disk.
+
+    On its first use on a machine another process compiles it there. This process then loads what every later one will:
+    code compiled in place differs from its cached copy in the last bits (which of two copies of a function is called).
+    """
+    from icofactor.engines import kernels
+
+    if not kernels.is_cached(dtype):
+        _log.info("compiling the kernels for %s, once on this machine (about 10 s)", dtype)
+        program = f"from icofactor.engines import kernels; kernels.compile_for({dtype!r})"
+        with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
+            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
+    return kernels.run_group
 
 
 def available() -> bool:
