@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -195,6 +196,15 @@ def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path
     assert np.array_equal(np.asarray(store.X)[0], X[0])
     assert np.abs((np.asarray(store.X)[1] - X[0])[store.mask] - 0.5).max() < 1e-5
     assert work.is_dir()  # the user named it, the user keeps it
+
+
+def test_process_that_dies_is_told(tree: Path, spheres: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object) -> None:
+        raise BrokenExecutor
+
+    monkeypatch.setattr(module, "subject_map", dies)
+    with pytest.raises(OSError, match=r"most likely for want of memory.*kept in .*out\.work"):
+        run_kind(tree, tmp_path / "out", Steps("thickness"), spheres)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,13 @@ def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterato
 
     pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
     answers = pool(delayed(job.run)(task) for task in tasks)
-    yield from tqdm(answers, total=len(tasks), desc=job.steps.kind, unit="map", disable=not progress)
+    try:
+        yield from tqdm(answers, total=len(tasks), desc=job.steps.kind, unit="map", disable=not progress)
+    except BrokenExecutor as problem:
+        raise OSError(
+            f"a process of {n_procs} was ended, most likely for want of memory: run again with a smaller n_procs; "
+            f"finished maps are kept in {job.work.folder}"
+        ) from problem
 
 
 def _write(
