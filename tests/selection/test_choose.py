@@ -127,13 +127,17 @@ def test_other_methods_and_arrays() -> None:
 # ---------------------------------------------------------------------- the rule
 
 
-def evidence(agreement: list[float], null: list[float], error: list[float], spread: float = 0.02) -> Evidence:
-    """Evidence with these mean agreements and errors; nulls differ by `spread`."""
+def evidence(
+    agreement: list[float], null: list[float], error: list[float], spread: float = 0.02, shared: float = 0.0
+) -> Evidence:
+    """Evidence with these mean agreements and errors; nulls differ by `spread`, and leave `shared` more variance."""
     rng = np.random.default_rng(0)
     n = len(agreement)
     split = np.repeat(np.array(agreement)[:, None, None], 4, axis=2) + 0.001 * rng.standard_normal((n, 6, 4))
     noise = rng.standard_normal((1, 8, 1))
     nulls = np.repeat(np.array(null)[:, None, None], 4, axis=2) + spread * (noise - noise.mean()) / noise.std()
+    split[:, :, 3] = 0.3 + 0.001 * rng.standard_normal((n, 6))
+    nulls[:, :, 3] = 0.3 + shared + 0.002 * (noise - noise.mean())[0, :, 0]
     errors = np.array(error)[:, None] + 0.001 * rng.standard_normal((n, 9))
     ones = np.ones(n)
     return Evidence(np.arange(2, 2 + n), split, nulls, errors, errors[:, :5], errors[:, 0], ones, ones)
@@ -143,7 +147,7 @@ def test_agreement_counts_beyond_the_null_s() -> None:
     """Not the largest agreement: at 2 components the null agrees nearly as well."""
     recommended, reasons = recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))
     assert recommended == 4
-    assert "It falls to the end of the range" in reasons[2]
+    assert "It falls to the end of the range" in reasons[3]
 
 
 def test_agreement_counts_by_what_is_explained() -> None:
@@ -158,6 +162,17 @@ def test_agreement_within_the_spread_of_the_null_is_no_structure() -> None:
     assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, errors, spread=0.03))[0] == 2
     # halves agree, on nothing that predicts left-out data
     assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, [1.1, 1.1, 1.2], spread=0.03))[0] is None
+
+
+def test_shared_variation_is_structure_too() -> None:
+    """Halves that agree a little more than the null's count when subjects vary in the same places."""
+    a, errors = [0.37, 0.30, 0.31], [0.5, 0.5, 0.5]
+    assert recommend(evidence(a, [0.3] * 3, errors, spread=0.03))[0] is None
+    recommended, reasons = recommend(evidence(a, [0.3] * 3, errors, spread=0.03, shared=0.05))
+    assert recommended == 2
+    assert "Subjects vary in the same places" in reasons[2]
+    recommended, reasons = recommend(evidence([0.3] * 3, [0.3] * 3, errors, spread=0.03, shared=0.05))
+    assert recommended is None and reasons[0].startswith("Subjects share variation, but")
 
 
 def test_the_edge_of_the_range_is_told() -> None:

@@ -3,16 +3,17 @@
 Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted Rand index of
 winner-takes-all maps.
 
-Is there structure? Only if at some rank halves of the data agree more than the halves of every null cohort, by at least
-`STANDS_OUT` standard deviations of the null, and farther than any null cohort ever stands from the others: the last
-pays for having looked at many ranks.
+Is there structure? Only if at some rank halves of the data are explained better than the halves of every null cohort,
+or agree more than these, by at least `STANDS_OUT` standard deviations of the null, and by more than any null cohort
+ever stands out from the others: the last pays for having looked at many ranks.
 
 Which rank? The one with the largest reproducible part of what is there:
 
     score = (1 − error on left-out blocks) × (agreement − null's agreement) / (1 − null's agreement)
 
-With too few components little is explained, and halves disagree on which to merge; with too many nothing more is
-explained, and halves disagree on what to split.
+among the ranks at which halves agree more than those of every null cohort. With too few components little is
+explained, and halves disagree on which to merge; with too many nothing more is explained, and halves disagree on what
+to split.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-STANDS_OUT = 3.0
+STANDS_OUT = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +69,18 @@ class Evidence:
         return np.asarray(explained * (self.agreement - null) / np.maximum(1 - null, 1e-12))
 
     @property
-    def distance(self) -> np.ndarray:
-        """Excess in standard deviations of the null."""
-        return self.excess / spread_of(self.null_agreement)
+    def standing(self) -> tuple[np.ndarray, np.ndarray]:
+        """Per rank, how far halves of the data stand out from the null's: in what is explained, and in agreement."""
+        explained = _standing(1 - self.split[:, :, 3], 1 - self.null[:, :, 3])
+        return explained, _standing(self.agreement, self.null_agreement)
+
+
+def _standing(data: np.ndarray, null: np.ndarray) -> np.ndarray:
+    """Distance of the data's mean from the null's in the null's standard deviations; −∞ where nothing stands out."""
+    value = data.mean(axis=1)
+    distance = (value - null.mean(axis=1)) / spread_of(null)
+    out = (value > null.max(axis=1)) & (distance >= max(STANDS_OUT, farthest_null(null)))
+    return np.where(out, distance, -np.inf)
 
 
 def spread_of(null: np.ndarray) -> np.ndarray:
@@ -90,28 +100,63 @@ def farthest_null(null: np.ndarray) -> float:
 
 def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
     """The recommended rank, None without structure, and the reasons in words."""
-    distance, score = found.distance, found.scores.mean(axis=1)
-    above = found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)
-    stands_out = above & (distance >= max(STANDS_OUT, farthest_null(found.null_agreement)))
-    if not stands_out.any() or not (above & (score > 0)).any():
+    explained, agreed = found.standing
+    if not np.isfinite([explained, agreed]).any():
         return None, _no_structure(found)
-    best = int(np.argmax(np.where(above, score, -np.inf)))
-    reasons = [_agreement_reason(found, best), _neighbours_reason(found, best), _block_reason(found, best)]
-    return int(found.ranks[best]), tuple(reason for reason in (*reasons, _start_reason(found, best)) if reason)
+    score = found.scores.mean(axis=1)
+    reproducible = (found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)) & (score > 0)
+    if not reproducible.any():
+        return None, _nothing_agreed(found)
+    best = int(np.argmax(np.where(reproducible, score, -np.inf)))
+    reasons = (
+        _agreement_reason(found, best),
+        _neighbours_reason(found, best),
+        _shared_reason(found),
+        _block_reason(found, best),
+        _start_reason(found, best),
+    )
+    return int(found.ranks[best]), tuple(reason for reason in reasons if reason)
+
+
+def _nearest(found: Evidence) -> str:
+    """Where agreement comes nearest to standing out."""
+    i = int(np.argmax(found.excess / spread_of(found.null_agreement)))
+    return (
+        f"They come nearest at {found.ranks[i]}: agreement {found.agreement[i].mean():.2f}, and "
+        f"{found.null_agreement[i].mean():.2f} on average over {found.null.shape[1]} rotated cohorts, at most "
+        f"{found.null_agreement[i].max():.2f}."
+    )
 
 
 def _no_structure(found: Evidence) -> tuple[str, ...]:
-    i = int(np.argmax(found.distance))
-    n = found.null.shape[1]
     return (
-        f"No structure: at no number of components from {found.ranks[0]} to {found.ranks[-1]} do halves of the "
-        "subjects agree on components clearly more than halves of cohorts in which every subject's map was rotated on "
-        "its own.",
-        f"They come nearest at {found.ranks[i]}: agreement {found.agreement[i].mean():.2f}, and "
-        f"{found.null_agreement[i].mean():.2f} on average over {n} rotated cohorts, at most "
-        f"{found.null_agreement[i].max():.2f}.",
+        f"No structure: with no number of components from {found.ranks[0]} to {found.ranks[-1]} are halves of the "
+        "subjects explained better, or agree on components more, than halves of cohorts in which every subject's map "
+        "was rotated on its own.",
+        _nearest(found),
         "Components fitted to these maps would show the mean map, the smoothness of the data and chance. More "
         "subjects, or maps in which subjects differ more, may change that.",
+    )
+
+
+def _nothing_agreed(found: Evidence) -> tuple[str, ...]:
+    return (
+        "Subjects share variation, but with no number of components do halves of the subjects agree on components more "
+        "than halves of cohorts in which every subject's map was rotated on its own: there is nothing to name.",
+        _nearest(found),
+        _shared_reason(found),
+    )
+
+
+def _shared_reason(found: Evidence) -> str:
+    """Whether subjects vary in the same places."""
+    explained, _ = found.standing
+    if not np.isfinite(explained).any():
+        return "Components explain halves of the subjects no better than halves of cohorts of rotated maps."
+    i = int(np.argmax(explained))
+    return (
+        f"Subjects vary in the same places: {found.ranks[i]} components leave {found.split[i, :, 3].mean():.1%} of the "
+        f"between-subject variance of halves, and {found.null[i, :, 3].mean():.1%} of that of halves of rotated maps."
     )
 
 
