@@ -282,3 +282,18 @@ def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects()
     model = CorticalFactorization(12, method="E-DL", n_starts=2, n_iter=150, tol=0)
     found = model.fit_transform(Y)
     assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("method", ["PNNMF", "SPNNMF", "DL"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_jax_lifts_alike(method: str, begun: bool) -> None:
+    pytest.importorskip("jax")
+    rng = np.random.default_rng(0)
+    X, C = rng.random((500, 30)) + 0.1, rng.random((4, 30))
+    C[3] = 0.0  # a component that nobody has
+    start = rng.random((500, 4)) if begun else None
+    scheme = METHODS[method].scheme
+    expected = lift(X, C, scheme, 0.3, 0.04, start)
+    found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax")
+    for name in ("W", "WX", "WW"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12)

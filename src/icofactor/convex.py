@@ -7,7 +7,11 @@ with A positive semi-definite of a few rows, and as many columns as there are si
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from icofactor.arrays import Array, namespace
 
 _MOST_SWEEPS = 1_000
 _COLLINEAR = 1e-10
@@ -25,13 +29,19 @@ def coordinate_descent(
         z = np.maximum(z, 0.0)
     for _ in range(sweeps):
         for j in np.flatnonzero(A.diagonal() > 0):
-            free = rhs[j] - A[j] @ z + A[j, j] * z[j]
-            new = np.maximum(free - lasso, 0.0)
-            if signed:
-                new = new - np.maximum(-free - lasso, 0.0)
-            z[j] = new / A[j, j]
+            z[j] = best_coordinate(A, rhs, z, j, lasso, signed)
     z[A.diagonal() <= 0] = 0.0
     return z
+
+
+def best_coordinate(A: Array, rhs: Array, z: Array, j: int, lasso: Any, signed: bool) -> Array:
+    """Coordinate j of every column at its best, the others as they are."""
+    xp = namespace(z)
+    free = rhs[j] - A[j] @ z + A[j, j] * z[j]
+    new = xp.maximum(free - lasso, 0.0)
+    if signed:
+        new = new - xp.maximum(-free - lasso, 0.0)
+    return new / A[j, j]
 
 
 def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:

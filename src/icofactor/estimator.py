@@ -318,7 +318,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         stage: str = "lift",
     ) -> Basis:
         site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
-        return lift(view, C, method.scheme, refined.solution.penalty, site_weight, start, on_block=show, stage=stage)
+        penalty = refined.solution.penalty
+        return lift(view, C, method.scheme, penalty, site_weight, start, on_block=show, stage=stage, engine=self.engine)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""

@@ -56,6 +56,7 @@ def lift(
     sweeps: int = LIFT_SWEEPS,
     on_block: Progress | None = None,
     stage: str = "lift",
+    engine: str = "numpy",
 ) -> Basis:
     """The basis on every site, given the loadings C.
 
@@ -68,6 +69,8 @@ def lift(
         Where the coordinate sweeps begin; otherwise the positive part of the unpenalised solution.
     stage : str
         The name of this pass, where passes are kept.
+    engine : {"numpy", "cpu", "jax"}
+        Where the blocks are computed: "jax" on the device that JAX finds.
     """
     ridge, lasso = (amount * site_weight for amount in scheme.split_penalty(penalty))
     A = C @ C.T + ridge * np.eye(len(C))
@@ -81,13 +84,21 @@ def lift(
     }
     n_sites, done = X.shape[0], 0
     W, WX = np.empty((n_sites, len(C))), np.zeros(C.shape)
-    for rows, found in over_blocks(X, _lift_block, shared, [start], stage):
+    for rows, found in over_blocks(X, _block_function(engine), shared, [start], stage):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
         done += len(found["site.W"])
         if on_block is not None:
             on_block(done, n_sites)
     return Basis(W, WX, W.T @ W)
+
+
+def _block_function(engine: str) -> Callable[..., Arrays]:
+    if engine != "jax":
+        return _lift_block
+    from icofactor.engines.jax_engine import lift_block
+
+    return lift_block
 
 
 def _lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> Arrays:

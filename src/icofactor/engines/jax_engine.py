@@ -8,7 +8,7 @@ for, nor pays for, the restarts of a few. So runs that restarted need more ticks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icofactor.arrays import Array, where_each
+from icofactor.convex import best_coordinate
 from icofactor.engines import operations
 from icofactor.extrapolation import TAU_START, momentum, next_tau
 from icofactor.methods import Method
@@ -189,6 +190,32 @@ def iterate(
             if batch.all_ended:
                 break
         return batch.run()
+
+
+def lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The block of `lift.lift` on the device: the basis on these sites, and their share of WᵀX."""
+    given = [shared[name] for name in ("C", "A", "inverse", "lasso")]
+    with _settings():
+        W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start)
+        return {"site.W": np.asarray(W), "sum.WX": np.asarray(WX)}
+
+
+@cache
+def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
+    def lifted(x: Array, C: Array, A: Array, inverse: Array, lasso: Array, start: Array | None) -> tuple[Array, Array]:
+        rhs = C @ x.T
+        z = inverse @ rhs if start is None else start.T
+
+        def sweep(_: Array, z: Array) -> Array:
+            for j in range(len(C)):
+                best = best_coordinate(A, rhs, z, j, lasso, signed)
+                z = z.at[j].set(jnp.where(A[j, j] > 0, best, 0.0))
+            return z
+
+        z = jax.lax.fori_loop(0, sweeps, sweep, z if signed else jnp.maximum(z, 0.0))
+        return z.T, z @ x
+
+    return jax.jit(lifted)
 
 
 def _settings() -> AbstractContextManager[Any]:
