@@ -12,7 +12,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from hcp_tree import TR, HcpMaker, N, write_cifti
+from hcp_tree import TR, HcpMaker, N, columns_of, write_cifti
 
 import icofactor.preprocessing.prepare as module
 from icofactor.cli import main
@@ -320,9 +320,36 @@ def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, n_procs=0)
 
 
+def test_files_that_hold_the_medial_wall_give_the_same(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+    values = maker.maps["thickness_MSMAll"]
+    write_cifti(map_file(tmp_path / "59412", "a"), values, maker.columns)
+    whole = np.zeros((1, 2 * N))
+    whole[:, np.concatenate(list(maker.roi.values()))] = values
+    columns = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
+    write_cifti(map_file(tmp_path / "64984", "a"), whole, columns)
+    made = [run_kind(tmp_path / n, tmp_path / f"{n}.store", Steps("thickness"), spheres) for n in ("59412", "64984")]
+    assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in made))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "area"}, "kind must be one of thickness"),
+        ({"tr": 720}, "tr=720 looks like milliseconds"),
+        ({"low": 0.2}, "0 < low < high"),
+        ({"limit": 0}, "n_deviations must be positive; got 0"),
+        ({"rings": 0}, "rings must be a whole number, 1 or more; got 0"),
+    ],
+)
+def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Steps(**{"kind": "reho", **change})
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["reho", "TREE", "--spheres", "x", "--tr", "720"], "--tr 720.0 looks like milliseconds"),
         (["reho", "TREE"], "--spheres is missing"),
         (["reho", "TREE", "TREE"], "takes one HCP folder; found 2"),
         (["reho", "TREE", "--mask", "x"], "--mask is not for icofactor prepare reho"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from icofactor.errors import CohortError
 from icofactor.preprocessing.alff import alff
 from icofactor.preprocessing.bandpass import bandpass, concatenate_runs
-from icofactor.preprocessing.hcp import Inputs, naming, read_map, read_series
+from icofactor.preprocessing.hcp import KINDS, Inputs, naming, read_map, read_series
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.projection import Projection
 from icofactor.preprocessing.reho import reho
@@ -49,6 +49,20 @@ class Steps:
     tie_correction: bool = True
     detrend: bool = False
     normalize: Literal["none", "mean"] = "none"
+
+    def __post_init__(self) -> None:
+        """What is wrong for every subject is told before the first is read."""
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
+        if self.tr is not None:
+            checked_tr(self.tr)
+        if not 0 < self.low < self.high:
+            raise ValueError(f"the band must have 0 < low < high, in Hz; got low={self.low}, high={self.high}")
+        if self.limit is not None and not self.limit > 0:
+            raise ValueError(f"n_deviations must be positive; got {self.limit}")
+        for name in ("rings", "order"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number, 1 or more; got {getattr(self, name)!r}")
 
     def record(self) -> list[dict[str, Any]]:
         """The steps in order, with what concerns each, for the provenance."""
