@@ -93,7 +93,7 @@ def sklearn(options: argparse.Namespace) -> None:
     seconds = {}
     for rank in (2, 8, 14, 20):
         begin = time.perf_counter()
-        model = NMF(rank, solver="cd", tol=1e-4, init="random", random_state=0, max_iter=options.max_iter).fit(X)
+        model = NMF(rank, solver="cd", tol=1e-4, random_state=0, max_iter=options.max_iter).fit(X)
         seconds[rank] = time.perf_counter() - begin
         print(f"  rank {rank}: {seconds[rank]:.1f} s, {model.n_iter_} iterations", flush=True)
     ranks = np.arange(2, 21)

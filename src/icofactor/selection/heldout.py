@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from icofactor.convex import minimise
-from icofactor.lift import lift, loadings
+from icofactor.lift import Basis, lift, loadings
 from icofactor.methods import method_named
 from icofactor.schemes import Scheme
 from icofactor.selection.coarse import Coarse, Cohorts, Fit, Fitter
+from icofactor.statistics import iter_blocks
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
@@ -75,17 +76,20 @@ def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
 
 def heldout_full(cohorts: Cohorts, fit: Fitter, rank: int, fold: np.ndarray, *where: int) -> np.ndarray:
     """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold."""
-    method = method_named(fit.method)
-    view, errors = cohorts.view, []
+    scheme, weight = method_named(fit.method).scheme, cohorts.sites.n_roots / cohorts.sites.n
+    errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
-        weight = cohorts.sites.n_roots / cohorts.sites.n
-        basis = lift(Columns(view, train), found.C, method.scheme, found.penalty, weight)
-        X = np.asarray(Columns(view, test)[:], dtype=np.float64)
-        C = loadings(basis.W.T @ X, basis.WW, method.scheme, found.penalty)
-        mean = np.asarray(Columns(view, train)[:], dtype=np.float64).mean(axis=1)
-        errors.append(_share((X - basis.W @ C).T, X.T - mean, np.ones(len(X))))
+        W = lift(Columns(cohorts.view, train), found.C, scheme, found.penalty, weight).W
+        WX, squares, deviation = np.zeros((rank, len(test))), 0.0, 0.0
+        for rows, x in iter_blocks(cohorts.view):
+            held = x[:, test]
+            WX += W[rows].T @ held
+            squares += float((held**2).sum())
+            deviation += float(((held - x[:, train].mean(axis=1, keepdims=True)) ** 2).sum())
+        basis = Basis(W, WX, W.T @ W)
+        errors.append(basis.error(loadings(WX, basis.WW, scheme, found.penalty), squares) / deviation)
     return np.array(errors)
 
 

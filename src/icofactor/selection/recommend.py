@@ -198,13 +198,17 @@ def _block_reason(found: Evidence, i: int) -> str:
     enough = int(np.argmax(more.mean(axis=1) <= error + 1e-15))
     text = (
         f"Left-out blocks of faces × subjects: {ranks[i]} components predict all but {mean[i]:.1%} of the "
-        f"between-subject variance; the error is least at {ranks[least]} ({mean[least]:.1%}), and {ranks[enough]} "
-        "components come within one standard error of that."
+        "between-subject variance"
     )
-    if least == len(ranks) - 1 and i < least:
+    if least == i:
+        return f"{text}, and no other number leaves less."
+    text += (
+        f"; {ranks[least]} leave least ({mean[least]:.1%}), and {ranks[enough]} come within one standard error of that."
+    )
+    if ranks[enough] > ranks[i] + 1:
         text += (
-            " It falls to the end of the range: subjects share more variation than these components carry, but halves "
-            "do not agree on how to divide it into further components."
+            " So subjects share more variation than these components carry, but halves of them do not agree on how to "
+            "divide it into further components."
         )
     elif ranks[i] > ranks[least] + 1:
         text += " So the last components hardly help to predict; look at their maps before using them."
