@@ -290,6 +290,7 @@ def _folding(vertices: Floats, triangles: Ints) -> Floats:
     height = np.einsum("ij,ij->i", mean @ vertices - vertices, vertex_normals(vertices, triangles))
     for _ in range(4):
         height = mean @ height
+    height = height - np.median(height)  # a closed surface is bent outward on the whole
     return np.tanh(1.5 * height / max(float(height.std()), np.finfo(float).tiny))
 
 

@@ -72,7 +72,7 @@ const keys = (series) => el("p", { class: "about" }, ...series.map(({ name, colo
 
 function variancePanel(p, summary) {
   const series = [{ name: "alone", values: p.components.alone, colour: INK.blue }, { name: "unique, given all others", values: p.components.unique, colour: INK.orange }];
-  const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², which the mean map alone nearly fills). ` +
+  const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
     "Alone: what a component's map times its loadings carries; components overlap, so these do not add up. Unique: what is lost when all other loadings stand in for it.";
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
@@ -227,7 +227,7 @@ function participantsPanel(p, array, choose) {
   pick(...best);
   return section("Loadings and participants",
     "Correlation r with numbers, η² (share of variance between groups) with words; framed where p < 0.05. p: permutations, corrected over components by the largest statistic, not over columns. Choose a cell to see it.",
-    [el("div", { class: "row" }, el("div", { class: "cells" }, table, ...note), el("div", {}, words, plot))], true);
+    [el("div", { class: "row apart" }, el("div", { class: "cells" }, table, ...note), el("div", {}, words, plot))], true);
 }
 
 function table(heads, rows, numeric = []) {

@@ -50,7 +50,8 @@ function cortexSection(data, array) {
   const bar = el("div", { class: "bar", id: "bar" });
 
   root.append(
-    el("p", { class: "about" }, "Drag to turn all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrows turns. ", c.note),
+    el("p", { class: "about screen" }, "Drag to turn all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrows turns."),
+    ...(c.note ? [el("p", { class: "about" }, c.note)] : []),
     el("div", { class: "controls" },
       label("Layer", layers), el("span", {}, button("\u25c2", "Previous component", () => step(-1)), " ", picker, " ", button("\u25b8", "Next component", () => step(1))),
       label("Surface", shapes), label("Colours", ramps)),

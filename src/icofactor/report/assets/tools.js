@@ -28,7 +28,8 @@ function show(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "n/a";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  const text = size >= 1e6 || size < 1e-4 ? value.toExponential(digits - 2) : String(Number(value.toPrecision(digits)));
+  const rounded = Number(value.toPrecision(digits));
+  const text = size >= 1e6 || size < 1e-4 ? rounded.toExponential() : String(rounded);
   return text.replace("e+", "e").replaceAll("-", "\u2212");
 }
 

@@ -234,7 +234,7 @@ class Viewer {
       wide = Math.max(wide, x, y);
       tall = Math.max(tall, z, x);
     }
-    return 0.92 * this.zoom * Math.min(pane.width / (2 * wide), (pane.height - 26) / (2 * tall));
+    return 0.92 * this.zoom * Math.min((pane.width - 88) / (2 * wide), (pane.height - 26) / (2 * tall));
   }
 
   draw() {
