@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from icofactor.commands import bench, demo, fit, prepare, report, select, transform
+from icofactor.commands import bench, demo, fit, prepare, report, reproduce, select, transform
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -13,6 +13,7 @@ COMMANDS: dict[str, ModuleType] = {
     "transform": transform,
     "select": select,
     "report": report,
+    "reproduce": reproduce,
     "bench": bench,
 }
 """Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
