@@ -283,7 +283,7 @@ class Inspector:
     def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
         """The same blocks, each checked and remembered."""
         for rows, x in blocks:
-            self.accept(rows, look(x, not self.differ))
+            self.accept(rows, look(x))
             yield rows, x
 
     def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
@@ -330,21 +330,19 @@ class Inspector:
             raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
 
 
-def look(x: np.ndarray, differ: bool = True) -> dict[str, np.ndarray]:
-    """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined.
-
-    Parameters
-    ----------
-    differ : whether to look for a site where subjects differ; once one is known there is no need.
-    """
+def look(x: np.ndarray) -> dict[str, np.ndarray]:
+    """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined."""
     with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by the Inspector
         mean = x.mean(axis=1)
+        deviation = x - mean[:, None]
+        # the first site nearly always tells that subjects differ
+        differ = bool((x[:1] != x[:1, :1]).any()) or bool((x.min(axis=1) != x.max(axis=1)).any())
         return {
             **look_for_bounds(x),
-            "max.differ": np.array(differ and bool((x.min(axis=1) != x.max(axis=1)).any())),
+            "max.differ": np.array(differ),
             "site.mean": mean,
             "site.energy": np.einsum("ij,ij->i", x, x),
-            "sum.variance": np.array(np.square(x - mean[:, None]).sum()),
+            "sum.variance": np.array(np.square(deviation, out=deviation).sum()),
         }
 
 

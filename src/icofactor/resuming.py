@@ -14,11 +14,11 @@ from icofactor import __version__
 from icofactor.checkpoint import Arrays, Checkpoint, digest
 from icofactor.cluster import Cluster, active_client, check_client
 from icofactor.design import Design
-from icofactor.inputs import Input, Inspector, SitesBySubjects
+from icofactor.inputs import Input, Inspector, SitesBySubjects, look
 from icofactor.running import Here, Runner
 from icofactor.sources import is_held, source_of
 from icofactor.starts import RandomState, seeds_of
-from icofactor.statistics import BlockTask, Rows, Statistics, iter_blocks, join, over_blocks
+from icofactor.statistics import BlockTask, Gathering, Rows, Statistics, join, map_blocks, over_blocks
 from icofactor.streaming import Streamed
 
 View = SitesBySubjects | Streamed
@@ -136,7 +136,12 @@ def gather_held(view: SitesBySubjects, design: Design, inspector: Inspector, che
     """Statistics of held data, and everything the inspector wants to know; one pass over X, or a piece kept of it."""
 
     def gather() -> Arrays:
-        stats = Statistics.from_blocks(inspector.watch(iter_blocks(view)), design)
+        gathering = Gathering(design)
+        looked = lambda rows, x: (look(x), gathering.share(rows, x))
+        for rows, (seen, share) in map_blocks(view, looked):
+            inspector.accept(rows, seen)
+            gathering.add(rows, share)
+        stats = gathering.statistics()
         arrays = {name: np.asarray(getattr(stats, name)) for name in ("L", "sq_norm", "energy", "counts", "root_L")}
         K = {"K_data": stats.K.data, "K_indices": stats.K.indices, "K_indptr": stats.K.indptr}
         return {**arrays, **K, "n_sites": np.array(stats.n_sites), **inspector.summary()}

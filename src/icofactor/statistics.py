@@ -155,33 +155,10 @@ class Statistics:
     @classmethod
     def from_blocks(cls, blocks: Blocks, design: Design) -> Statistics:
         """Statistics gathered from blocks of sites; sites that no block holds count as absent."""
-        D = design.matrix.tocsr()
-        D_root = None if design.kind == "partition" else design.roots.matrix.tocsr()
-        n_k, n_roots = design.n_columns, design.sites.n_roots
-        K = sp.csr_array((n_k, n_k))
-        energy, counts, sq_norm, n_sites = np.zeros(n_k), np.zeros(n_k, dtype=np.int64), 0.0, 0
-        Lt = root_Lt = None
+        gathering = Gathering(design)
         for rows, values in blocks:
-            x = np.ascontiguousarray(values, dtype=np.float64)
-            if Lt is None or root_Lt is None:
-                Lt, root_Lt = np.zeros((n_k, x.shape[1])), np.zeros((n_roots, x.shape[1]))
-            D_rows = D[rows]
-            Lt += D_rows.T @ x
-            K = K + D_rows.T @ D_rows
-            if D_root is not None:
-                root_Lt[design.roots.root] += D_root[rows].T @ x
-            site_energy = np.einsum("ij,ij->i", x, x)
-            sq_norm += float(site_energy.sum())
-            n_sites += len(x)
-            held = design.site_column[rows]
-            energy += np.bincount(held[held >= 0], site_energy[held >= 0], minlength=n_k)
-            counts += np.bincount(held[held >= 0], minlength=n_k)
-        if Lt is None or root_Lt is None:
-            raise ValueError("X holds no site: there is nothing to gather")
-        if D_root is None:
-            root_Lt = _sum_over_roots(Lt, design)
-        L = np.ascontiguousarray(Lt.T)
-        return cls(sp.csr_array(K), L, sq_norm, energy, counts, n_sites, root_Lt.T.copy(), design.faces)
+            gathering.add(rows, gathering.share(rows, np.ascontiguousarray(values, dtype=np.float64)))
+        return gathering.statistics()
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -201,6 +178,55 @@ class Statistics:
             self.n_sites + other.n_sites,
             self.root_L + other.root_L,
             self.faces,
+        )
+
+
+class Gathering:
+    """Statistics of a design while they are gathered, block by block."""
+
+    def __init__(self, design: Design) -> None:
+        self._design, self._D = design, design.matrix.tocsr()
+        self._D_root = None if design.kind == "partition" else design.roots.matrix.tocsr()
+        n_k = design.n_columns
+        self._K, self._energy = sp.csr_array((n_k, n_k)), np.zeros(n_k)
+        self._counts, self._sq_norm, self._n_sites = np.zeros(n_k, dtype=np.int64), 0.0, 0
+        self._Lt: np.ndarray | None = None
+        self._root_Lt: np.ndarray | None = None
+
+    def share(self, rows: Rows, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """What a block (float64) adds to Lᵀ and to that of the roots, and ‖x‖² of its sites; threads may ask."""
+        root = None if self._D_root is None else self._D_root[rows].T @ x
+        return self._D[rows].T @ x, root, np.einsum("ij,ij->i", x, x)
+
+    def add(self, rows: Rows, share: tuple[np.ndarray, np.ndarray | None, np.ndarray]) -> None:
+        """Add the share of a block; in a fixed order the sums have the same bits."""
+        Lt, root, site_energy = share
+        n_k, D_rows = self._design.n_columns, self._D[rows]
+        if self._Lt is None or self._root_Lt is None:
+            self._Lt, self._root_Lt = np.zeros_like(Lt), np.zeros((self._design.sites.n_roots, Lt.shape[1]))
+        self._Lt += Lt
+        if root is not None:
+            self._root_Lt[self._design.roots.root] += root
+        self._K = self._K + D_rows.T @ D_rows
+        self._sq_norm += float(site_energy.sum())
+        self._n_sites += len(site_energy)
+        held = self._design.site_column[rows]
+        self._energy += np.bincount(held[held >= 0], site_energy[held >= 0], minlength=n_k)
+        self._counts += np.bincount(held[held >= 0], minlength=n_k)
+
+    def statistics(self) -> Statistics:
+        if self._Lt is None or self._root_Lt is None:
+            raise ValueError("X holds no site: there is nothing to gather")
+        root_Lt = self._root_Lt if self._D_root is not None else _sum_over_roots(self._Lt, self._design)
+        return Statistics(
+            sp.csr_array(self._K),
+            np.ascontiguousarray(self._Lt.T),
+            self._sq_norm,
+            self._energy,
+            self._counts,
+            self._n_sites,
+            root_Lt.T.copy(),
+            self._design.faces,
         )
 
 
