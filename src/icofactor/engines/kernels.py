@@ -229,13 +229,15 @@ def _sweep_B(scheme: int, sweeps: int, r: int, n_d: int, Bt: Loose, LC: Loose, C
             _combine(CC, r + j, y, r, n_d, mixed, top)  # (B CCᵀ)_j
             if diagonal:
                 for k in range(n_k):
-                    spread[0, k] = K[0, k] * mixed[0, k]
+                    b = y[r + j, k]
+                    pull = LC[r + j, k] - K[0, k] * mixed[0, k] - weights[k] * (ridge * b + lasso)
+                    y[r + j, k] = max(b + pull * back[j, k], zero)
             else:
                 np.dot(mixed, K, spread)
-            for k in range(n_k):
-                b = y[r + j, k]
-                pull = LC[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
-                y[r + j, k] = max(b + pull * back[j, k], zero)
+                for k in range(n_k):
+                    b = y[r + j, k]
+                    pull = LC[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
+                    y[r + j, k] = max(b + pull * back[j, k], zero)
 
 
 @njit(**_part)
