@@ -180,7 +180,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     for name in ("text.npz", "other.npz"):
-        with pytest.raises(ValueError, match=f"{name} is damaged or does not hold diagnostics"):
+        with pytest.raises(ValueError, match=f"{name}.*diagnostics"):
             load_diagnostics(tmp_path / name)
 
 

@@ -39,4 +39,4 @@ def run(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
     )
     print(summary)
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'components.png'}")
+    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")

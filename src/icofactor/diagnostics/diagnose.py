@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
+from icofactor.cohort import winner_takes_all
 from icofactor.diagnostics.blocks import Pass, linear_shares, pass_over
 from icofactor.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.diagnostics.record import Convergence, Diagnostics, Unusual
@@ -75,7 +76,7 @@ def diagnose(
         median=on_all(seen.median),
         deviation=on_all(np.sqrt(seen.site_variance / max(1, len(table) - 1))),
         explained_map=on_all(_share(seen.site_error, seen.site_variance)),
-        parcellation=_parcellation(model.components_, mask),
+        parcellation=winner_takes_all(model.components_, table, mask).astype(np.int16),
         depth=np.asarray(model.depth_, dtype=np.int16),
         loadings=table,
         residual=residual,
@@ -131,13 +132,6 @@ def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 def _share(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """1 − error / variance, NaN where nothing varies."""
     return 1 - np.divide(error, variance, out=np.full_like(error, np.nan), where=variance > 0)
-
-
-def _parcellation(components: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Winner takes all: the component of largest size, counted from 1; 0 where all are zero or the site is masked."""
-    sizes = np.abs(components)
-    winner = np.where(sizes.max(axis=0) > 0, sizes.argmax(axis=0) + 1, 0)
-    return (winner if mask is None else np.where(mask, winner, 0)).astype(np.int16)
 
 
 def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

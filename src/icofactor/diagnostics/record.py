@@ -110,7 +110,7 @@ class Diagnostics:
     simulated : whether the data were made by a computer
     median, deviation : (n_sites,) over subjects, in the data's units; NaN where masked, as all maps here
     explained_map : (n_sites,) share of each site's between-subject variance that the fit explains
-    parcellation : (n_sites,) number of the component that is largest, 1 to k; 0 where none is, or masked
+    parcellation : (n_sites,) number of the component that carries most, 1 to k; 0 where none does, or masked
     depth : (n_sites,) how often the face that holds each site was divided
     loadings : (n, k)
     residual : (n,) root mean square of x − fit over sites, in the data's units

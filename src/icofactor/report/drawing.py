@@ -24,6 +24,7 @@ PANEL = (1.55, 1.15)
 _FINE = 2
 _PIXELS = (_FINE * 372, _FINE * 276)
 """Columns and rows in which a view is worked out; `_FINE` × `_FINE` of them make one that is shown."""
+_BITS = 22  # numbers of triangles; fsaverage7 has 327,680
 
 Paint = Callable[[Floats], tuple[Floats, Floats]]
 """From values to their colours (n, 3) and how much of the colour covers the grey, 0 to 1."""
@@ -99,22 +100,19 @@ def _front(corners: Floats, depth: Floats) -> tuple[Ints, Ints]:
     """
     longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
     steps = np.maximum(1, np.ceil(1.3 * longest)).astype(np.int64)
-    places, depths, owners = [], [], []
+    # depth in the upper bits and the triangle in the lower ones: the largest of these numbers is the one in front
+    level = (depth - depth.min()) * ((2**40 - 1) / max(float(np.ptp(depth)), np.finfo(float).tiny))
+    foremost = np.full(_PIXELS[0] * _PIXELS[1], -1, dtype=np.int64)
     for n in np.unique(steps):
         own = np.flatnonzero(steps == n)
         i, j = np.nonzero(np.add.outer(np.arange(n + 1), np.arange(n + 1)) <= n)
-        weights = np.stack([i, j, n - i - j], axis=1) / n
-        points = np.einsum("pc,tcx->tpx", weights, corners[own]).astype(np.int64)
-        inside = ((points >= 0) & (points < np.array(_PIXELS))).all(axis=2)
-        places.append((points[..., 1] * _PIXELS[0] + points[..., 0])[inside])
-        depths.append((depth[own] @ weights.T)[inside])
-        owners.append(np.broadcast_to(own[:, None], inside.shape)[inside])
-    place, owner = np.concatenate(places), np.concatenate(owners)
-    order = np.argsort(np.concatenate(depths), kind="stable")
-    foremost = np.full(_PIXELS[0] * _PIXELS[1], -1, dtype=np.int64)
-    foremost[place[order]] = owner[order]  # the last one written stays
+        weights = np.stack([i, j, n - i - j], axis=1).T / n
+        columns, rows = ((corners[own, :, axis] @ weights).astype(np.int32) for axis in (0, 1))
+        key = ((level[own] @ weights).astype(np.int64) << _BITS) | own[:, None]
+        place = np.clip(rows, 0, _PIXELS[1] - 1) * _PIXELS[0] + np.clip(columns, 0, _PIXELS[0] - 1)
+        np.maximum.at(foremost, place.ravel(), key.ravel())
     pixels = np.flatnonzero(foremost >= 0)
-    return pixels, foremost[pixels]
+    return pixels, foremost[pixels] & ((1 << _BITS) - 1)
 
 
 def paint(raster: Raster, values: Floats, colours: Paint, labels: bool = False) -> Floats:
