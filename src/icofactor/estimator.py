@@ -223,6 +223,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             stats, source = self._gather(place, sites, design, inspector, show)
             inspector.check()
         starts, refined = self._fit_coarse(place, source, design, stats, stages)
+        del design, source  # as large as a component or two
         with stages.stage("lift") as show:
             basis = self._full_basis(view, method, refined, show)
             C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)

@@ -21,7 +21,9 @@ from icofactor.sphere import Sites
 from icofactor.threads import in_order
 
 BLOCK_BYTES = 4 * 2**20
-"""Size of a float64 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops."""
+"""Largest float64 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops."""
+_LEAST_BLOCK, _LEAST_BLOCKS = 2**18, 64
+"""Small data go in smaller blocks, so that what is on its way through the threads stays a small part of them."""
 
 Result = TypeVar("Result")
 
@@ -32,7 +34,9 @@ Blocks = Iterable[tuple[Rows, np.ndarray]]
 
 def block_slices(n_sites: int, n_subjects: int, block_bytes: int | None = None) -> list[slice]:
     """Consecutive sites, so many that a block of them takes about `block_bytes` in float64."""
-    step = max(1, (block_bytes or BLOCK_BYTES) // (8 * max(1, n_subjects)))
+    one = 8 * max(1, n_subjects)
+    usual = min(BLOCK_BYTES, max(_LEAST_BLOCK, n_sites * one // _LEAST_BLOCKS))
+    step = max(1, (block_bytes or usual) // one)
     return [slice(start, min(start + step, n_sites)) for start in range(0, n_sites, step)]
 
 

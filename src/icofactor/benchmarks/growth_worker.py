@@ -5,11 +5,13 @@ Everything that is not the fit's is made before its memory is looked at: librari
 
 from __future__ import annotations
 
+import ctypes
 import json
 import resource
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,12 @@ def reset_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def trim() -> None:
+    """Give freed memory back to the system, where the C library can: what making X needed is not the fit's."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_bytes() -> int:
@@ -51,13 +59,15 @@ def main() -> None:
     tiny = simulate_maps(tiny_sites.coordinates, 12, 2)
     CorticalFactorization(2, mesh=tiny_sites, **{**settings, "n_iter": 2, "engine": "cpu"}).fit(tiny)
     sites, _ = face_sites(point["level"])
+    trim()
     reset = reset_peak()
     baseline = peak_bytes()
     X = simulate_maps(sites.coordinates, point["n_subjects"], point["n_components"])
+    trim()
     reset_peak()
-    model = CorticalFactorization(point["n_components"], mesh=sites, **settings)
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:
+        model = CorticalFactorization(point["n_components"], mesh=sites, **settings)
         begin = time.perf_counter()
         model.fit(X)
         seconds = time.perf_counter() - begin
@@ -69,6 +79,7 @@ def main() -> None:
             "statistics": statistics_bytes(model),
             "reset": reset,
         }
+        del model  # before the next one is made
         print(json.dumps(answer), flush=True)
 
 
