@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import nibabel
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial import ConvexHull
@@ -39,9 +39,6 @@ PAIRS = [
     ("corrthick_fslr32k_to_fs5.adap_roi", "corrthick_32k", 3e-4),
     ("corrthick_fslr32k_to_fs5.bary_roi", "corrthick_32k", 3e-4),
 ]
-# A target that only a weight of this size joins to the data may have them or not: Workbench chooses between two
-# triangles by distances in single precision, and where a vertex lies on their common edge that is chance.
-BY_ROUNDING = 1e-4
 
 
 @pytest.fixture(scope="session")
@@ -85,11 +82,7 @@ def test_stored_workbench_pairs(
     found = resampler(reference[f"{given_map}_{hemisphere}"])
     assert time.process_time() - start < 1.0
     off = np.flatnonzero(np.abs(found - wanted) > tolerance)
-    if (pair, hemisphere) == ("fs5_to_fs4.adap_roi", "rh"):
-        assert off.tolist() == [2105]
-        assert wanted[2105] == 0 and 0 < resampler.coverage[2105] < BY_ROUNDING
-    else:
-        assert off.tolist() == []
+    assert off.tolist() == []
 
 
 @pytest.mark.parametrize("hemisphere", ["lh", "rh"])
@@ -108,8 +101,8 @@ def test_stored_valid_roi(data_folder: Path, reference: dict[str, np.ndarray], h
         ("fsLR32k", "fsaverage4", 0),
         ("fsaverage4", "fsLR32k", 0),
         ("fsLR32k", "fsaverage6", 0),
-        # meshes of like density: some rows hang on whether one weight below 1e-4 is there, which is chance
-        ("fsaverage6", "fsLR32k", 60),
+        # meshes of like density: some rows hang on whether one weight below 1e-4 is there, which rounding decides
+        ("fsaverage6", "fsLR32k", 5),
     ],
 )
 def test_live_workbench(
@@ -204,6 +197,9 @@ def test_no_point_is_lost_on_a_folded_mesh() -> None:
 @given(st.integers(0, 10**6), st.sampled_from(["adaptive", "barycentric"]), st.floats(0.01, 500))
 def test_weights_average_and_ignore_radius_and_rotation(seed: int, method: str, radius: float) -> None:
     source, target = oriented(*random_mesh(seed)), oriented(*random_mesh(seed + 1, 40))
+    for here, there in ((source, target), (target, source)):
+        _, weights = locate_in_mesh(here[0], *there)
+        assume(not np.any((weights > 0) & (weights < 3e-4)))  # turning may change which triangle such a point takes
     rng = np.random.default_rng(seed)
     areas = rng.uniform(1, 3, 60), rng.uniform(1, 3, 40)
     resampler = Resampler(source, target, method, *areas, check_registration=False)

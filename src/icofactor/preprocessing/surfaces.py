@@ -23,7 +23,7 @@ class Surface:
 
     Attributes
     ----------
-    coordinates : (V, 3), in mm; of length 1 for a sphere.
+    coordinates : (V, 3), in mm; as they came, also for a sphere.
     faces : (F, 3) vertex numbers.
     label : the file, or the argument it came by.
     side : "left", "right", or None when the file does not say.
@@ -58,7 +58,7 @@ def as_surface(given: Any, argument: str) -> Surface:
 
 
 def as_sphere(given: Any, argument: str) -> Surface:
-    """A mesh as `as_surface`, checked to be a whole sphere about the origin and scaled to radius 1."""
+    """A mesh as `as_surface`, checked to be a whole sphere about the origin, of any radius."""
     surface = as_surface(given, argument)
     radii = np.linalg.norm(surface.coordinates, axis=1)
     middle = float(np.median(radii))
@@ -71,7 +71,7 @@ def as_sphere(given: Any, argument: str) -> Surface:
             f"{surface.label}: its triangles cover the sphere {abs(covered):.4g} times, not once; "
             "the mesh has holes or folds, or lists triangles twice or with mixed orientation"
         )
-    return Surface(unit, surface.faces, surface.label, surface.side)
+    return surface
 
 
 def as_values(given: Any, surface: Surface, argument: str) -> Floats:
