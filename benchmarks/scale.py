@@ -59,7 +59,7 @@ def make(options: argparse.Namespace) -> None:
     from icofactor.cohort import create_store
 
     begin = time.perf_counter()
-    stored = create_store(options.store, simulated(options.subjects, options.level), overwrite=options.overwrite)
+    stored = create_store(options.store, simulated(options.subjects, options.level), chunk_sites=options.chunk_sites)
     n_bytes = sum(file.stat().st_size for file in Path(options.store).rglob("*") if file.is_file())
     print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {time.perf_counter() - begin:.0f} s")
 
@@ -351,7 +351,7 @@ def plan(options: argparse.Namespace) -> None:
         print(f"{name:40s} {size / 1e9:10.2f} GB")
     print(f"parts: {-(-n_sites // part_sites)} of {part_sites} sites")
     passes = 2 * n_bytes / (1e9 * options.rate) / workers
-    larger = n_s / 5000 * n_roots / 20 * n_d / 10  # than 5,000 subjects × 320 faces × 10 components
+    larger = n_s / 50000 * n_roots / 20 * n_d / 10  # than 50,000 subjects × 320 faces × 10 components
     print(f"two passes at {options.rate:g} GB/s a worker, {workers} workers: {passes:.0f} s")
     print(f"  for which the disks must give {workers * options.rate:.1f} GB/s; at 1 GB/s {2 * n_bytes / 1e9:.0f} s")
     print(f"starts, one per worker at a time: {options.start_seconds * larger:.0f} s")
@@ -368,7 +368,7 @@ def main() -> None:
         if task is make:
             command.add_argument("--subjects", type=int, default=5000)
             command.add_argument("--level", type=int, default=7)
-            command.add_argument("--overwrite", action="store_true")
+            command.add_argument("--chunk-sites", type=int, default=4096)
         if task is fit:
             command.add_argument("--cold", action="store_true", help="evict the store from the page cache before")
         if task is cluster:
@@ -388,8 +388,10 @@ def main() -> None:
     command.add_argument(
         "--rate", type=float, default=0.27, help="GB of maps that one worker reads and uses per second"
     )
-    command.add_argument("--start-seconds", type=float, default=2.8, help="of 5,000 subjects, 320 faces, 10 components")
-    command.add_argument("--refinement-seconds", type=float, default=1.2, help="of the same")
+    command.add_argument(
+        "--start-seconds", type=float, default=35.6, help="of 50,000 subjects, 320 faces, 10 components"
+    )
+    command.add_argument("--refinement-seconds", type=float, default=16.1, help="of the same")
     command = commands.add_parser("child")
     command.set_defaults(run=lambda o: print(json.dumps(globals()[f"child_{o.task}"](*o.args))))
     command.add_argument("task")

@@ -19,7 +19,7 @@ from icofactor.inputs import Inspector, look
 from icofactor.running import Here, Runner
 from icofactor.sources import Source
 from icofactor.sphere import Sites
-from icofactor.statistics import Arrays, BlockTask, Pyramid, Rows, Statistics, block_slices, join
+from icofactor.statistics import BLOCK_BYTES, Arrays, BlockTask, Pyramid, Rows, Statistics, block_slices, join
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
@@ -145,7 +145,7 @@ def _work_on_part(
     n_bytes = x.nbytes
     if keep is not None:
         x = x[keep]
-    blocks = ((rows, np.ascontiguousarray(x[rows], dtype=np.float64)) for rows in block_slices(*x.shape))
+    blocks = ((rows, np.ascontiguousarray(x[rows], dtype=np.float64)) for rows in block_slices(*x.shape, BLOCK_BYTES))
     return {**task(blocks, shared, *own), "n_bytes": np.array(n_bytes)}
 
 
