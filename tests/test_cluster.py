@@ -144,6 +144,12 @@ def test_the_clients_own_cluster_is_used_for_its_dask_arrays(client: Any, cohort
     assert ran and all(used is client for used in ran)
 
 
+def test_chunks_of_unknown_size_are_refused(cohort: ico.Cohort) -> None:
+    X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 642))
+    with pytest.raises(ValueError, match=r"call X.compute_chunk_sizes\(\) first"):
+        quick().fit(X[X[:, 0] > 0])
+
+
 def test_what_is_no_client(cohort: ico.Cohort) -> None:
     with pytest.raises(ValueError, match=r"client must be a dask.distributed.Client; found str"):
         quick().fit(cohort, client="tcp://localhost:8786")

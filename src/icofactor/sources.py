@@ -157,6 +157,11 @@ class ArraySource:
 class DaskSource(ArraySource):
     """A dask array; its blocks are computed where they are used."""
 
+    def __init__(self, X: Any) -> None:
+        if any(size != size for sizes in X.chunks for size in sizes):  # nan
+            raise ValueError("X is a dask array whose chunks are of unknown size: call X.compute_chunk_sizes() first")
+        super().__init__(X)
+
     def slices(self) -> list[slice]:
         """Whole chunks, as many as make a part."""
         least = (even_slices(*self.shape, np.dtype(self._X.dtype).itemsize, 1) or [slice(0, 1)])[0].stop
