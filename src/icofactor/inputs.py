@@ -254,8 +254,21 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
     return None if found.all() else found
 
 
+_SUBJECTS_TURNED = 16
+
+
+def _turned(x: np.ndarray) -> np.ndarray:
+    """The transpose in float64 and C order, a few rows at a time: read column by column, rows that lie a power of two
+    apart push each other out of the cache (three times slower at 327,680 sites)."""
+    found = np.empty(x.shape[::-1])
+    for first in range(0, len(x), _SUBJECTS_TURNED):
+        found[:, first : first + _SUBJECTS_TURNED] = x[first : first + _SUBJECTS_TURNED].T
+    return found
+
+
 class SitesBySubjects:
-    """Subjects × sites seen as the core wants it, sites × subjects, masked sites left out; nothing is copied."""
+    """Subjects × sites seen as the core wants it, sites × subjects in float64, masked sites left out; only the sites
+    that are asked for are copied."""
 
     ndim = 2
 
@@ -265,7 +278,7 @@ class SitesBySubjects:
         self.shape = (X.shape[1] if self._columns is None else len(self._columns), X.shape[0])
 
     def __getitem__(self, rows: Rows) -> np.ndarray:
-        return np.asarray(self._X[:, rows if self._columns is None else self._columns[rows]]).T
+        return _turned(np.asarray(self._X[:, rows if self._columns is None else self._columns[rows]]))
 
 
 class Inspector:

@@ -32,7 +32,7 @@ class Sizes:
     gemm: int = 1500
     subjects: int = 100
     n_starts: int = 1000
-    n_iter: int = 400
+    n_iter: int = 200
     first_call: bool = True
     loop_starts: int = 100
     faces: tuple[tuple[int, int], ...] = ((5, 100), (6, 400), (7, 1000))
