@@ -207,7 +207,7 @@ def test_garbage(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="is not a model of icofactor"):
+    with pytest.raises(ModelFileError, match="is a folder, not a file"):
         load_model(tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_a_file_with_a_damaged_array(saved: Path) -> None:
     middle = entry.header_offset + 30 + len(entry.filename) + entry.file_size // 2
     content[middle] ^= 0xFF
     saved.write_bytes(bytes(content))
-    with pytest.raises(ModelFileError, match=r"model\.zip is damaged"):
+    with pytest.raises(ModelFileError, match=r"model\.zip: is no readable model .*CRC"):
         load_model(saved)
 
 
@@ -252,7 +252,7 @@ def test_zarr_of_another_kind_or_version(saved: Path) -> None:
 @pytest.mark.parametrize("lost", ["components_", "scale_", "sites/deepest", "design/faces", "statistics/K_data"])
 def test_a_model_that_lacks_a_part(lost: str, saved: Path) -> None:
     path = rewritten(saved, lambda name, content: None if name.startswith(f"{lost}/") else content)
-    with pytest.raises(ModelFileError, match=rf"changed\.zip is damaged .* lacks {lost}"):
+    with pytest.raises(ModelFileError, match=rf"changed\.zip: is damaged.* (lacks {lost}|{lost}/.* is missing)"):
         load_model(path)
 
 

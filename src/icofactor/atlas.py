@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.cohort.formats.labels import read_labels
 from icofactor.cohort.tables import write_tsv
+from icofactor.errors import FileError
+from icofactor.reading import Unreadable, naming
 from icofactor.sphere import Sites
 from icofactor.spin import SiteSpinner
 from icofactor.threads import in_order
 
 _NO_REGION = {"", "???", "unknown", "medial_wall", "medialwall", "medial wall", "corpuscallosum", "background"}
-_CIFTI = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
 _N_FSAVERAGE = 163842
 _NAMED_REGIONS = 2
 
@@ -227,7 +229,10 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
             if _is_region(name):
                 region[keys == key] = len(names)
                 names.append(f"{side} {name}" if name in shared else name)
-        labels.append(_on_sites(region, sites, side))
+        try:
+            labels.append(_on_sites(region, sites, side))
+        except Unreadable as problem:
+            raise FileError(f"{', '.join(map(str, files))}: {problem}") from None
     if not names:
         raise ValueError(f"atlas: {', '.join(map(str, files))} names no region")
     return Atlas(np.concatenate(labels), tuple(names))
@@ -244,49 +249,12 @@ def _read_sides(files: Sequence[Path], sides: Sequence[str]) -> dict[str, tuple[
     if len(files) not in (1, len(sides)):
         raise ValueError(f"atlas: {len(files)} files for {len(sides)} hemisphere(s); give one each, left first")
     for number, file in enumerate(files):
-        if not file.is_file():
+        if not file.exists():
             raise FileNotFoundError(f"no atlas file {file}")
-        try:
-            if file.name.endswith(".dlabel.nii"):
-                found |= _read_dlabel(file)
-            elif file.suffix == ".annot":
-                found[sides[number]] = _read_annot(file)
-            elif file.name.endswith(".gii"):
-                found[sides[number]] = _read_label_gifti(file)
-            else:
-                raise ValueError("the name must end with .annot, .label.gii or .dlabel.nii")
-        except Exception as problem:  # readers raise whatever a damaged file makes them stumble over
-            raise ValueError(f"{file} cannot be read as an atlas: {problem}") from problem
-    return found
-
-
-def _read_annot(file: Path) -> tuple[np.ndarray, dict[int, str]]:
-    import nibabel as nib
-
-    keys, _, names = nib.freesurfer.read_annot(file)
-    return np.asarray(keys, dtype=np.int64), {i: name.decode() for i, name in enumerate(names)}
-
-
-def _read_label_gifti(file: Path) -> tuple[np.ndarray, dict[int, str]]:
-    import nibabel as nib
-
-    image = nib.load(file)
-    return np.asarray(image.darrays[0].data, dtype=np.int64), {
-        int(key): str(name) for key, name in image.labeltable.get_labels_as_dict().items()
-    }
-
-
-def _read_dlabel(file: Path) -> dict[str, tuple[np.ndarray, dict[int, str]]]:
-    import nibabel as nib
-
-    image = nib.load(file)
-    table = {int(key): str(name) for key, (name, _) in image.header.get_axis(0).label[0].items()}
-    values, found = np.asarray(image.get_fdata()[0]).astype(np.int64), {}
-    for structure, where, axis in image.header.get_axis(1).iter_structures():
-        if structure in _CIFTI:
-            keys = np.full(axis.nvertices[structure], -1, dtype=np.int64)  # −1: not in the file, the medial wall
-            keys[axis.vertex] = values[where]
-            found[_CIFTI[structure]] = (keys, table)
+        with naming(file, "atlas"):
+            for side, labels in read_labels(file).items():
+                # of one hemisphere's file the place in the list counts, whatever its metadata say
+                found[side if file.name.endswith(".dlabel.nii") and side else sides[number]] = labels
     return found
 
 
@@ -300,7 +268,7 @@ def _on_sites(region: np.ndarray, sites: Sites, side: str) -> np.ndarray:
     if len(region) == _N_FSAVERAGE and sites.name in ("fsaverage5", "fsaverage6"):
         region = region[:n_vertices]
     if len(region) != n_vertices:
-        raise ValueError(f"atlas: {len(region)} vertices in the {side} hemisphere; the mesh has {n_vertices}")
+        raise Unreadable(f"has {len(region)} vertices in the {side} hemisphere; the mesh has {n_vertices}")
     if sites.on == "vertices":
         return region
     a, b, c = region[np.asarray(sites.triangles)].T

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,9 @@ import numpy as np
 
 from icofactor.errors import CheckpointError
 from icofactor.files import atomic_path
+from icofactor.reading.archives import read_arrays
+from icofactor.reading.limits import Unreadable, brief, naming
+from icofactor.reading.records import read_json
 
 _RUN = "run.json"
 FORMAT = "icofactor work folder"
@@ -90,10 +92,11 @@ class Checkpoint:
         if not file.exists():
             return None
         try:
-            with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as kept:
-                return {name: kept[name] for name in kept.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
-            raise CheckpointError(f"{file} is damaged ({problem}): delete it, and it is computed again") from problem
+            return read_arrays(file)
+        except (Exception, MemoryError) as problem:  # whatever damage makes zipfile, zlib or NumPy raise
+            raise CheckpointError(
+                f"{file} is damaged ({brief(problem)}): delete it, and it is computed again"
+            ) from problem
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays under `key`, in place of what was there."""
@@ -129,13 +132,13 @@ def digest(*arrays: Any) -> str:
 
 
 def _read_run(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT or found["version"] != VERSION:
-            raise ValueError(f"format {found['format']!r}, version {found['version']!r}")
+    with naming(file, "record of a work folder", CheckpointError, "Name a new work folder"):
+        found = read_json(file)
+        if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("run"), dict):
+            raise Unreadable("is not the record of a work folder of icofactor")
+        if found.get("version") != VERSION:
+            raise Unreadable(f"is of version {_short(found.get('version'))}; this icofactor reads version {VERSION}")
         return dict(found["run"])
-    except (OSError, ValueError, LookupError, TypeError) as problem:
-        raise CheckpointError(f"{file} is not a work folder's record that this icofactor reads: {problem}") from problem
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -7,13 +7,17 @@ class DivergenceError(ValueError):
     """The updates left the finite numbers; the message says what to change."""
 
 
-class ModelFileError(ValueError):
+class FileError(ValueError):
+    """A file is damaged, or is not what it was taken for; the message names it."""
+
+
+class ModelFileError(FileError):
     """A file does not hold a model of icofactor, or is damaged."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(FileError):
     """A work folder belongs to another run, or is damaged."""
 
 
-class CohortError(ValueError):
+class CohortError(FileError):
     """Files do not make a cohort; the message names every bad one."""

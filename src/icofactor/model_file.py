@@ -16,9 +16,12 @@ from icofactor.errors import ModelFileError
 from icofactor.estimator import CorticalFactorization
 from icofactor.files import atomic_path
 from icofactor.manystarts import Multistart
+from icofactor.model_archive import check_archive
+from icofactor.model_checks import check_model
+from icofactor.reading import Unreadable, check_regular, naming
 from icofactor.refinement import Refined, Refinement
 from icofactor.solver import Solution
-from icofactor.sphere import Sites
+from icofactor.sphere.checks import checked_sites
 from icofactor.statistics import Statistics
 from icofactor.terms import Term
 
@@ -49,7 +52,9 @@ def save_model(model: CorticalFactorization, path: str | os.PathLike[str], overw
         try:
             group = zarr.create_group(store, zarr_format=3, attributes=_attributes(model))
             for name, array in _arrays(model).items():
-                group.create_array(name, data=np.ascontiguousarray(array))
+                # else a chunk of zeros is left out, and could not be told from one that was lost
+                everything = {"write_empty_chunks": True}
+                group.create_array(name, data=np.ascontiguousarray(array), config=everything)
         finally:
             store.close()
 
@@ -136,24 +141,31 @@ def _arrays(model: CorticalFactorization) -> dict[str, np.ndarray]:
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     """Read a model written by `CorticalFactorization.save`."""
-    import zarr
-
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"no model file {file}")
-    if not zipfile.is_zipfile(file):
-        raise ModelFileError(f"{file} is not a model of icofactor: it is not a zip file, or it is cut short")
+    with naming(
+        file, "model of icofactor", ModelFileError, "Fit again, or take another copy of the file"
+    ):
+        check_regular(file)
+        if not zipfile.is_zipfile(file):
+            raise ModelFileError(f"{file} is not a model of icofactor: it is not a zip file, or it is cut short")
+        check_archive(file)
+        return _load(file)
+
+
+def _load(file: Path) -> CorticalFactorization:
+    import zarr
+
     store = zarr.storage.ZipStore(file, mode="r")
     try:
         # consolidated metadata could smuggle in arrays of zarr 2, whose codecs may be pickles
         group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
         attributes = dict(group.attrs)
         _check_format(file, attributes)
-        return _rebuild(attributes, lambda name: _read(group, name))
-    except ModelFileError:
-        raise
-    except Exception as problem:  # whatever a damaged file makes zarr, zipfile or the rebuilding raise
-        raise ModelFileError(f"{file} is damaged or not a model of icofactor: {problem}") from problem
+        model = _rebuild(attributes, lambda name: _read(group, name))
+        check_model(model)
+        return model
     finally:
         store.close()
 
@@ -163,10 +175,10 @@ def _read(group: Any, name: str) -> np.ndarray | None:
     if name not in group:
         if name in _OPTIONAL:
             return None
-        raise ValueError(f"it lacks {name}")
+        raise Unreadable(f"is damaged: it lacks {name}")
     array = group[name]
     if array.metadata.zarr_format != 3 or array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} is not an array of numbers")
+        raise Unreadable(f"is damaged: {name} is not an array of numbers")
     return np.asarray(array)
 
 
@@ -194,7 +206,7 @@ def _rebuild(attributes: dict[str, Any], array: Any) -> CorticalFactorization:
             setattr(model, name, value)
     model.hemi_, model.mask_ = attributes["hemi"], array("mask_")
     model.covariates_ = _rebuild_covariates(attributes["covariates"], array)
-    model.sites_ = Sites(**{name: array(f"sites/{name}") for name in _SITES}, **attributes["sites"])
+    model.sites_ = checked_sites({name: array(f"sites/{name}") for name in _SITES}, attributes["sites"])
     for name in resolved:
         setattr(model, name, model.sites_ if name == "mesh" else model.mask_)
     sites = model.sites_ if model.mask_ is None else model.sites_.subset(model.mask_)

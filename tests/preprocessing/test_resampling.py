@@ -324,11 +324,11 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     with np.load(path) as archive:
         parts = {name: archive[name] for name in archive.files}
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"weights\.npz does not hold resampling weights"):
+    with pytest.raises(ValueError, match=r"weights\.npz: (does not hold|is no readable set of) resampling weights"):
         Resampler.load(path)
     for name, value in [("indices", parts["indices"] + 10**6), ("about", np.array("{}")), ("coverage", np.ones(3))]:
         np.savez(path, **{**parts, name: value})
-        with pytest.raises(ValueError, match=r"weights\.npz (does not hold|is damaged)"):
+        with pytest.raises(ValueError, match=r"weights\.npz: (does not hold|is damaged|is no readable)"):
             Resampler.load(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
         Resampler.load(tmp_path / "nothing.npz")
@@ -394,13 +394,13 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
         ({"target_areas": -np.ones(162)}, "target_areas: areas must be finite and not negative; vertex 0 has -1"),
         ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
         ({"source_areas": nanfile}, r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan"),
-        ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: cannot be read .* holds 0 maps, not one"),
+        ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: holds no data arrays"),
         ({"source_areas": None}, 'method "adaptive" needs source_areas and target_areas'),
         ({"method": "nearest"}, 'method must be "adaptive" or "barycentric"; got \'nearest\''),
         ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),
         ({"roi": np.ones(162)}, r"roi has shape \(162,\)"),
         ({"source_sphere": right, "target_sphere": left}, r"R\.surf\.gii is of the right, .*L\.surf\.gii of the left"),
-        ({"source_sphere": nanfile}, r"nan\.shape\.gii: not a readable surface"),
+        ({"source_sphere": nanfile}, r"nan\.shape\.gii: has 0 point sets"),
     ]
     for changes, message in cases:
         with pytest.raises(ValueError, match=message):

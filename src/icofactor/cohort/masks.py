@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.formats import Unreadable, read_maps, reading
-from icofactor.cohort.formats.common import check_vertices
-from icofactor.cohort.formats.gifti import parse_gifti
+from icofactor.cohort.formats.labels import read_annot
 from icofactor.cohort.names import side_of
 from icofactor.errors import CohortError
+from icofactor.reading.archives import array_header
+from icofactor.reading.gifti import parse_gifti
+from icofactor.reading.limits import check_regular
+from icofactor.reading.records import read_text
 
 Bools = NDArray[np.bool_]
+_WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)
 _NOT_CORTEX = re.compile(r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum", re.IGNORECASE)
 
 
@@ -50,7 +54,10 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
         raise CohortError(f"mask: names no file for the {missing[0]} hemisphere")
     for side, n in widths.items():
         if len(parts[side]) != n:
-            raise CohortError(f"mask: has {len(parts[side])} vertices in the {side} hemisphere; the maps have {n}")
+            files = ", ".join(map(str, given))
+            raise CohortError(
+                f"mask: {files} has {len(parts[side])} vertices in the {side} hemisphere; the maps have {n}"
+            )
     mask = np.concatenate([parts[side] for side in widths])
     if not mask.any():
         raise CohortError(f"mask: {', '.join(map(str, given))} leaves no vertex")
@@ -75,6 +82,7 @@ def _placed(path: Path, part: Bools, widths: dict[str, int], number: int | None)
 def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
     """Hemisphere, or None where the file does not say → mask."""
     with reading(path, "mask"):
+        check_regular(path)
         if path.stat().st_size == 0:
             raise Unreadable("is empty")
         name = path.name.lower()
@@ -84,6 +92,10 @@ def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
             return {None: _from_label(path, widths)}
         if name.endswith((".label.gii", ".label.gii.gz")):
             return _from_label_gifti(path)
+        if name.endswith(".npy"):
+            flags = _from_npy(path)
+            if flags is not None:
+                return {None: flags}
         maps = read_maps(path)
         if maps.n_maps != 1:
             raise Unreadable(f"holds {maps.n_maps} maps; a mask is one")
@@ -92,32 +104,41 @@ def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
 
 def _from_annot(path: Path) -> Bools:
     """Everything but the unknown and the medial wall of a FreeSurfer annotation."""
-    with path.open("rb") as file:
-        n = int.from_bytes(file.read(4), "big", signed=True)
-    check_vertices(n)
-    if path.stat().st_size < 4 + 8 * n:
-        raise Unreadable(f"is truncated: {n} vertices need {4 + 8 * n} bytes")
-    from nibabel.freesurfer import read_annot
+    numbers, names = read_annot(path)
+    return np.isin(numbers, [number for number, name in names.items() if not _NOT_CORTEX.fullmatch(name)])
 
-    numbers, _, names = read_annot(path)
-    cortex = [number for number, name in enumerate(names) if not _NOT_CORTEX.fullmatch(name.decode("utf-8", "replace"))]
-    return np.isin(numbers, cortex)
+
+def _from_npy(path: Path) -> Bools | None:
+    """An array of True and False, as `np.save` writes it; None where it holds anything else."""
+    with path.open("rb") as file:
+        shape, _, dtype = array_header(file)
+        if dtype.kind != "b" or len(shape) != 1:
+            return None
+        if path.stat().st_size < file.tell() + shape[0]:
+            raise Unreadable(f"is truncated: {shape[0]} values should follow the header")
+        return np.fromfile(file, dtype=np.uint8, count=shape[0]) != 0
 
 
 def _from_label(path: Path, widths: dict[str, int]) -> Bools:
-    """The vertices a FreeSurfer label (e.g. lh.cortex.label) lists."""
-    lines = path.read_text(encoding="ascii", errors="replace").splitlines()
-    body = [line for line in lines if line.strip() and not line.startswith("#")]
-    vertices = np.array([int(line.split()[0]) for line in body[1:]], dtype=np.int64)
-    if not body or len(vertices) != int(body[0]):
-        raise Unreadable(f"is truncated: {body[0] if body else '?'} vertices should be listed, {len(vertices)} are")
+    """The vertices a FreeSurfer label (e.g. lh.cortex.label) lists; all others, where it is that of the medial wall."""
+    body = [line for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")]
+    try:
+        n_listed, *vertices_listed = [int(line.split()[0]) for line in body]
+        vertices = np.array(vertices_listed, dtype=np.int64)
+    except (ValueError, OverflowError):
+        raise Unreadable(
+            "is no FreeSurfer label: after a comment and a count, a vertex number begins each line"
+        ) from None
+    if len(vertices) != n_listed:
+        raise Unreadable(f"is truncated: {n_listed} vertices should be listed, {len(vertices)} are")
     side = side_of(path.name)[0]
     n = widths.get(side or "", next(iter(widths.values())))
     if len(vertices) and not 0 <= vertices.min() <= vertices.max() < n:
-        raise Unreadable(f"lists vertex {vertices.max()}; the maps have {n}")
+        wrong = vertices.max() if vertices.min() >= 0 else vertices.min()
+        raise Unreadable(f"lists vertex {wrong}; the maps have {n}, numbered from 0")
     mask = np.zeros(n, dtype=bool)
     mask[vertices] = True
-    return mask
+    return ~mask if _WALL.search(path.name) else mask
 
 
 def _from_label_gifti(path: Path) -> dict[str | None, Bools]:

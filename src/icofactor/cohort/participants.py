@@ -6,6 +6,7 @@ import csv
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.formats.read import reading
 from icofactor.errors import CohortError
+from icofactor.reading import Unreadable, check_regular
 
-ID_COLUMNS = ("participant_id", "subject_id", "subject", "subjects", "Subject", "id")
+ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subject", "subjects", "id")
+"""Names of the column of subjects, in whichever case."""
 _UNKNOWN = ("", "n/a", "na", "nan", "none", "null")
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
-_MAX_BYTES = 2**28
+_MAX_BYTES = 2**26
 _PADDED = re.compile(r"0\d+")
 
 
@@ -74,11 +77,18 @@ def _plain(value: Any) -> str:
 
 
 def _from_file(path: Path) -> Participants:
+    check_regular(path)
     if path.stat().st_size > _MAX_BYTES:
         raise CohortError(f"{path}: is too large for a table of participants ({path.stat().st_size} bytes)")
     data = path.read_bytes()
-    lines = data.decode("utf-8-sig").splitlines()
-    if not lines:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise Unreadable(f"is no text in UTF-8 (byte {problem.start}); save the table as UTF-8") from None
+    if "\0" in text:
+        raise Unreadable("is no table of text: it holds NUL characters, as UTF-16 and binary files do")
+    lines = text.splitlines()
+    if not any(line.strip() for line in lines):
         raise CohortError(f"{path}: is empty")
     delimiter = "\t" if "\t" in lines[0] or "," not in lines[0] else ","
     header, *rows = [row for row in csv.reader(lines, delimiter=delimiter) if any(cell.strip() for cell in row)]
@@ -94,17 +104,18 @@ def _from_file(path: Path) -> Participants:
 
 
 def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, Any]) -> Participants:
-    key = next((name for name in ID_COLUMNS if name in columns), None)
+    names = {name.lower(): name for name in reversed(columns)}
+    key = next((names[name] for name in ID_COLUMNS if name in names), None)
     if key is None:
-        raise CohortError(f"{where}: has no column participant_id; its columns are {', '.join(columns)}")
+        raise CohortError(f"{where}: has no column participant_id; its columns are {_some(columns)}")
     if len({len(column) for column in columns.values()}) > 1:
         raise CohortError(f"{where}: its columns differ in length")
     ids = columns.pop(key)
     if not ids:
         raise CohortError(f"{where}: lists no subjects")
-    twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
+    twice = sorted(name for name, n in Counter(ids).items() if n > 1)
     if twice or len(set(map(bare, ids))) < len(ids):
-        raise CohortError(f"{where}: lists subjects twice: {', '.join(twice) or 'with and without sub-'}")
+        raise CohortError(f"{where}: lists subjects twice: {_some(twice) or 'with and without sub-'}")
     used = np.ones(len(ids), dtype=bool)
     for name in list(columns):
         if name.lower() in ("exclude", "include"):
@@ -120,12 +131,19 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
     )
 
 
+def _some(names: Iterable[str]) -> str:
+    """The first names of many, as far as they can be shown."""
+    listed = list(names)
+    shown = ["".join(c if c.isprintable() else "?" for c in name[:60]) for name in listed[:10]]
+    return ", ".join(shown) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
+
+
 def _flags(column: list[str], where: str, name: str) -> NDArray[np.bool_]:
     """Yes or no; an empty cell of "exclude" is no, one of "include" is yes."""
     words = [value.lower() for value in column]
     wrong = [value for value in words if value not in (*_TRUE, *_FALSE, *_UNKNOWN)]
     if wrong:
-        raise CohortError(f"{where}: column {name} must hold 1 or 0 (or yes, no); found {wrong[0]!r}")
+        raise CohortError(f"{where}: column {name} must hold 1 or 0 (or yes, no); found {wrong[0][:60]!r}")
     return np.array([value in _TRUE or (value in _UNKNOWN and name.lower() == "include") for value in words])
 
 

@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import CohortError
+from icofactor.reading.limits import brief
+from icofactor.reading.records import read_json
 
 FORMAT = "icofactor cohort store"
 VERSION = 1
@@ -74,8 +76,7 @@ class Commit:
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a cohort store of icofactor, finished or not."""
     try:
-        text = (Path(path) / GROUP).read_text(encoding="utf-8")
-        return bool(json.loads(text)["attributes"]["format"] == FORMAT)
+        return bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
@@ -96,7 +97,7 @@ def read_commit(folder: Path) -> Commit:
     if not file.exists():
         raise CohortError(f"{folder} was never finished: its writing was interrupted. Write it again")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file)
         kind = found.pop("format"), found.pop("version")
         if kind != (FORMAT, VERSION):
             raise ValueError(f"it is {kind[0]!r} of version {kind[1]!r}; this icofactor reads version {VERSION}")
@@ -112,8 +113,8 @@ def read_commit(folder: Path) -> Commit:
         )
         _check_commit(commit)
         return commit
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
-        raise CohortError(f"{file} is damaged, or of another version of icofactor: {problem}") from problem
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
+        raise CohortError(f"{file} is damaged, or of another version of icofactor ({brief(problem)})") from problem
 
 
 def _check_commit(commit: Commit) -> None:
@@ -208,7 +209,7 @@ def array_metadata(folder: Path) -> dict[str, Any]:
     """Metadata of one array, refused unless it is an array of plain numbers with all its chunks there and whole."""
     file = folder / GROUP
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file)
         if found["zarr_format"] != 3 or found["node_type"] != "array":
             raise ValueError("it is not an array of zarr 3")
         if found["data_type"] not in _NUMBERS:
@@ -224,7 +225,7 @@ def array_metadata(folder: Path) -> dict[str, Any]:
         if len(shape) != len(chunks) or not all(isinstance(n, int) and n > 0 for n in [*shape, *chunks]):
             raise ValueError(f"its shape is {shape} in chunks of {chunks}")
     except (OSError, ValueError, LookupError, TypeError) as problem:
-        raise CohortError(f"{file} is damaged: {problem}") from problem
+        raise CohortError(f"{file} is damaged ({brief(problem)})") from problem
     size = chunk_bytes(found)
     for numbers in product(*(range(-(-n // step)) for n, step in zip(shape, chunks, strict=True))):
         check_chunk(folder, numbers, size)

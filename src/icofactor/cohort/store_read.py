@@ -25,7 +25,9 @@ from icofactor.cohort.store_files import (
 )
 from icofactor.cohort.store_table import decode, shared_provenance
 from icofactor.errors import CohortError
+from icofactor.reading.limits import Unreadable, brief
 from icofactor.sphere import Sites
+from icofactor.sphere.checks import checked_sites
 
 SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
 _OPTIONAL = ("triangles", "mask")
@@ -254,11 +256,13 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
     arrays = _mesh_arrays(folder / commit.mesh)
     try:
         order, mask = arrays.pop("order"), arrays.pop("mask")
-        sites = Sites(**arrays, **commit.sites)
+        sites = checked_sites(arrays, commit.sites)
         _check_mesh(sites, order, mask)
         participants = {name: decode(column) for name, column in commit.participants.items()}
-    except (ValueError, LookupError, TypeError, AttributeError) as problem:
-        raise CohortError(f"{folder} is damaged: {problem}") from problem
+    except Unreadable as problem:
+        raise CohortError(f"{folder} {problem}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
+        raise CohortError(f"{folder} is damaged ({brief(problem)})") from problem
     names = [name for name, _ in commit.parts]
     return StoredCohort(
         X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order),
@@ -308,9 +312,6 @@ def _mesh_arrays(folder: Path) -> dict[str, Any]:
 
 def _check_mesh(sites: Sites, order: NDArray[Any], mask: NDArray[Any] | None) -> None:
     n = sites.n
-    for name in ("coordinates", "hemisphere", "position", "deepest"):
-        if len(getattr(sites, name)) != n:
-            raise ValueError(f"{name} of its sites has {len(getattr(sites, name))} entries, not {n}")
     if not np.array_equal(np.sort(order), np.arange(n)):
         raise ValueError("its order of sites is not an order")
     if mask is not None and (mask.shape != (n,) or mask.dtype != bool):

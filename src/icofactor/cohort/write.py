@@ -22,7 +22,6 @@ not. Meshes other than fsaverage's and fs_LR have their own name as space and no
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -40,6 +39,7 @@ from icofactor.cohort.gifti import write_label_gii, write_maps
 from icofactor.cohort.labels import distinct_colours, winner_takes_all, write_annot
 from icofactor.cohort.tables import write_json, write_tsv
 from icofactor.files import check_target
+from icofactor.reading.records import read_json
 
 _BIDS_VERSION = "1.10.0"
 _LOADINGS, _PARTICIPANTS, _PROVENANCE = "desc-icofactor_loadings.tsv", "participants.tsv", "provenance.json"
@@ -260,7 +260,7 @@ def _publish(stage: Path, folder: Path, names: Sequence[str], overwrite: bool) -
 def _files_of_earlier_fit(folder: Path) -> list[str]:
     """What icofactor says it wrote here; a description that is someone else's, or broken, names nothing."""
     try:
-        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        description = read_json(folder / _DESCRIPTION)
         records = [record for record in description["GeneratedBy"] if record["Name"] == "icofactor"]
         return [name for record in records for name in record["Files"] if _is_plain(name)]
     except (OSError, ValueError, LookupError, TypeError):

@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.diagnostics.checks import check_diagnostics
 from icofactor.diagnostics.record import Association, Convergence, Diagnostics, Grouping, Unusual
 from icofactor.files import atomic_path
+from icofactor.reading import Unreadable, naming
+from icofactor.reading.archives import read_arrays
+from icofactor.reading.records import parse_json
 
 FORMAT, VERSION = "icofactor diagnostics", 1
 _RECORDS = {record.__name__: record for record in (Association, Convergence, Diagnostics, Grouping, Unusual)}
@@ -32,20 +36,17 @@ def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool
 def load_diagnostics(path: str | Path) -> Diagnostics:
     """Read diagnostics written by `save_diagnostics`; nothing in the file is run."""
     file = Path(path)
-    if not file.is_file():
+    if not file.exists():
         raise FileNotFoundError(f"no diagnostics file {file}")
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            words = json.loads(bytes(archive[_WORDS]).decode())
-            if words["format"] != FORMAT or words["version"] != VERSION:
-                raise ValueError(f"it says {words['format']!r}, version {words['version']}")
-            found = _whole(words["content"], archive)
-    except Exception as problem:  # whatever a damaged file makes zipfile, numpy or json raise
-        raise ValueError(
-            f"{file} is damaged or does not hold diagnostics of icofactor, version {VERSION}: {problem}"
-        ) from problem
-    if not isinstance(found, Diagnostics):
-        raise ValueError(f"{file} holds a {type(found).__name__}, not diagnostics")
+    with naming(file, "set of diagnostics", advice="Run icofactor fit again to have them"):
+        archive = read_arrays(file)
+        words = parse_json(bytes(archive[_WORDS])) if _WORDS in archive else None
+        if not isinstance(words, dict) or (words.get("format"), words.get("version")) != (FORMAT, VERSION):
+            raise Unreadable(f"does not hold diagnostics of icofactor of version {VERSION}")
+        found = _whole(words["content"], archive)
+        if not isinstance(found, Diagnostics):
+            raise Unreadable(f"holds a {type(found).__name__}, not diagnostics")
+        check_diagnostics(found)
     return found
 
 

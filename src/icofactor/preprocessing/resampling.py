@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,9 @@ from icofactor.preprocessing.maps import apply_weights, inverse, scaled, sums
 from icofactor.preprocessing.spheres import find_meshes
 from icofactor.preprocessing.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.preprocessing.triangles import Floats, locate_in_mesh
+from icofactor.reading import Unreadable, naming
+from icofactor.reading.archives import read_arrays
+from icofactor.reading.records import parse_json
 
 METHODS = ("adaptive", "barycentric")
 FORMAT = "icofactor resampling weights"
@@ -160,24 +162,32 @@ class Resampler(TransformerMixin, BaseEstimator):
     def load(cls, path: str | os.PathLike[str]) -> Resampler:
         """Read what `save` wrote."""
         file = Path(path)
-        if not file.is_file():
+        if not file.exists():
             raise FileNotFoundError(f"{file}: no such file")
-        try:
-            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                about = json.loads(str(archive["about"]))
-                if about["format"] != FORMAT or about["version"] != VERSION:
-                    raise ValueError(f"it says {about['format']!r}, version {about['version']}")
-                parts = (archive["data"], archive["indices"], archive["indptr"])
-                matrix = sparse.csr_array(parts, shape=tuple(about["shape"]))
-                matrix.check_format(full_check=True)
-                coverage = archive["coverage"]
-        except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{file} does not hold resampling weights of icofactor, or is damaged ({error})"
-            ) from error
-        if coverage.shape != (matrix.shape[0],):
-            raise ValueError(f"{file} is damaged: {matrix.shape[0]} targets, coverage of shape {coverage.shape}")
-        return cls(method=about["method"], precomputed=Weights(matrix, coverage, about["method"]))
+        with naming(file, "set of resampling weights", advice="Save them again with Resampler.save"):
+            weights = _weights_of(read_arrays(file))
+        return cls(method=weights.method, precomputed=weights)
+
+
+def _weights_of(arrays: dict[str, NDArray[Any]]) -> Weights:
+    """What `Resampler.save` kept."""
+    lacking = [name for name in ("about", "data", "indices", "indptr", "coverage") if name not in arrays]
+    if lacking:
+        raise Unreadable(f"does not hold resampling weights of icofactor: it lacks {lacking[0]}")
+    about = parse_json(str(arrays["about"]))
+    if not isinstance(about, dict) or (about.get("format"), about.get("version")) != (FORMAT, VERSION):
+        raise Unreadable(f"does not hold resampling weights of icofactor of version {VERSION}")
+    if about.get("method") not in METHODS:
+        raise Unreadable(f"is damaged: its method is none of {', '.join(METHODS)}")
+    parts = (arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"])
+    matrix = sparse.csr_array(parts, shape=tuple(about["shape"]))
+    matrix.check_format(full_check=True)
+    coverage = arrays["coverage"].astype(np.float64)
+    if coverage.shape != (matrix.shape[0],):
+        raise Unreadable(f"is damaged: {matrix.shape[0]} targets, coverage of shape {coverage.shape}")
+    if not (np.isfinite(matrix.data).all() and np.isfinite(coverage).all()):
+        raise Unreadable("is damaged: its weights are not all finite")
+    return Weights(matrix, coverage, about["method"])
 
 
 def fs_lr_to_fsaverage(

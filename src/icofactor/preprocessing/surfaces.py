@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import FileError
 from icofactor.preprocessing.triangles import Floats, Ints
-from icofactor.sphere.files import read_surface
+from icofactor.sphere.files import read_surface_and_side
 
 _SAME_RADIUS = 0.01
 _WHOLE = 0.001
-_SIDES = {"CortexLeft": "left", "CortexRight": "right"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ def as_surface(given: Any, argument: str) -> Surface:
     if isinstance(given, Surface):
         return given
     if isinstance(given, str | Path):
-        coordinates, faces = read_surface(given)
-        return _checked(coordinates, faces, str(given), _side_of(Path(given)))
+        coordinates, faces, side = read_surface_and_side(given)
+        return _checked(coordinates, faces, str(given), side)
     if hasattr(given, "coordinates") and hasattr(given, "faces"):
         return _checked(given.coordinates, given.faces, argument)
     if isinstance(given, tuple | list) and len(given) == 2:
@@ -135,20 +135,6 @@ def _checked(coordinates: Any, faces: Any, label: str, side: str | None = None) 
     return Surface(points, triangles.astype(np.int64), label, side)
 
 
-def _side_of(path: Path) -> str | None:
-    """The hemisphere that a GIFTI file says it belongs to."""
-    if not path.name.endswith((".gii", ".gii.gz")):
-        return None
-    import nibabel
-
-    image = nibabel.load(path)
-    for holder in (image, *image.darrays):
-        side = _SIDES.get(holder.meta.get("AnatomicalStructurePrimary", ""))
-        if side is not None:
-            return side
-    return None
-
-
 def _why_no_sphere(points: Floats, radii: Floats) -> str:
     """A sphere elsewhere, or no sphere at all."""
     # |p|² = 2 p·c + (r² − |c|²) is linear in the centre c
@@ -173,18 +159,11 @@ def _solid_angles(unit: Floats, faces: Ints) -> Floats:
 
 
 def _read_values(path: Path) -> Any:
-    import nibabel
+    from icofactor.cohort.formats import read_maps
 
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    try:
-        if path.name.endswith((".gii", ".gii.gz")):
-            arrays = nibabel.load(path).darrays
-            if len(arrays) != 1:
-                raise ValueError(f"it holds {len(arrays)} maps, not one")
-            return np.squeeze(arrays[0].data)
-        if path.name.endswith((".mgh", ".mgz")):
-            return np.squeeze(np.asarray(nibabel.load(path).dataobj))
-        return nibabel.freesurfer.read_morph_data(path)
-    except Exception as error:  # nibabel raises many kinds for files that are not what they seem
-        raise ValueError(f"{path}: cannot be read as one value per vertex ({error})") from error
+    maps = read_maps(path)
+    if maps.n_maps != 1 or len(maps.parts) != 1:
+        raise FileError(f"{path}: holds {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
+    return next(iter(maps.parts.values()))[0]

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.formats.labels import read_labels
+from icofactor.errors import FileError
+from icofactor.reading import Unreadable, naming
 from icofactor.report.surfaces import side_of
 
 Ints = NDArray[np.int64]
-_CIFTI = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
 
 
 def read_atlas(
@@ -26,12 +28,10 @@ def read_atlas(
     """
     found: dict[str, tuple[Ints, dict[int, str]]] = {}
     for path in map(Path, paths):
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"atlas: no file {path}")
-        try:
-            found |= _read(path, sides, n_vertices)
-        except (OSError, ValueError, KeyError, IndexError) as problem:
-            raise ValueError(f"{path}: not a readable atlas (.annot, .label.gii, .dlabel.nii): {problem}") from problem
+        with naming(path, "atlas"):
+            found |= _read(path, sides)
     missing = [side for side in sides if side not in found]
     if missing:
         raise ValueError(f"atlas: no file of the {' and the '.join(missing)} hemisphere; give one file for each")
@@ -40,7 +40,10 @@ def read_atlas(
     for side in sides:
         labels, table = found[side]
         if len(labels) != n_vertices:
-            raise ValueError(f"atlas: {len(labels)} vertices in the {side} hemisphere; the mesh has {n_vertices}")
+            raise FileError(
+                f"{', '.join(map(str, paths))}: has {len(labels)} vertices in the {side} hemisphere; "
+                f"the mesh has {n_vertices}"
+            )
         regions[side] = np.zeros(n_vertices, dtype=np.int64)
         for label in np.unique(labels):
             name = table.get(int(label), "")
@@ -51,25 +54,11 @@ def read_atlas(
     return regions, tuple(names)
 
 
-def _read(path: Path, sides: Sequence[str], n_vertices: int) -> dict[str, tuple[Ints, dict[int, str]]]:
-    import nibabel as nib
-
+def _read(path: Path, sides: Sequence[str]) -> dict[str, tuple[Ints, dict[int, str]]]:
+    found = read_labels(path)
     if path.name.endswith(".dlabel.nii"):
-        image = nib.load(path)
-        table = {int(k): str(v[0]) for k, v in image.header.get_axis(0).label[0].items()}
-        values, parts = np.asarray(image.dataobj)[0], {}
-        for structure, where, model in image.header.get_axis(1).iter_structures():
-            if structure in _CIFTI:
-                labels = np.zeros(n_vertices, dtype=np.int64)
-                labels[model.vertex] = values[where]
-                parts[_CIFTI[structure]] = (labels, table)
-        return parts
+        return {str(side): labels for side, labels in found.items()}
     side = side_of(path) or (sides[0] if len(sides) == 1 else None)
     if side is None:
-        raise ValueError("its name should tell the hemisphere (lh. or rh., hemi-L or hemi-R, .L. or .R.)")
-    if path.name.endswith((".gii", ".gii.gz")):
-        image = nib.load(path)
-        table = {int(k): str(v) for k, v in image.labeltable.get_labels_as_dict().items()}
-        return {side: (np.asarray(image.darrays[0].data, dtype=np.int64), table)}
-    labels, _, names = nib.freesurfer.read_annot(path)
-    return {side: (np.asarray(labels, dtype=np.int64), {i: name.decode() for i, name in enumerate(names)})}
+        raise Unreadable("should tell the hemisphere by its name (lh. or rh., hemi-L or hemi-R, .L. or .R.)")
+    return {side: next(iter(found.values()))}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import re
 import shutil
 import tempfile
@@ -15,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from icofactor.diagnostics import Diagnostics, load_diagnostics
+from icofactor.errors import FileError
 from icofactor.files import atomic_path, check_target
+from icofactor.reading import Unreadable, naming
+from icofactor.reading.records import read_json, read_text
 from icofactor.report.content import page_content, title_of
 from icofactor.report.surfaces import Surfaces
 
@@ -90,11 +92,16 @@ def write_page(
 
         model = load_model(folder / MODEL)
     d = load_diagnostics(folder / DIAGNOSTICS) if diagnostics is None else diagnostics
+    if d.loadings.shape != model.loadings_.shape or len(d.median) != model.sites_.n:
+        raise FileError(
+            f"{folder / DIAGNOSTICS}: is of {d.loadings.shape[0]} subjects and {d.loadings.shape[1]} components on "
+            f"{len(d.median)} sites; {MODEL} beside it is of another fit"
+        )
     target.mkdir(parents=True, exist_ok=True)
     check_target(page, overwrite)
     if figures and pictures.exists() and not overwrite:
         raise FileExistsError(f"{pictures} exists; pass overwrite=True to replace it")
-    selection = _json(folder / "selection.json")
+    selection = _selection(folder / "selection.json")
     text = render_page(
         model,
         d,
@@ -136,13 +143,35 @@ def _write_figures(
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    with naming(path, "text"):
+        return read_text(path)
+
+
+def _selection(path: Path) -> Any:
+    """What `icofactor select` found, as curves can be drawn of it."""
+    found = _json(path)
+    if found is None:
+        return None
+    with naming(path, "record"):
+        table, recommended, reasons = (found.get(name) for name in ("table", "recommended", "reasons"))
+        number = lambda value: value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        columns = list(table.values()) if isinstance(table, dict) else []
+        if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
+            raise Unreadable("holds no table of numbers by rank; icofactor select writes one")
+        if len({len(column) for column in columns}) > 1 or not number(recommended):
+            raise Unreadable("is damaged: its columns differ in length, or what it recommends is no number")
+        if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
+            raise Unreadable("is damaged: its reasons are no sentences")
+    return found
 
 
 def _json(path: Path) -> Any:
     if not path.is_file():
         return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise ValueError(f"{path} does not hold JSON: {problem}") from problem
+    with naming(path, "record"):
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise Unreadable(f"holds a {type(found).__name__} as JSON; a record of names and values is expected")
+        return found

@@ -7,26 +7,34 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.reading import Unreadable, naming
+from icofactor.reading.surfaces import read_geometry, read_gifti_surface
+
 
 def read_surface(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii) or FreeSurfer surface file."""
-    import nibabel
+    points, triangles, _ = read_surface_and_side(path)
+    return points, triangles
 
+
+def read_surface_and_side(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.int64], str | None]:
+    """As `read_surface`, with "left" or "right" where a GIFTI file says so itself."""
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    try:
+    with naming(path, "surface", advice="Surfaces are read from GIFTI (.surf.gii) and FreeSurfer files"):
         if path.name.endswith((".gii", ".gii.gz")):
-            image = nibabel.load(path)
-            points = image.get_arrays_from_intent("NIFTI_INTENT_POINTSET")
-            triangles = image.get_arrays_from_intent("NIFTI_INTENT_TRIANGLE")
-            if len(points) != 1 or len(triangles) != 1:
-                raise ValueError(f"has {len(points)} point sets and {len(triangles)} triangle lists, not one of each")
-            vertices, faces = points[0].data, triangles[0].data
+            points, triangles, side = read_gifti_surface(path)
         else:
-            vertices, faces = nibabel.freesurfer.read_geometry(path)
-    except Exception as error:  # nibabel raises many kinds for files that are not what they seem
-        raise ValueError(
-            f"{path}: not a readable surface, neither GIFTI (.surf.gii) nor FreeSurfer geometry ({error})"
-        ) from error
-    return np.asarray(vertices, dtype=np.float64), np.asarray(faces, dtype=np.int64)
+            points, triangles = read_geometry(path)
+            side = None
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise Unreadable(f"has points of shape {points.shape}; x, y and z of each are needed")
+        if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
+            raise Unreadable(f"has triangles of shape {triangles.shape} and type {triangles.dtype}")
+        corners = triangles.astype(np.int64)
+        if corners.min() < 0 or corners.max() >= len(points):
+            raise Unreadable(
+                f"has {len(points)} vertices; its faces name vertices {corners.min()} to {corners.max()}"
+            )
+        return points.astype(np.float64), corners, side

@@ -6,7 +6,8 @@ other files, whatever a header claims. The tests compare them with nibabel.
 
 from __future__ import annotations
 
-from icofactor.cohort.formats.common import Maps, Unreadable
+from icofactor.cohort.formats.common import Maps
 from icofactor.cohort.formats.read import MAP_ENDINGS, is_map, read_maps, reading, without_ending
+from icofactor.reading import Unreadable
 
 __all__ = ["MAP_ENDINGS", "Maps", "Unreadable", "is_map", "read_maps", "reading", "without_ending"]

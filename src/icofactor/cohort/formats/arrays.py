@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from icofactor.cohort.formats.common import Maps, Unreadable, check_growth, read_exactly, volume
+from icofactor.cohort.formats.common import Maps
 from icofactor.cohort.names import side_of
+from icofactor.reading.archives import Header, archive_members, array_header, load_member
+from icofactor.reading.limits import Unreadable, volume
 from icofactor.sphere import n_nodes
 
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")
@@ -22,7 +23,7 @@ def read_npy(path: Path) -> Maps:
     """One array, mapped and not loaded: (n_maps, n_sites), or (n_sites,) for one map."""
     stored = path.stat().st_size
     with path.open("rb") as file:
-        shape, fortran, dtype = _array_header(file)
+        shape, fortran, dtype = array_header(file)
         offset = file.tell()
     size = volume(shape) * dtype.itemsize
     _check_maps(shape, dtype)
@@ -40,47 +41,26 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
     are columns of the participants.
     """
     with zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        members = archive_members(archive, path.stat().st_size)
         headers = {}
         for name, info in members.items():
-            check_growth(info.file_size, info.compress_size)
             with archive.open(info) as file:
-                headers[name] = _array_header(file)
+                headers[name] = array_header(file)
         keys = _choose(headers, measure)
-        parts = {side: np.atleast_2d(_load(archive, members[key])) for side, key in keys.items()}
+        parts = {side: np.atleast_2d(load_member(archive, members[key])) for side, key in keys.items()}
         if len({len(part) for part in parts.values()}) > 1:
             raise Unreadable(f"has other numbers of maps in {' and '.join(keys.values())}")
         n_maps, n_sites = len(next(iter(parts.values()))), sum(part.shape[1] for part in parts.values())
         rest = {name: shape for name, (shape, _, _) in headers.items() if name not in keys.values()}
-        columns = {name: _load(archive, members[name]) for name, shape in rest.items() if shape == (n_maps,)}
+        columns = {name: load_member(archive, members[name]) for name, shape in rest.items() if shape == (n_maps,)}
         masks = [name for name in _MASK_KEYS if rest.get(name) == (n_sites,) and headers[name][2].kind == "b"]
-        mask = _load(archive, members[masks[0]]) if masks else None
+        mask = load_member(archive, members[masks[0]]) if masks else None
     names = next((columns.pop(key) for key in SUBJECT_KEYS if key in columns), np.empty(0))
     return Maps(parts, "npz", tuple(_text(name) for name in names), columns, mask, ", ".join(keys.values()))
 
 
 def _text(name: Any) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-
-
-def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise Unreadable("holds Python objects, which are never loaded; save plain arrays")
-    return shape, fortran, dtype
-
-
-def _load(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as file:
-        shape, fortran, dtype = _array_header(file)
-        size = volume(shape) * dtype.itemsize
-        if size > info.file_size:
-            raise Unreadable(f"is truncated: {info.filename} should have {size} bytes")
-        data = read_exactly(file, size, info.compress_size)
-        file.read(1)  # the end of the member, where its checksum is compared
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -90,9 +70,7 @@ def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise Unreadable(f"has shape {shape}, sites × subjects as it seems; transpose it to subjects × sites")
 
 
-def _choose(
-    headers: dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]], measure: str | None
-) -> dict[str | None, str]:
+def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None, str]:
     """Hemisphere (or None) → name of the array that holds its maps."""
     groups: dict[str, dict[str | None, str]] = {}
     for name, (shape, _, dtype) in headers.items():

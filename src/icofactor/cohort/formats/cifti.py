@@ -1,4 +1,4 @@
-"""CIFTI-2: maps on the vertices of both hemispheres (dscalar, dtseries).
+"""CIFTI-2: maps (dscalar, dtseries) and labels (dlabel) on the vertices of both hemispheres.
 
 A NIfTI-2 header, an XML that says which column is which vertex (brain models) and what the maps are, and the numbers:
 for every brain ordinate, its value in all maps. Vertices the file leaves out (the medial wall) become NaN.
@@ -6,6 +6,7 @@ for every brain ordinate, its value in all maps. Vertices the file leaves out (t
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,14 +17,18 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.formats.common import Maps, Unreadable, check_growth, check_vertices
-from icofactor.cohort.formats.gifti import refuse_entities
+from icofactor.cohort.formats.common import Maps
+from icofactor.reading.gifti import refuse_entities
+from icofactor.reading.limits import Unreadable, check_growth, check_vertices, numbers_in
 
 _HEADER = 540
 _EXTENSION_CODE = 32
 _TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8"}
 _SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
 _KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dtseries"}
+_BRAIN, _LABELS = "CIFTI_INDEX_TYPE_BRAIN_MODELS", "CIFTI_INDEX_TYPE_LABELS"
+_MAX_ELEMENTS = 500_000
+_MAX_KEY = 2**24  # whole numbers that float32 holds
 _OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
 
 
@@ -47,27 +52,36 @@ class _Builder:
         self.models: list[_Model] = []
         self.names: list[str] = []
         self.step: float | None = None
+        self.labels: list[dict[int, str]] = []
         self._text: list[str] = []
+        self._key, self._elements = 0, 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._text = []
+        self._elements += 1
+        if self._elements > _MAX_ELEMENTS:
+            raise Unreadable(f"has more than {_MAX_ELEMENTS} XML elements in its header: refused")
         if tag == "CIFTI":
             self.version = attributes.get("Version", "")
         elif tag == "MatrixIndicesMap":
             kind = attributes.get("IndicesMapToDataType", "")
             self.kinds.update(dict.fromkeys(attributes.get("AppliesToMatrixDimension", "").split(","), kind))
             if kind == "CIFTI_INDEX_TYPE_SERIES" and attributes.get("SeriesUnit") == "SECOND":
-                self.step = float(attributes["SeriesStep"]) * 10.0 ** int(attributes.get("SeriesExponent", "0"))
+                self.step = _step(attributes)
         elif tag == "BrainModel":
-            n = attributes.get("SurfaceNumberOfVertices")
+            vertices = "SurfaceNumberOfVertices"
             self.models.append(
                 _Model(
                     attributes.get("BrainStructure", ""),
-                    int(attributes["IndexOffset"]),
-                    int(attributes["IndexCount"]),
-                    None if n is None else int(n),
+                    _whole(attributes, "IndexOffset"),
+                    _whole(attributes, "IndexCount"),
+                    _whole(attributes, vertices) if vertices in attributes else None,
                 )
             )
+        elif tag == "LabelTable":
+            self.labels.append({})
+        elif tag == "Label":
+            self._key = _whole(attributes, "Key")
 
     def text(self, text: str) -> None:
         self._text.append(text)
@@ -78,13 +92,35 @@ class _Builder:
         if tag == "MapName":
             self.names.append(text.strip())
         elif tag == "VertexIndices" and self.models:
-            self.models[-1].vertices = _vertices(text)
+            self.models[-1].vertices = _vertices(text, self.models[-1].count)
+        elif tag == "Label" and self.labels:
+            self.labels[-1][self._key] = text.strip()
+
+
+def _whole(attributes: dict[str, str], name: str) -> int:
+    """An attribute that is a whole number."""
+    text = attributes.get(name, "missing")
+    try:
+        return int(text)
+    except ValueError:
+        raise Unreadable(f"has damaged XML in its header: {name} is {text[:40]!r}") from None
+
+
+def _step(attributes: dict[str, str]) -> float:
+    """Seconds between two maps of a series."""
+    try:
+        step = float(attributes["SeriesStep"]) * 10.0 ** int(attributes.get("SeriesExponent", "0"))
+    except (KeyError, ValueError, OverflowError):
+        step = math.nan
+    if not 0 < step < math.inf:
+        raise Unreadable("has damaged XML in its header: the seconds between its maps (SeriesStep) are not told")
+    return step
 
 
 @lru_cache(maxsize=4)
-def _vertices(text: str) -> NDArray[np.int64]:
+def _vertices(text: str, n: int) -> NDArray[np.int64]:
     """The vertices of a list; all files of a cohort have the same ones as a rule."""
-    vertices = np.array(text.split(), dtype=np.int64)
+    vertices = numbers_in(text, max(n, 0), np.dtype(np.int64))
     vertices.setflags(write=False)
     return vertices
 
@@ -105,9 +141,38 @@ def read_cifti(path: Path) -> Maps:
     header = _read_header(path)
     told = _parse(header.xml)
     kind = _KINDS.get(told.kinds.get("0", ""))
-    if kind is None or told.kinds.get("1") != "CIFTI_INDEX_TYPE_BRAIN_MODELS":
-        found = " × ".join(told.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower() for key in ("1", "0"))
-        raise Unreadable(f"holds {found}; dscalar and dtseries (brain_models × scalars or series) are read")
+    if kind is None or told.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(told)}; dscalar and dtseries (brain_models × scalars or series) are read")
+    parts = _parts(path, header, told)
+    others = sorted(
+        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in told.models if m.structure not in _SIDES}
+    )
+    notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
+    names = tuple(told.names) if len(told.names) == header.n_maps and all(told.names) else ()
+    return Maps(parts, f"CIFTI-2 {kind}", names, step=told.step, notes=notes)
+
+
+def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]]]:
+    """Hemisphere → key of each vertex, −1 where the file has none, and the names of the keys; of the first map."""
+    header = _read_header(path)
+    told = _parse(header.xml)
+    if told.kinds.get("0") != _LABELS or told.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(told)}; labels (.dlabel.nii) are brain_models × labels")
+    if not told.labels:
+        raise Unreadable("has no table that names its labels")
+    parts = _parts(path, header, told)
+    keys = {str(side): np.nan_to_num(part[0], nan=-1.0) for side, part in parts.items()}
+    if any((np.abs(key) >= _MAX_KEY).any() or (key % 1).any() for key in keys.values()):
+        raise Unreadable(f"holds labels that are not whole numbers below {_MAX_KEY}")
+    return {side: (key.astype(np.int64), told.labels[0]) for side, key in keys.items()}
+
+
+def _kinds(told: _Builder) -> str:
+    return " × ".join(told.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40] for key in ("1", "0"))
+
+
+def _parts(path: Path, header: _Header, told: _Builder) -> dict[str | None, NDArray[Any]]:
+    """The maps of each hemisphere."""
     if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in told.models):
         raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
     data = np.memmap(path, header.dtype, "r", header.offset, (header.n_columns, header.n_maps))
@@ -120,12 +185,7 @@ def read_cifti(path: Path) -> Maps:
             parts[side] = _scatter(model, data, header)
     if not parts:
         raise Unreadable("holds no cortex: none of its brain models is a surface")
-    others = sorted(
-        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in told.models if m.structure not in _SIDES}
-    )
-    notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
-    names = tuple(told.names) if len(told.names) == header.n_maps and all(told.names) else ()
-    return Maps(parts, f"CIFTI-2 {kind}", names, step=told.step, notes=notes)
+    return parts
 
 
 def _read_header(path: Path) -> _Header:
@@ -187,7 +247,7 @@ def _parse(xml: bytes) -> _Builder:
     if builder.version.startswith("1"):
         raise Unreadable(_OLDER)
     if not builder.version.startswith("2"):
-        raise Unreadable(f"is CIFTI of version {builder.version!r}; 2 is read")
+        raise Unreadable(f"is CIFTI of version {builder.version[:20]!r}; 2 is read")
     return builder
 
 
@@ -199,7 +259,7 @@ def _scatter(model: _Model, data: NDArray[Any], header: _Header) -> NDArray[np.f
     vertices = model.vertices
     inside = vertices.size == 0 or (vertices.min() >= 0 and vertices.max() < model.n_vertices)
     if len(vertices) != model.count or not inside or len(np.unique(vertices)) != len(vertices):
-        raise Unreadable(f"lists vertices of {model.structure} that are too few, too many, double or out of range")
+        raise Unreadable(f"lists vertices of {model.structure[:60]} that are too few, too many, double or out of range")
     check_growth(4 * header.n_maps * model.n_vertices, data.nbytes)
     full = np.full((header.n_maps, model.n_vertices), np.nan, dtype=np.float32)
     block = data[model.offset : model.offset + model.count].T

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from icofactor.cohort.formats.common import Maps, Unreadable, check_vertices, is_gzip, open_plain, read_exactly
+from icofactor.cohort.formats.common import Maps
+from icofactor.reading.limits import Unreadable, check_vertices, is_gzip, open_plain, read_exactly
 
 _MGH_HEADER = 284
 _MGH_TYPES = {0: ">u1", 1: ">i4", 3: ">f4", 4: ">i2"}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from icofactor.cohort.formats.arrays import read_npy, read_npz
 from icofactor.cohort.formats.cifti import read_cifti
-from icofactor.cohort.formats.common import Maps, Unreadable
+from icofactor.cohort.formats.common import Maps
 from icofactor.cohort.formats.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, read_mgh, read_morph
 from icofactor.cohort.formats.gifti import read_gifti
 from icofactor.errors import CohortError
+from icofactor.reading.limits import Unreadable, check_regular, naming
 
 MAP_ENDINGS = (
     ".dscalar.nii",
@@ -44,25 +44,9 @@ def without_ending(name: str) -> str:
     return name
 
 
-@contextmanager
-def reading(path: Path, what: str = "file of maps") -> Iterator[None]:
+def reading(path: Path, what: str = "file of maps") -> AbstractContextManager[None]:
     """Whatever goes wrong inside becomes a CohortError that names the file."""
-    try:
-        yield
-    except CohortError:
-        raise
-    except Unreadable as error:
-        raise CohortError(f"{path}: {error}") from None
-    except FileNotFoundError:
-        raise CohortError(f"{path}: no such file") from None
-    except PermissionError:
-        raise CohortError(f"{path}: may not be read (permission denied)") from None
-    except IsADirectoryError:
-        raise CohortError(f"{path}: is a folder, not a file") from None
-    except EOFError:
-        raise CohortError(f"{path}: is truncated") from None
-    except Exception as error:  # parsers and decompressors raise many kinds for damaged files
-        raise CohortError(f"{path}: is no readable {what} ({type(error).__name__}: {error})") from error
+    return naming(path, what, CohortError)
 
 
 def read_maps(path: str | Path, measure: str | None = None) -> Maps:
@@ -79,6 +63,7 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
     """
     path = Path(path)
     with reading(path):
+        check_regular(path)
         if path.stat().st_size == 0:
             raise Unreadable("is empty")
         name = path.name.lower()

@@ -1,0 +1,275 @@
+"""One small valid file of every kind that icofactor reads, and the call that reads it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hostile_fit import small_fit
+from icofactor.atlas import read_atlas
+from icofactor.checkpoint import Checkpoint
+from icofactor.cohort import load_cohort, open_store, save_store
+from icofactor.cohort.formats import read_maps
+from icofactor.cohort.masks import read_mask
+from icofactor.cohort.participants import read_participants
+from icofactor.cohort.write import write_fit
+from icofactor.diagnostics import load_diagnostics, save_diagnostics
+from icofactor.model_file import load_model
+from icofactor.preprocessing.resampling import Resampler
+from icofactor.preprocessing.surfaces import as_sphere, as_values
+from icofactor.report.atlas import read_atlas as read_page_atlas
+from icofactor.report.page import _json, _selection, _text
+from icofactor.sphere import Sites
+from stores import cohort
+
+N = 642
+RUN = {"command": "fit", "data": "0" * 64, "settings": {"n_components": 3}}
+_RNG_SEED = 7
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A valid file.
+
+    Attributes
+    ----------
+    kind : what it is, e.g. "MGZ".
+    file : the file that is damaged.
+    read : reads it, or what it is part of, to the last number.
+    named : what a message must name; the file, or the folder it is part of.
+    form : how to damage it from within: "raw", "gzip", "zip", "json", "xml" or "text".
+    """
+
+    kind: str
+    file: Path
+    read: Callable[[], Any]
+    named: str
+    form: str = "raw"
+
+
+def make_specimens(folder: Path) -> list[Specimen]:
+    """All of them, written into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        groups = (_maps, _tables, _labels, _surfaces, _stored, _fitted)
+        return [specimen for make in groups for specimen in make(folder)]
+
+
+def _values(n: int = 3) -> np.ndarray:
+    return np.random.default_rng(_RNG_SEED).gamma(2, 1, (n, N)).astype(np.float32) + 1
+
+
+def _maps(folder: Path) -> list[Specimen]:
+    import nibabel as nib
+
+    values = _values()
+    files: list[tuple[str, str, str]] = []
+
+    def keep(kind: str, name: str, form: str = "raw") -> Path:
+        files.append((kind, name, form))
+        return folder / name
+
+    stack = nib.MGHImage(np.ascontiguousarray(values.T[:, None, None, :]), np.eye(4))
+    nib.save(stack, keep("MGH", "lh.a.mgh"))
+    nib.save(stack, keep("MGZ", "lh.b.mgz", "gzip"))
+    nib.freesurfer.write_morph_data(keep("morph", "lh.thickness"), values[0])
+    for kind, name, form, encoding in (
+        ("GIFTI", "c.L.shape.gii", "xml", "GIFTI_ENCODING_B64GZ"),
+        ("GIFTI ASCII", "d.L.shape.gii", "xml", "GIFTI_ENCODING_ASCII"),
+        ("GIFTI base64", "e.L.shape.gii", "xml", "GIFTI_ENCODING_B64BIN"),
+    ):
+        arrays = [
+            nib.gifti.GiftiDataArray(
+                row,
+                intent="NIFTI_INTENT_SHAPE",
+                datatype="NIFTI_TYPE_FLOAT32",
+                encoding=encoding,
+                meta={"Name": f"s{i}"},
+            )
+            for i, row in enumerate(values)
+        ]
+        nib.save(nib.gifti.GiftiImage(darrays=arrays), keep(kind, name, form))
+    keep("GIFTI gz", "f.L.shape.gii.gz", "gzip").write_bytes(gzip.compress((folder / "c.L.shape.gii").read_bytes()))
+    brain = nib.cifti2.BrainModelAxis.from_surface(np.arange(40, N), N, name="CIFTI_STRUCTURE_CORTEX_LEFT")
+    for kind, name, axis in (
+        ("CIFTI dscalar", "g.dscalar.nii", nib.cifti2.ScalarAxis(["a", "b", "c"])),
+        ("CIFTI dtseries", "h.dtseries.nii", nib.cifti2.SeriesAxis(0, 0.72, 3)),
+    ):
+        nib.save(nib.Cifti2Image(values[:, 40:], (axis, brain)), keep(kind, name))
+    np.save(keep("npy", "lh.i.npy"), values)
+    names = np.array(["a", "b", "c"])
+    np.savez(keep("npz", "j.npz", "zip"), x=values, subjects=names, age=np.arange(3.0), mask=values[0] > 1.2)
+    np.savez_compressed(keep("npz compressed", "k.npz", "zip"), x=values, subjects=names)
+    made = [Specimen(kind, folder / name, _reading_cohort(folder / name), name, form) for kind, name, form in files]
+    return [
+        *made,
+        Specimen("map as values", folder / "lh.a.mgh", lambda: _touch(read_maps(folder / "lh.a.mgh")), "lh.a"),
+    ]
+
+
+def _reading_cohort(file: Path) -> Callable[[], Any]:
+    def read() -> None:
+        given: dict[str, Any] = {} if file.name.endswith(".nii") else {"hemisphere": "left"}
+        _touch(read_maps(file))
+        found = load_cohort(file, mesh="fsaverage3", subjects=None, **given)
+        np.asarray(found.X).sum()
+
+    return read
+
+
+def _touch(maps: Any) -> None:
+    for part in maps.parts.values():
+        with np.errstate(all="ignore"):
+            np.asarray(part, dtype=np.float64).sum()
+
+
+def _tables(folder: Path) -> list[Specimen]:
+    file = folder / "participants.tsv"
+    rows = [f"sub-{i:02d}\t{20 + i}\t{'MF'[i % 2]}\tsite{i % 3}\t0" for i in range(20)]
+    file.write_text("\n".join(["participant_id\tage\tsex\tsite\texclude", *rows]) + "\n")
+    work = folder / "work"
+    kept = Checkpoint(work, RUN)
+    kept.put("starts-0", {"B": np.random.default_rng(0).random((20, 3)), "names": np.array(["a", "b"])})
+    return [
+        Specimen("participants.tsv", file, lambda: read_participants(file), file.name, "text"),
+        Specimen("checkpoint piece", work / "starts-0.npz", lambda: kept.get("starts-0"), "starts-0.npz", "zip"),
+        Specimen("checkpoint run.json", work / "run.json", lambda: Checkpoint(work, RUN), "work", "json"),
+    ]
+
+
+def _labels(folder: Path) -> list[Specimen]:
+    import nibabel as nib
+
+    sites = Sites.named("fsaverage3")
+    keys = 1 + (sites.coordinates[:, 2] < 0).astype(np.int32)
+    keys[:40] = 0
+    names = ["unknown", "north", "south"]
+    colours = np.array([[25, 5, 25, 0, 0], [25, 100, 40, 0, 0], [125, 100, 160, 0, 0]])
+    annot, label, gifti = folder / "lh.x.annot", folder / "lh.cortex.label", folder / "L.x.label.gii"
+    nib.freesurfer.write_annot(annot, keys, colours, names, fill_ctab=True)
+    body = "".join(f"{i}  {x:.3f}  {y:.3f}  {z:.3f} 0.0\n" for i, (x, y, z) in enumerate(sites.coordinates) if keys[i])
+    label.write_text(f"#!ascii label\n{(keys > 0).sum()}\n{body}")
+    table = nib.gifti.GiftiLabelTable()
+    for key, name in enumerate(names):
+        one = nib.gifti.GiftiLabel(key, 0.5, 0.5, 0.5, 1.0)
+        one.label = name
+        table.labels.append(one)
+    array = nib.gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
+    nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), gifti)
+    dlabel = folder / "x.dlabel.nii"
+    brain = nib.cifti2.BrainModelAxis.from_surface(np.arange(40, N), N, name="CIFTI_STRUCTURE_CORTEX_LEFT")
+    axis = nib.cifti2.LabelAxis(["x"], [{i: (name, (1, 0, 0, 1)) for i, name in enumerate(names)}])
+    nib.save(nib.Cifti2Image(keys[None, 40:].astype(np.float32), (axis, brain)), dlabel)
+    widths = {"left": N}
+    masks = [(annot, "raw"), (label, "text"), (gifti, "xml")]
+    atlases = [(annot, "raw"), (gifti, "xml"), (dlabel, "raw")]
+    found = [
+        Specimen(f"mask {file.name}", file, lambda file=file: read_mask(file, widths), file.name, form)
+        for file, form in masks
+    ]
+    found += [
+        Specimen(f"atlas {file.name}", file, lambda file=file: read_atlas(file, sites, "left"), file.name, form)
+        for file, form in atlases
+    ]
+    found += [
+        Specimen(f"page atlas {f.name}", f, lambda f=f: read_page_atlas([f], ["left"], N), f.name, form)
+        for f, form in atlases
+    ]
+    return found
+
+
+def _surfaces(folder: Path) -> list[Specimen]:
+    import nibabel as nib
+
+    sites = Sites.named("fsaverage3")
+    points, faces = sites.coordinates.astype(np.float32), np.asarray(sites.triangles, dtype=np.int32)
+    gifti, own, areas = folder / "L.sphere.surf.gii", folder / "lh.sphere", folder / "L.areas.shape.gii"
+    arrays = [
+        nib.gifti.GiftiDataArray(points, intent="NIFTI_INTENT_POINTSET", datatype="NIFTI_TYPE_FLOAT32"),
+        nib.gifti.GiftiDataArray(faces, intent="NIFTI_INTENT_TRIANGLE", datatype="NIFTI_TYPE_INT32"),
+    ]
+    nib.save(nib.gifti.GiftiImage(darrays=arrays), gifti)
+    nib.freesurfer.write_geometry(own, 100 * points, faces)
+    shape = nib.gifti.GiftiDataArray(points[:, 0] + 2, intent="NIFTI_INTENT_SHAPE", datatype="NIFTI_TYPE_FLOAT32")
+    nib.save(nib.gifti.GiftiImage(darrays=[shape]), areas)
+    weights = folder / "weights.npz"
+    Resampler((points, faces), (points, faces), method="barycentric").save(weights)
+    surface = as_sphere(str(gifti), "sphere")
+    return [
+        Specimen("sphere GIFTI", gifti, lambda: Sites.from_file(gifti), gifti.name, "xml"),
+        Specimen("sphere FreeSurfer", own, lambda: Sites.from_file(own), own.name),
+        Specimen("registered sphere", own, lambda: as_sphere(str(own), "source_sphere"), own.name),
+        Specimen("areas", areas, lambda: as_values(areas, surface, "areas"), areas.name, "xml"),
+        Specimen("resampling weights", weights, lambda: Resampler.load(weights), weights.name, "zip"),
+    ]
+
+
+def _stored(folder: Path) -> list[Specimen]:
+    place = folder / "cohort.store"
+    save_store(cohort(), place)
+    mesh, part = (next(place.glob(pattern)) for pattern in ("mesh-*", "part-*"))
+
+    def read() -> None:
+        stored = open_store(place)
+        np.asarray(stored.X).sum()
+        dict(stored.participants)
+
+    files = {
+        "store commit": (place / "commit.json", "json"),
+        "store part": (part / "zarr.json", "json"),
+        "store maps": (part / "c" / "0" / "0", "raw"),
+        "store mesh": (mesh / "deepest" / "zarr.json", "json"),
+        "store sites": (mesh / "order" / "c" / "0", "raw"),
+        "store frames": (mesh / "frames" / "c" / "0" / "0" / "0", "raw"),
+        "store mark": (place / "zarr.json", "json"),
+    }
+    return [Specimen(kind, file, read, place.name, form) for kind, (file, form) in files.items()]
+
+
+def _fitted(folder: Path) -> list[Specimen]:
+    place = folder / "fitted"
+    sites = Sites.named("fsaverage3")
+    model, d = small_fit(sites, "left", mask=np.arange(sites.n) % 7 > 0)
+    place.mkdir()
+    model.save(place / "model.zip")
+    save_diagnostics(d, place / "diagnostics.npz")
+    selection = {"table": {"rank": [2, 3], "error": [0.5, None]}, "recommended": 3, "reasons": ["a"], "settings": {}}
+    (place / "selection.json").write_text(json.dumps(selection))
+    (place / "provenance.json").write_text(json.dumps({"inputs": [{"path": "a", "bytes": 1}], "versions": {"x": "1"}}))
+    (place / "methods.md").write_text("Maps were factorized.\n")
+    coarse, _ = small_fit(sites, "left", k=2, columns="smooth", method="LE-PNNMF")
+    coarse.save(place / "coarse.zip")
+    read = {
+        "model.zip": lambda: repr(load_model(place / "model.zip").sites_),
+        "coarse.zip": lambda: load_model(place / "coarse.zip"),
+        "diagnostics.npz": lambda: load_diagnostics(place / "diagnostics.npz"),
+        "selection.json": lambda: _selection(place / "selection.json"),
+        "provenance.json": lambda: _json(place / "provenance.json"),
+        "methods.md": lambda: _text(place / "methods.md"),
+    }
+    form = {".zip": "zip", ".npz": "zip", ".json": "json", ".md": "text"}
+    found = [Specimen(name, place / name, call, name, form[Path(name).suffix]) for name, call in read.items()]
+    return [*found, _earlier_fit(folder)]
+
+
+def _earlier_fit(folder: Path) -> Specimen:
+    """A folder that is written over: its description says which files are the earlier fit's."""
+    out, rng = folder / "again", np.random.default_rng(0)
+    given: dict[str, Any] = {
+        "components": rng.random((2, N)),
+        "loadings": rng.random((4, 2)),
+        "subjects": list("abcd"),
+        "hemi": "left",
+        "mesh_name": "fsaverage3",
+    }
+    write_fit(out, **given)
+    file = out / "dataset_description.json"
+    return Specimen("earlier fit", file, lambda: write_fit(out, **given, overwrite=True), file.name, "json")
