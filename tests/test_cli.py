@@ -156,6 +156,8 @@ def test_trouble_in_the_last_step_leaves_nothing(
         ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
         ("exists; pass overwrite=True to replace it", "exists; pass --overwrite to replace it"),
         ("penalty=2", "penalty=2"),
+        ("choose with mesh= or hemisphere=", "choose with --mesh or --hemisphere"),
+        ("pass mesh=(left sphere, right sphere), the", "pass --mesh left sphere,right sphere, the"),
     ],
 )
 def test_arguments_are_named_as_the_command_line_names_them(said: str, shown: str) -> None:

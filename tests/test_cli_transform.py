@@ -162,7 +162,8 @@ def test_subjects_that_cannot_be_adjusted(
 
 def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert transform(place, "adjusted", "new", tmp_path / MAPS, "-q") == 2
-    assert "no column 'age' for a covariate" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "covariate 'age' needs --participants, a table with that column" in err and "covariate 'sex' needs" in err
     assert not any(tmp_path.iterdir())
 
 

@@ -54,6 +54,8 @@ def _with_flags(text: str, flags: Mapping[str, str]) -> str:
         word = rf"(?<![\w/.-]){re.escape(name)}"
         text = re.sub(rf"{word}=True\b", flag, text)
         text = re.sub(rf"{word}=(['\"]?)([\w./:-]++)\1(?!\()", rf"{flag} \2", text)
+        text = re.sub(rf"{word}=\((\w[^()=]*), (\w[^()=]*)\)", rf"{flag} \1,\2", text)
+        text = re.sub(rf"{word}=(?=[\s,;:.)]|$)", flag, text)
         # a name that is also an English word is a name where a sentence begins with it
         text = re.sub(rf"{word}(?![\w/.])" if "_" in name else rf"^{re.escape(name)}(?= must\b)", flag, text)
     return text

@@ -27,7 +27,7 @@ import numpy as np
 
 from icofactor.inputs import SitesBySubjects
 from icofactor.statistics import iter_blocks
-from icofactor.terms import Term, code_terms, table_column
+from icofactor.terms import Term, code_terms, columns_of
 
 _ROUNDING = 1e-9
 _OF_THE_COHORT = (
@@ -109,8 +109,7 @@ class Covariates:
             raise ValueError(
                 f"the covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
             )
-        Z = np.hstack([term.columns(table_column(term.name, table, subjects), subjects) for term in self.terms])
-        adjusted = AdjustedMaps(maps, Z, self)
+        adjusted = AdjustedMaps(maps, columns_of(self.terms, table, subjects), self)
         return AdjustedCohort(X, adjusted) if _is_cohort(X) else adjusted
 
     @property

@@ -78,6 +78,19 @@ def code_terms(
     return tuple(terms), Z
 
 
+def columns_of(terms: Sequence[Term], participants: Mapping[str, Sequence[Any]], subjects: Sequence[str]) -> np.ndarray:
+    """Centred columns of subjects, new or not; whatever is wrong with any covariate is told at once."""
+    problems, blocks = [], []
+    for term in terms:
+        try:
+            blocks.append(term.columns(table_column(term.name, participants, subjects), subjects))
+        except ValueError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise ValueError("; ".join(problems))
+    return np.hstack(blocks)
+
+
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
     cells = _cells(name, values, subjects)
     levels = None
@@ -93,6 +106,8 @@ def table_column(name: str, participants: Mapping[str, Sequence[Any]], subjects:
     """A column of the participants' table, one value per subject."""
     if name not in participants:
         known = ", ".join(repr(str(column)) for column in participants if column != "participant_id") or "none"
+        if known == "none":
+            raise ValueError(f"covariate {name!r} needs participants=, a table with that column")
         raise ValueError(f"the participants' table has no column {name!r} for a covariate; its columns: {known}")
     values = participants[name]
     if len(values) != len(subjects):

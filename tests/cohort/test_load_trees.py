@@ -255,10 +255,10 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     assert cohort.subjects == ("002", "001")
     np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
     assert cohort.participants["Age_in_Yrs"].dtype == np.int64
-    with pytest.raises(CohortError, match=r"subject sub-009: no file of it was found"):
+    with pytest.raises(CohortError, match=r"participants: no file was found of sub-009; there are files of sub-001"):
         ico.load_cohort(folder, participants=["sub-001", "sub-009"])
     assert ico.load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == ("sub-001",)
-    with pytest.raises(CohortError, match="exclude: names 009, of whom there are no files"):
+    with pytest.raises(CohortError, match="exclude: names sub-009, of whom there are no files"):
         ico.load_cohort(folder, exclude=["sub-009"])
 
 

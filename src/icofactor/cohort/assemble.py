@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,10 +94,7 @@ def read_singles(
         except CohortError as error:
             return error
         if piece.n_maps > 1:
-            return CohortError(
-                f"{path}: holds {piece.n_maps} maps, one per subject was expected; take one with map_name=, "
-                "or bring a time series to one map first (icofactor prepare)"
-            )
+            return several(piece)
         for side, part in piece.parts.items():
             if whole and part.shape[1] == widths.get(side):
                 copy_map(part[0], X[row, columns[side]])
@@ -119,6 +116,14 @@ def read_singles(
     wrong = {row for row, seen in done if any(n != widths.get(side) for side, n in seen.sizes.items())}
     read.good = [row for row, there in enumerate(read.where) if set(there) >= set(widths) and row not in wrong]
     return read if whole else None
+
+
+def several(piece: Piece) -> CohortError:
+    """A file with many maps where one was expected."""
+    return CohortError(
+        f"{piece.seen.path}: holds {piece.n_maps} maps, one per subject was expected; take one with map_name=, "
+        "or bring a time series to one map first (icofactor prepare)"
+    )
 
 
 def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], how: How) -> dict[str, int]:
@@ -147,7 +152,10 @@ def _report_meshes(files: Sequence[Seen], how: How, problems: Problems) -> None:
                 text = f"has {n} vertices in the {side} hemisphere; mesh {how.mesh} has {wanted[0]}"
                 problems.add(seen.path, text)
             usual = max((m for s, m in counts if s == side), key=lambda m: counts[side, m])
-            if not wanted and n != usual:
+            if not wanted and n != usual and counts[side, usual] == 1 and len(files) > 2:
+                text = f"has {n} vertices, others {usual}: no two files are on one mesh, as maps on the subjects' own"
+                problems.add(seen.path, f"{text} surfaces are; bring them to one first (recon-all -qcache)")
+            elif not wanted and n != usual:
                 text = f"has {n} vertices; most of the files ({counts[side, usual]}) have {usual}: another mesh"
                 problems.add(seen.path, text)
 
@@ -167,6 +175,27 @@ def _report_lacking(read: Read, people: Sequence[tuple[str, Files]], sides: Sequ
         lacking = [side for side in sides if side not in there]
         if lacking and not problems.listed.keys() & {f"subject {name}", *map(str, files.values())}:
             problems.add(next(iter(files.values())), f"subject {name} lacks the {' and '.join(lacking)} hemisphere")
+
+
+def is_stack(groups: Mapping[str, Files], how: How) -> bool:
+    """Whether the files hold several subjects each.
+
+    One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
+    series are not taken for subjects.
+    """
+    names: list[str] = []
+    for files in groups.values():
+        piece = first_readable([(path, side) for side, path in files.items()], how)
+        if piece is None:
+            continue
+        if piece.n_maps == 1 and not (piece.maps.reader == "npz" and piece.maps.names):
+            return False
+        if len(groups) == 1:
+            return True
+        if not piece.maps.names:
+            return False
+        names += piece.maps.names
+    return bool(names) and len(set(names)) == len(names)
 
 
 def read_stacks(
@@ -217,7 +246,7 @@ def read_stacks(
     read = Read([name for name, _ in chosen], X, widths, [{} for _ in chosen], list(range(len(chosen))))
     for pieces, ids in stacks:
         _fill(read, pieces, ids, {found: row for row, (_, found) in enumerate(chosen)})
-    read.columns = _columns(stacks, [found for _, found in chosen])
+    read.columns = stack_columns(stacks, [found for _, found in chosen])
     return read
 
 
@@ -233,7 +262,7 @@ def _fill(read: Read, pieces: Sequence[Piece], ids: Sequence[str], row_of: dict[
         read.remember(piece.seen, [read.subjects[row] for _, row in used])
 
 
-def _columns(stacks: Sequence[tuple[list[Piece], list[str]]], chosen: Sequence[str]) -> dict[str, NDArray[Any]]:
+def stack_columns(stacks: Sequence[tuple[list[Piece], list[str]]], chosen: Sequence[str]) -> dict[str, NDArray[Any]]:
     """What all files tell of their subjects, in the order of the rows."""
     tables = [pieces[0].maps.columns for pieces, _ in stacks]
     place = {name: i for i, name in enumerate(name for _, ids in stacks for name in ids)}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from icofactor.cohort.assemble import Files, Read, read_singles, read_stacks
+from icofactor.cohort.assemble import Read, is_stack, read_singles, read_stacks
 from icofactor.cohort.checks import check_values
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.masks import read_mask
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.names import measure_of, modality_of, units_of
 from icofactor.cohort.participants import read_participants
-from icofactor.cohort.pieces import How, copy_map, first_readable
+from icofactor.cohort.pieces import How, copy_map
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.trees import Found, Wanted, find_sources
 from icofactor.cohort.who import Task, grouped, map_names, renamed
@@ -127,7 +127,7 @@ def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     groups = grouped(found, wanted, task.problems)
     if not groups and not found.missing and not task.problems:
         task.problems.add("paths", "lead to no files of maps")
-    stacked = how.map_name is None and _is_stack(groups, how)
+    stacked = how.map_name is None and is_stack(groups, how)
     read: Read | None
     if stacked:
         name_rows = lambda pieces: map_names(pieces, task, len(groups) == 1)
@@ -148,27 +148,6 @@ def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
         task.problems.check()
         raise CohortError("paths: no subject could be read")
     return read
-
-
-def _is_stack(groups: dict[str, Files], how: How) -> bool:
-    """Whether the files hold several subjects each.
-
-    One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
-    series are not taken for subjects.
-    """
-    names: list[str] = []
-    for files in groups.values():
-        piece = first_readable([(path, side) for side, path in files.items()], how)
-        if piece is None:
-            continue
-        if piece.n_maps == 1 and not (piece.maps.reader == "npz" and piece.maps.names):
-            return False
-        if len(groups) == 1:
-            return True
-        if not piece.maps.names:
-            return False
-        names += piece.maps.names
-    return bool(names) and len(set(names)) == len(names)
 
 
 def _read_image(image: Any, mesh: Any, hemisphere: str | None, task: Task) -> tuple[Read, Sites]:

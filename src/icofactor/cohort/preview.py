@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from icofactor.cohort.assemble import Files, is_stack, several, stack_columns
 from icofactor.cohort.bids import mesh_name_of
 from icofactor.cohort.masks import read_mask
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.participants import read_participants
-from icofactor.cohort.pieces import How, Piece, first_readable
+from icofactor.cohort.pieces import How, Piece, first_readable, read_piece
 from icofactor.cohort.problems import Journal, Problems
-from icofactor.cohort.store import is_store
 from icofactor.cohort.trees import Wanted, find_sources
 from icofactor.cohort.who import Task, grouped, map_names
 from icofactor.errors import CohortError
@@ -34,8 +35,9 @@ class Preview:
     hemisphere, mesh : of the sites.
     mask : what is known of the mask, in words.
     notes : what was chosen and left out.
-    seconds : to read all, as long as the first file took times their number; 0 for a store, which is not loaded.
-    stored : whether it is a cohort store.
+    lowest : the smallest value in use of the first file; 0 for a store.
+    seconds : to read all, as long as the first file took times their number; 0 for a store.
+    stored : whether it is a cohort store that is not loaded.
     """
 
     n_files: int
@@ -47,6 +49,7 @@ class Preview:
     mesh: str
     mask: str
     notes: tuple[str, ...]
+    lowest: float
     seconds: float
     stored: bool = False
 
@@ -60,14 +63,15 @@ def preview_cohort(
     measure: str | None = None,
     smoothing: float | None = None,
     target: str | None = None,
+    entities: Mapping[str, str] | None = None,
     mask: Any = None,
     exclude: Sequence[str] = (),
+    missing: str = "raise",
 ) -> Preview:
     """What would be read; the arguments are those of `load_cohort`. Problems that names tell of are raised alike."""
-    if is_store(paths):
-        return _of_store(Path(paths))
-    task = Task(Problems(), Journal(), read_participants(participants), tuple(exclude), False, None, None)
-    wanted = Wanted(hemisphere, measure, smoothing, target, {})
+    skip = missing == "skip"
+    task = Task(Problems(), Journal(), read_participants(participants), tuple(exclude), skip, None, None)
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
     found = find_sources(paths, wanted, task.problems)
     groups = grouped(found, wanted, task.problems)
     how = How(Mesh.read(found.mesh if mesh is None else mesh), hemisphere, measure)
@@ -76,26 +80,64 @@ def preview_cohort(
     first = first_readable(files, how)
     seconds = time.perf_counter() - begin
     if first is None:
+        task.select(list(groups), found.missing)
+        _report_unreadable(files, how, task.problems)
         task.problems.check()
-        raise CohortError(f"paths: none of {len(files)} files can be read as maps")
-    stacked = len(groups) == 1 and first.n_maps > 1
-    chosen = task.select(map_names([first], task, True) if stacked else list(groups), found.missing)
+        raise CohortError("paths: lead to no files of maps")
+    stacks = _stacks(groups, how, task) if is_stack(groups, how) else []
+    stacked = bool(stacks)
+    if first.n_maps > 1 and not stacked:
+        task.problems.add_error(first.seen.path, several(first))
+    names = [name for _, ids in stacks for name in ids] if stacked else list(groups)
+    chosen = task.select(names, found.missing)
     task.problems.check()
+    if not chosen:
+        raise CohortError("paths: no subject is left to read")
     used = files if stacked else [(path, side) for _, name in chosen for side, path in groups[name].items()]
     widths = _widths(first, [side for _, side in used], groups, how)
     sites = how.mesh.sites(widths)
+    given = None if mask is None else read_mask(mask, widths)
     return Preview(
         n_files=len(used),
         n_bytes=sum(path.stat().st_size for path, _ in used),
         subjects=tuple(name for name, _ in chosen),
-        participants=_table(task, [name for name, _ in chosen]),
+        participants={
+            **(stack_columns(stacks, [there for _, there in chosen]) if stacked else {}),
+            **_table(task, [name for name, _ in chosen]),
+        },
         n_sites=sites.n,
         hemisphere="both" if len(widths) == 2 else next(iter(widths)),
         mesh=mesh_name_of(sites),
-        mask=_mask_in_words(mask, widths, first),
+        mask=_mask_in_words(given, first),
         notes=(*found.notes, *task.journal.steps),
+        lowest=_lowest(first, given, widths),
         seconds=seconds * len(used),
     )
+
+
+def _report_unreadable(files: Sequence[tuple[Path, str | None]], how: How, problems: Problems) -> None:
+    for path, side in files:
+        try:
+            read_piece(path, side, how)
+        except CohortError as error:
+            problems.add_error(path, error)
+
+
+def _stacks(groups: Mapping[str, Files], how: How, task: Task) -> list[tuple[list[Piece], list[str]]]:
+    """Files with many subjects each, and the names of these."""
+    found = [first_readable([(path, side) for side, path in there.items()], how) for there in groups.values()]
+    return [([piece], map_names([piece], task, len(groups) == 1)) for piece in found if piece is not None]
+
+
+def _lowest(first: Piece, given: NDArray[np.bool_] | None, widths: Mapping[str, int]) -> float:
+    """The smallest value of the first file, where it is in use."""
+    ends = dict(zip(widths, np.cumsum(list(widths.values())), strict=True))
+    low = 0.0
+    for side, part in first.parts.items():
+        used = slice(None) if given is None else given[ends[side] - widths[side] : ends[side]]
+        values = part[0][used]
+        low = min(low, float(np.min(values, where=np.isfinite(values), initial=0.0)))
+    return low
 
 
 def _widths(first: Piece, sides: Sequence[str | None], groups: Any, how: How) -> dict[str, int]:
@@ -115,9 +157,10 @@ def _table(task: Task, subjects: Sequence[str]) -> dict[str, Any]:
     return {name: column[rows] for name, column in task.table.columns.items()}
 
 
-def _mask_in_words(mask: Any, widths: dict[str, int], first: Piece) -> str:
-    if mask is not None:
-        given = read_mask(mask, widths)
+def _mask_in_words(given: NDArray[np.bool_] | None, first: Piece) -> str:
+    if given is None and first.seen.masks:
+        given = np.concatenate(list(first.seen.masks.values()))
+    if given is not None:
         return (
             f"given, {int((~given).sum())} of {len(given)} sites left out; and those that are NaN or zero in everyone"
         )
@@ -125,22 +168,22 @@ def _mask_in_words(mask: Any, widths: dict[str, int], first: Piece) -> str:
     return f"none given; sites that are NaN or zero in everyone are left out ({empty} are, in the first file)"
 
 
-def _of_store(path: Path) -> Preview:
-    from icofactor.cohort.store import open_store
-
-    stored = open_store(path)
+def preview_store(stored: Any, rows: Sequence[int], participants: Mapping[str, Any]) -> Preview:
+    """The same of a cohort store: the subjects in `rows` of it, with this table."""
     out = 0 if stored.mask is None else int((~stored.mask).sum())
-    files = [file for file in path.rglob("*") if file.is_file()]
+    files = [file for file in Path(stored.path).rglob("*") if file.is_file()]
+    left = len(stored.subjects) - len(rows)
     return Preview(
         n_files=len(files),
         n_bytes=sum(file.stat().st_size for file in files),
-        subjects=stored.subjects,
-        participants=stored.participants,
+        subjects=tuple(stored.subjects[row] for row in rows),
+        participants=participants,
         n_sites=stored.sites.n,
         hemisphere=stored.hemisphere,
         mesh=mesh_name_of(stored.sites),
         mask=f"that of the store, {out} of {stored.sites.n} sites left out",
-        notes=(),
+        notes=(f"{left} of its {len(stored.subjects)} subjects are left out",) if left else (),
+        lowest=0.0,
         seconds=0.0,
-        stored=True,
+        stored=list(rows) == list(range(len(stored.subjects))),
     )

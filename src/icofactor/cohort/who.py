@@ -36,7 +36,9 @@ class Task:
         missing : subject → files of it that are missing.
         """
         known = list(dict.fromkeys([*there, *missing]))
-        strangers = sorted(set(map(bare, self.exclude)) - set(map(bare, known)))
+        out = set(map(bare, self.exclude))
+        listed = {bare(name) for name in (*known, *(() if self.table is None else self.table.ids))}
+        strangers = [name for name in self.exclude if bare(name) not in listed]
         if strangers:
             self.problems.add("exclude", f"names {some(strangers)}, of whom there are no files")
         if self.table is None:
@@ -44,18 +46,28 @@ class Task:
         else:
             match = self.table.match(known)
             chosen = list(match.items())
-            absent = [name for name in self.table.ids if name not in match]
+            absent = [name for name in self.table.ids if name not in match and bare(name) not in out]
             others = sorted(set(known) - set(match.values()))
             if others:
                 self.journal.note(f"left out {len(others)} subjects that participants does not select: {some(others)}")
-            self._lacking({name: ["no file of it was found"] for name in absent})
-        out = set(map(bare, self.exclude))
+            self._absent(absent, known)
         if out:
             self.journal.note(f"left out {len(out)} subjects by exclude: {some(sorted(self.exclude))}")
         chosen = [(name, found) for name, found in chosen if bare(found) not in out]
         self._lacking({name: [f"missing: {f}" for f in missing[found]] for name, found in chosen if found in missing})
         # a subject that lacks a file is an error already; what is wrong with its other files is told as well
         return [(name, found) for name, found in chosen if found not in missing or (found in there and not self.skip)]
+
+    def _absent(self, absent: Sequence[str], known: Sequence[str]) -> None:
+        """Subjects of participants without any file: left out, or reported."""
+        if absent and self.skip:
+            self.journal.note(f"left out {len(absent)} subjects of participants without files: {some(list(absent))}")
+        elif absent:
+            there = f"; there are files of {some(list(known))}" if known else ""
+            self.problems.add(
+                "participants",
+                f"no file was found of {some(list(absent), 50)}{there}; missing='skip' leaves out those without files",
+            )
 
     def _lacking(self, lacking: Mapping[str, list[str]]) -> None:
         """Subjects without all their files: left out, or reported."""
@@ -89,7 +101,8 @@ def grouped(found: Found, wanted: Wanted, problems: Problems) -> dict[str, Files
 
 def _report_twice(source: Source, other: Path, problems: Problems) -> None:
     side = f", {source.side} hemisphere" if source.side else ""
-    problems.add(source.path, f"subject {source.subject}{side} is also in {other}; give one file for each")
+    choose = ", or choose with entities= (ses, task, run, ...)" if source.path.name.startswith("sub-") else ""
+    problems.add(source.path, f"subject {source.subject}{side} is also in {other}; give one file for each{choose}")
 
 
 def renamed(groups: dict[str, Files], task: Task) -> dict[str, Files]:
@@ -121,6 +134,7 @@ def map_names(pieces: Sequence[Piece], task: Task, alone: bool) -> list[str]:
     if alone and task.table is not None:
         raise CohortError(
             f"{pieces[0].seen.path}: holds {n} maps without names of subjects; participants selects "
-            f"{len(task.table.ids)}: pass subjects=, the names of the {n} maps"
+            f"{len(task.table.ids)}: list all {n} there in the order of the maps (1 in a column exclude leaves one "
+            f"out), or pass subjects=, their names"
         )
     return [f"map{number + 1:04d}" for number in range(n)]

@@ -100,10 +100,17 @@ def _model(options: argparse.Namespace) -> Any:
 
 def _plan(options: argparse.Namespace, model: Any) -> str:
     """What would be read, and what it takes."""
+    from icofactor.methods import method_named
     from icofactor.planning import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.terms import code_terms
 
     seen = preview_inputs(options)
+    model._check_shape((len(seen.subjects), seen.n_sites))
+    if seen.lowest < 0 and not method_named(model.method).scheme.signed:
+        raise ValueError(
+            f"the first file holds negative values (down to {seen.lowest:.3g}), which method {model.method!r} forbids; "
+            "use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+        )
     if options.covariates:
         code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
     columns = 20 * 4**model.level * (2 if seen.hemisphere == "both" else 1)

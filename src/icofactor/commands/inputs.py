@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
-_FILES = ("participants", "exclude", "mesh", "hemisphere", "measure", "smoothing", "target", "mask")
+_FILES = (
+    *("participants", "exclude", "missing", "mesh", "hemisphere", "mask"),
+    *("measure", "smoothing", "target", "entities"),
+)
 
 
 def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
@@ -29,6 +33,17 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
     group.add_argument("--measure", metavar="NAME", help="which measure of a tree, e.g. thickness, myelin, reho")
     group.add_argument("--smoothing", metavar="MM", type=float, help="FWHM of the files to take, as their names say")
     group.add_argument("--target", metavar="NAME", help="mesh the files were brought to, e.g. fsaverage5, 32k")
+    group.add_argument(
+        "--entities",
+        metavar="NAME=VALUE,...",
+        type=entities,
+        help="which of several files with BIDS names, e.g. ses=1,task=rest,run=1",
+    )
+    group.add_argument(
+        "--missing",
+        choices=["raise", "skip"],
+        help="subjects without all their files are an error (raise, the default) or left out (skip)",
+    )
     if not sites:
         return
     group.add_argument(
@@ -60,9 +75,16 @@ def read_inputs(options: argparse.Namespace, **given: Any) -> Any:
 
 def preview_inputs(options: argparse.Namespace) -> Any:
     """What `read_inputs` would read."""
-    from icofactor.cohort.preview import preview_cohort
+    from icofactor.cohort import load_cohort
+    from icofactor.cohort.preview import preview_cohort, preview_store
+    from icofactor.cohort.store import is_store
 
-    return preview_cohort(_paths(options), **_asked(options))
+    paths = _paths(options)
+    if is_store(paths):
+        _refuse_with_store(options)
+        stored = load_cohort(paths)
+        return preview_store(stored, *_rows(stored, options))
+    return preview_cohort(paths, **_asked(options))
 
 
 def _paths(options: argparse.Namespace) -> Any:
@@ -70,11 +92,12 @@ def _paths(options: argparse.Namespace) -> Any:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in _FILES if getattr(options, name, None)}
+    # --smoothing 0 is asked for; --exclude without names is not
+    return {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
 
 
 def _refuse_with_store(options: argparse.Namespace) -> None:
-    for name in ("mesh", "measure", "smoothing", "target", "mask", "hemisphere"):
+    for name in ("mesh", "measure", "smoothing", "target", "entities", "mask", "hemisphere"):
         if getattr(options, name, None) is not None:
             raise ValueError(
                 f"{options.inputs[0]} is a cohort store, which has its mesh, measure and mask; "
@@ -86,22 +109,39 @@ def _selected(stored: Any, options: argparse.Namespace) -> Any:
     """A stored cohort with the table given, without those left out; it stays on disk where all its subjects stay."""
     from dataclasses import replace
 
+    from icofactor.cohort import Cohort
+
+    if options.participants is None and not options.exclude:
+        return stored
+    rows, columns = _rows(stored, options)
+    if rows == list(range(len(stored.subjects))):
+        return replace(stored, participants=columns)
+    fields = ("sites", "mask", "hemisphere", "modality", "units", "provenance")
+    kept = {name: getattr(stored, name) for name in fields}
+    return Cohort(stored.X[rows], tuple(stored.subjects[row] for row in rows), participants=columns, **kept)
+
+
+def _rows(stored: Any, options: argparse.Namespace) -> tuple[list[int], dict[str, Any]]:
+    """Which subjects of a stored cohort are asked for, in order, and what is known of them."""
     import numpy as np
 
-    from icofactor.cohort import Cohort
     from icofactor.cohort.participants import bare, read_participants
     from icofactor.errors import CohortError
 
     table = read_participants(options.participants)
-    if table is None and not options.exclude:
-        return stored
-    match = {name: name for name in stored.subjects} if table is None else table.match(stored.subjects)
-    strangers = [name for name in options.exclude if bare(name) not in {bare(there) for there in stored.subjects}]
-    lacking = [] if table is None else [name for name in table.ids if name not in match]
-    for what, names in (("exclude names", strangers), ("participants lists", lacking)):
-        if names:
-            raise CohortError(f"{options.inputs[0]}: {what} subjects that it does not hold: {', '.join(names)}")
     out = {bare(name) for name in options.exclude}
+    match = {name: name for name in stored.subjects} if table is None else table.match(stored.subjects)
+    lacking = [] if table is None else [name for name in table.ids if name not in match and bare(name) not in out]
+    listed = {bare(name) for name in (*stored.subjects, *(() if table is None else table.ids))}
+    strangers = [name for name in options.exclude if bare(name) not in listed]
+    if options.missing == "skip":
+        lacking = []
+    for what, names, way in (
+        ("exclude names", strangers, ""),
+        ("participants lists", lacking, "; missing='skip' leaves them out"),
+    ):
+        if names:
+            raise CohortError(f"{options.inputs[0]}: {what} subjects that it does not hold: {', '.join(names)}{way}")
     chosen = [(name, there) for name, there in match.items() if bare(there) not in out]
     if not chosen:
         raise CohortError(f"{options.inputs[0]}: no subject is left")
@@ -110,11 +150,15 @@ def _selected(stored: Any, options: argparse.Namespace) -> Any:
     if table is not None:
         places = [table.ids.index(name) for name, _ in chosen]
         columns |= {name: values[places] for name, values in table.columns.items()}
-    if rows == list(range(len(stored.subjects))):
-        return replace(stored, participants=columns)
-    fields = ("sites", "mask", "hemisphere", "modality", "units", "provenance")
-    kept = {name: getattr(stored, name) for name in fields}
-    return Cohort(stored.X[rows], tuple(there for _, there in chosen), participants=columns, **kept)
+    return rows, columns
+
+
+def entities(text: str) -> dict[str, str]:
+    """ses=1,task=rest (or ses-1,task-rest) → {"ses": "1", "task": "rest"}."""
+    pairs = [re.split("[=-]", part, maxsplit=1) for part in words(text)]
+    if not pairs or any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise argparse.ArgumentTypeError(f"NAME=VALUE,..., e.g. ses=1,task=rest; found {text!r}")
+    return {pair[0]: pair[1] for pair in pairs}
 
 
 def words(text: str) -> tuple[str, ...]:

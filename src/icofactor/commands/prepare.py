@@ -25,7 +25,7 @@ icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outlier
     --spheres HCPpipelines"""
 
 KINDS = ("thickness", "myelin", "reho", "alff")
-_FOR_FILES = ("mesh", "measure", "smoothing", "mask", "smooth", "surfaces")
+_FOR_FILES = ("mesh", "measure", "smoothing", "entities", "missing", "mask", "smooth", "surfaces")
 _FOR_KINDS = ("map", "runs", "work_dir", "tr")
 
 

@@ -18,9 +18,11 @@ _SIDES = {"L": "left", "R": "right"}
 _FOLDERS = ("anat", "func", "surf", "")
 
 
-def is_bids(root: Path) -> bool:
-    """Whether a folder holds sub-* folders, or is one."""
-    return root.name.startswith("sub-") or any(folder.name.startswith("sub-") for folder in folders_in(root))
+def bids_subjects(root: Path) -> list[Path] | None:
+    """The sub-* folders that a folder holds, or is; None when there are none."""
+    if root.absolute().name.startswith("sub-"):
+        return [root]
+    return [folder for folder in folders_in(root) if folder.name.startswith("sub-")] or None
 
 
 def entities_of(name: str) -> dict[str, str]:
@@ -30,15 +32,13 @@ def entities_of(name: str) -> dict[str, str]:
     return {**found, "suffix": suffix}
 
 
-def find_bids(root: Path, wanted: Wanted) -> Found:
+def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """Maps of the measure, space and entities asked for, one per subject and hemisphere."""
-    alone = root.name.startswith("sub-")
-    subjects = [root] if alone else [f for f in folders_in(root) if f.name.startswith("sub-")]
-    files = {folder.name: [(path, entities_of(path.name)) for path in _maps_of(folder)] for folder in subjects}
+    files = {folder: [(path, entities_of(path.name)) for path in _maps_of(folder)] for folder in subjects}
     measure = wanted.measure or _only_measure(root, files)
     fitting = {
-        subject: [(path, told) for path, told in there if _fits(told, measure, wanted)]
-        for subject, there in files.items()
+        folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
+        for folder, there in files.items()
     }
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
@@ -50,14 +50,15 @@ def find_bids(root: Path, wanted: Wanted) -> Found:
         side for side in SIDES if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)
     ]
     found = Found(measure=measure, mesh=None)
-    for subject, there in fitting.items():
+    for folder, there in fitting.items():
+        subject = folder.absolute().name
         for path, told in there:
             found.sources.append(Source(path, subject, _SIDES.get(told.get("hemi", ""))))
         has = {_SIDES.get(told.get("hemi", "")) for _, told in there}
         for side in (*sides,) or (None,):
             if side not in has:
                 hemi = f"hemi-{side[0].upper()} " if side else ""
-                found.missing.setdefault(subject, []).append(f"{root / subject}: no {hemi}{kinds[0]} {measure}")
+                found.missing.setdefault(subject, []).append(f"{folder}: no {hemi}{kinds[0]} {measure}")
     if mesh_of(found.sources[0].path.name) not in (None, "fsLR"):
         found.mesh = mesh_of(found.sources[0].path.name)
     found.notes.append(f"{root}: BIDS derivatives, {kinds[0]} {measure}")
@@ -75,7 +76,7 @@ def _measure(told: dict[str, str]) -> str:
     return told.get("stat", told["suffix"])
 
 
-def _only_measure(root: Path, files: dict[str, list[tuple[Path, dict[str, str]]]]) -> str:
+def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]]) -> str:
     measures = sorted({_measure(told) for there in files.values() for _, told in there})
     if len(measures) != 1:
         listed = ", ".join(measures) or "no surface maps"

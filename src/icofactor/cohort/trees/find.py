@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from icofactor.cohort.formats import is_map, without_ending
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, side_of, subjects_of
 from icofactor.cohort.problems import Problems
-from icofactor.cohort.trees.bids import entities_of, find_bids, is_bids
-from icofactor.cohort.trees.freesurfer import find_freesurfer, is_subjects_dir
-from icofactor.cohort.trees.hcp import find_hcp, is_hcp_tree, spheres_beside
+from icofactor.cohort.trees.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.trees.freesurfer import find_freesurfer, freesurfer_subjects
+from icofactor.cohort.trees.hcp import find_hcp, hcp_subjects, spheres_beside
 from icofactor.cohort.trees.source import Found, Source, Wanted, names_in
 from icofactor.errors import CohortError
 
-_TREES = ((is_hcp_tree, find_hcp), (is_subjects_dir, find_freesurfer), (is_bids, find_bids))
+_TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
 
 
 def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
@@ -30,16 +30,23 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
     """
     found = Found()
     files: list[Path] = []
+    trees: dict[Callable[..., Found], dict[Path, list[Path]]] = {find: {} for _, find in _TREES}
     for path in _listed(paths):
         try:
-            if path.is_dir():
-                _add_folder(found, files, path, wanted)
-            else:
-                files += _expanded(path)
+            for place in _expanded(path):
+                if place.is_dir():
+                    _add_folder(trees, files, place, wanted)
+                else:
+                    files.append(place)
         except CohortError as error:
             problems.add(*_split(str(error)))
         except OSError as error:
             problems.add(path, f"cannot be looked into ({error.strerror})")
+    for find, roots in trees.items():
+        try:
+            _add_trees(found, find, roots, wanted)
+        except CohortError as error:
+            problems.add(*_split(str(error)))
     _add_files(found, list(dict.fromkeys(files)), wanted)
     return found
 
@@ -64,26 +71,38 @@ def _listed(paths: Any) -> list[Path]:
 
 
 def _expanded(path: Path) -> list[Path]:
-    """The files a name stands for: itself, or those a glob finds."""
+    """What a name stands for: itself, or the files a glob finds; the folders where it finds no files."""
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     files = [match for match in matches if match.is_file()]
-    if not files:
+    if not matches:
         raise CohortError(f"{path}: no file fits this pattern")
-    return files
+    return files or matches
 
 
-def _add_folder(found: Found, files: list[Path], folder: Path, wanted: Wanted) -> None:
+def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[Path]], wanted: Wanted) -> None:
+    """Trees of one kind as one: what is chosen in them must be the same for all subjects."""
+    if not roots:
+        return
+    subjects = list(dict.fromkeys(subject for there in roots.values() for subject in there))
+    first = str(next(iter(roots)))
+    tree = find(first if len(roots) == 1 else f"{first} and {len(roots) - 1} more", subjects, wanted)
+    found.sources += tree.sources
+    found.missing.update(tree.missing)
+    found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
+    found.notes += tree.notes
+
+
+def _add_folder(
+    trees: dict[Callable[..., Found], dict[Path, list[Path]]], files: list[Path], folder: Path, wanted: Wanted
+) -> None:
     if (folder / "zarr.json").is_file():
         raise CohortError(f"{folder}: is a cohort store; load it alone, not in a list with others")
-    for is_tree, find in _TREES:
-        if is_tree(folder):
-            tree = find(folder, wanted)
-            found.sources += tree.sources
-            found.missing.update(tree.missing)
-            found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
-            found.notes += tree.notes
+    for subjects_in, find in _TREES:
+        subjects = subjects_in(folder)
+        if subjects is not None:
+            trees[find][folder] = subjects
             return
     maps = [folder / name for name in names_in(folder) if is_map(folder / name)]
     if not maps:

@@ -18,31 +18,33 @@ Variant = tuple[int | None, str]
 """Smoothing in mm (None: none in the name) and target."""
 
 
-def is_subjects_dir(root: Path) -> bool:
-    """Whether a folder holds subjects of FreeSurfer."""
-    return any((folder / "surf").is_dir() for folder in folders_in(root))
+def freesurfer_subjects(root: Path) -> list[Path] | None:
+    """The subjects that a folder holds, or is, without templates such as fsaverage; None when it is no such tree."""
+    alone = (root / "surf").is_dir() and not any(name.startswith("sub-") for name in names_in(root / "surf"))
+    there = [root] if alone else [folder for folder in folders_in(root) if (folder / "surf").is_dir()]
+    return [folder for folder in there if not _TEMPLATES.fullmatch(folder.absolute().name)] if there else None
 
 
-def find_freesurfer(root: Path, wanted: Wanted) -> Found:
-    """The maps of all subjects that have a surf/ folder; templates such as fsaverage are left out."""
+def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
+    """The maps of all subjects."""
     measure = wanted.measure or _DEFAULT_MEASURE
-    subjects = [f for f in folders_in(root) if (f / "surf").is_dir() and not _TEMPLATES.fullmatch(f.name)]
     if not subjects:
         raise CohortError(f"{root}: holds templates only, no subjects with a surf folder")
-    files = {folder.name: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
+    files = {folder: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
     variant = _choose(root, subjects, files, measure, wanted)
     found = Found(measure=measure, mesh=variant[1] if variant[1].startswith("fsaverage") else None)
     sides = [side for side in wanted.sides if any((side, variant) in there for there in files.values())]
     if wanted.hemisphere is not None:
         sides = list(wanted.sides)
     for folder in subjects:
+        subject = folder.absolute().name
         for side in sides:
-            path = files[folder.name].get((side, variant))
+            path = files[folder].get((side, variant))
             if path is None:
                 expected = folder / "surf" / f"{_PREFIX[side]}.{measure}.{_named(variant)}.mgh"
-                found.missing.setdefault(folder.name, []).append(str(expected))
+                found.missing.setdefault(subject, []).append(str(expected))
             else:
-                found.sources.append(Source(path, folder.name, side))
+                found.sources.append(Source(path, subject, side))
     found.notes.append(f"{root}: FreeSurfer subjects, {measure}.{_named(variant)}")
     return found
 
@@ -61,9 +63,9 @@ def _maps_of(surf: Path, measure: str, sides: tuple[str, ...]) -> dict[tuple[str
 
 
 def _choose(
-    root: Path,
+    root: str,
     subjects: list[Path],
-    files: dict[str, dict[tuple[str, Variant], Path]],
+    files: dict[Path, dict[tuple[str, Variant], Path]],
     measure: str,
     wanted: Wanted,
 ) -> Variant:
@@ -74,12 +76,19 @@ def _choose(
     if not counts:
         raise CohortError(f"{root}: no subject has {measure} on a common mesh{_hint(subjects, measure)}")
     fitting = [variant for variant in counts if _fits(variant, wanted)]
+    if wanted.smoothing == 0 and len({target for _, target in fitting}) == 1:
+        # -qcache leaves what it smooths beside fwhm0, which is the same but cut to the cortex
+        fitting = [variant for variant in fitting if variant[0] == 0] or fitting
     if len(fitting) == 1:
         return fitting[0]
     listed = ", ".join(
         f"{measure}.{_named(v)} ({counts[v]} subjects)" for v in sorted(counts, key=lambda v: (v[1], v[0] or 0))
     )
-    asked = f"smoothing={wanted.smoothing}, target={wanted.target!r}"
+    asked = ", ".join(
+        f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value!r}"
+        for name, value in (("smoothing", wanted.smoothing), ("target", wanted.target))
+        if value is not None
+    )
     what = "choose with smoothing= and target=" if fitting else f"none fits {asked}"
     raise CohortError(f"{root}: {what}; there are {listed}")
 

@@ -18,28 +18,29 @@ _COMMON = ("myelin", "thickness", "corrThickness", "curvature", "sulc")
 _FOLDERS = {"32k": "MNINonLinear/fsaverage_LR32k", "59k": "MNINonLinear/fsaverage_LR59k", "164k": "MNINonLinear"}
 
 
-def is_hcp_tree(root: Path) -> bool:
-    """Whether a folder holds subjects of the HCP pipelines, or is one."""
-    return (root / "MNINonLinear").is_dir() or any((folder / "MNINonLinear").is_dir() for folder in folders_in(root))
+def hcp_subjects(root: Path) -> list[Path] | None:
+    """The subjects of the HCP pipelines that a folder holds, or is; None when there are none."""
+    if (root / "MNINonLinear").is_dir():
+        return [root]
+    return [folder for folder in folders_in(root) if (folder / "MNINonLinear").is_dir()] or None
 
 
-def find_hcp(root: Path, wanted: Wanted) -> Found:
+def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects: a dscalar each, or a pair of GIFTI files where there is none."""
     density = _density(wanted.target)
-    alone = (root / "MNINonLinear").is_dir()
-    subjects = [root] if alone else [f for f in folders_in(root) if (f / "MNINonLinear").is_dir()]
     if wanted.measure is None:
         raise CohortError(f"{root}: an HCP tree holds several maps; choose with measure= ({', '.join(_COMMON)})")
-    names = {folder.name: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
+    names = {folder: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
     variant, dense = _choose(root, names, wanted, density)
     found = Found(measure=wanted.measure)
     for folder in subjects:
+        subject = folder.absolute().name
         for side in (None,) if dense else wanted.sides:
-            path = folder / _FOLDERS[density] / _file(folder.name, variant, side, density)
-            if path.name in names[folder.name]:
-                found.sources.append(Source(path, folder.name, side))
+            path = folder / _FOLDERS[density] / _file(subject, variant, side, density)
+            if path.name in names[folder]:
+                found.sources.append(Source(path, subject, side))
             else:
-                found.missing.setdefault(folder.name, []).append(str(path))
+                found.missing.setdefault(subject, []).append(str(path))
     found.mesh = next((s for s in (spheres_beside(source.path) for source in found.sources) if s is not None), None)
     found.notes.append(f"{root}: HCP subjects, {variant} on fs_LR {density}")
     return found
@@ -58,7 +59,7 @@ def _file(subject: str, variant: str, side: str | None, density: str) -> str:
     return f"{subject}.{_LETTER[side]}.{variant}.{density}_fs_LR.shape.gii"
 
 
-def _choose(root: Path, names: dict[str, set[str]], wanted: Wanted, density: str) -> tuple[str, bool]:
+def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str) -> tuple[str, bool]:
     """The variant that most subjects have, the better one when equal; and whether as dscalar."""
     measure = str(wanted.measure)
     variants = _MEASURES.get(measure, (measure if measure.endswith("_MSMAll") else f"{measure}_MSMAll", measure))
@@ -68,8 +69,8 @@ def _choose(root: Path, names: dict[str, set[str]], wanted: Wanted, density: str
         for variant in variants:
             sides = (None,) if dense else wanted.sides
             count = sum(
-                any(_file(subject, variant, side, density) in there for side in sides)
-                for subject, there in names.items()
+                any(_file(folder.absolute().name, variant, side, density) in there for side in sides)
+                for folder, there in names.items()
             )
             if count > most:
                 best, most = (variant, dense), count
@@ -77,8 +78,8 @@ def _choose(root: Path, names: dict[str, set[str]], wanted: Wanted, density: str
         end = f".{density}_fs_LR.dscalar.nii"
         others = sorted(
             {
-                name.removesuffix(end).removeprefix(f"{s}.")
-                for s, there in names.items()
+                name.removesuffix(end).removeprefix(f"{folder.absolute().name}.")
+                for folder, there in names.items()
                 for name in there
                 if name.endswith(end)
             }

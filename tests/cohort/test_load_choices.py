@@ -1,0 +1,99 @@
+"""Where people's folders leave a choice: subjects listed one by one, sessions, tables of the whole study, masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.cohort.participants import read_participants
+from icofactor.errors import CohortError
+from icofactor.sphere import Sites
+from trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, names, write_morph
+
+N = 642
+X = (np.random.default_rng(3).random((4, 2 * N)) + 2).astype(np.float32)
+IDS = names(4)
+MAPS = hemispheres(X)
+SPHERE = (Sites.named("fsaverage3").coordinates, np.asarray(Sites.named("fsaverage3").triangles))
+
+
+def some(n: int, first: int = 0) -> dict[str, np.ndarray]:
+    return {side: rows[first : first + n] for side, rows in MAPS.items()}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_folders_of_freesurfer_subjects(tmp_path: Path, listed: bool) -> None:
+    freesurfer_tree(tmp_path, IDS, MAPS, target="fsaverage3")
+    freesurfer_tree(tmp_path, ["fsaverage"], some(1), target="fsaverage3")
+    paths = sorted(tmp_path.iterdir()) if listed else str(tmp_path / "*")
+    cohort = ico.load_cohort(paths)
+    assert list(cohort.subjects) == IDS and cohort.modality == "thickness"
+    np.testing.assert_array_equal(cohort.X, X)
+
+
+def test_smoothing_is_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
+    freesurfer_tree(tmp_path, IDS[:2], some(2), smoothing=5, target="fsaverage3")
+    freesurfer_tree(tmp_path, IDS[2:], some(2, 2), smoothing=10, target="fsaverage3")
+    with pytest.raises(CohortError, match=r"sub-001 and 3 more: choose with smoothing= .*fwhm5.*\(2.*fwhm10.*\(2"):
+        ico.load_cohort([tmp_path / subject for subject in IDS])
+
+
+def test_hcp_maps_are_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
+    ids = ["100307", "100408", "101107"]
+    hcp_tree(tmp_path, ids[:2], some(2), sphere=SPHERE)
+    hcp_tree(tmp_path, ids[2:], some(1, 2), measure="MyelinMap_BC", sphere=SPHERE)
+    with pytest.raises(CohortError, match=r"subject 101107: missing: .*101107\.MyelinMap_BC_MSMAll\.32k"):
+        ico.load_cohort([tmp_path / subject for subject in ids], measure="myelin")
+
+
+def test_no_smoothing_beside_what_qcache_smooths(tmp_path: Path) -> None:
+    """recon-all -qcache leaves lh.thickness.fsaverage.mgh, and lh.thickness.fwhm0.fsaverage.mgh cut to the cortex."""
+    freesurfer_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, smoothing=None, target="fsaverage3")
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X + 1)
+    freesurfer_tree(tmp_path, IDS, MAPS, smoothing=0, target="fsaverage3")
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X)
+    with pytest.raises(CohortError, match="choose with smoothing= and target="):
+        ico.load_cohort(tmp_path)
+    with pytest.raises(CohortError, match="none fits smoothing=3; there are"):
+        ico.load_cohort(tmp_path, smoothing=3.0)
+
+
+def test_sessions_are_chosen_by_their_entity(tmp_path: Path) -> None:
+    fmriprep_tree(tmp_path, IDS, MAPS, "ses-1_task-rest", "space-fsaverage3")
+    fmriprep_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "ses-2_task-rest", "space-fsaverage3")
+    with pytest.raises(CohortError, match=r"give one file for each, or choose with entities= \(ses, task"):
+        ico.load_cohort(tmp_path)
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"ses": "2"}).X, X + 1)
+
+
+def test_maps_on_the_subjects_own_surfaces(tmp_path: Path) -> None:
+    for i, subject in enumerate(IDS[:3]):
+        (tmp_path / subject / "surf").mkdir(parents=True)
+        write_morph(tmp_path / subject / "surf" / "lh.thickness", X[i, : 500 + i])
+    with pytest.raises(CohortError, match=r"(?s)sub-002.*no two files are on one mesh.*sub-003.*recon-all -qcache"):
+        ico.load_cohort(str(tmp_path / "*" / "surf" / "lh.thickness"))
+
+
+def test_a_table_of_the_whole_study(tmp_path: Path) -> None:
+    folder = gifti_files(tmp_path, IDS[:2], some(2))
+    everyone = [*IDS, "sub-099"]
+    with pytest.raises(CohortError, match=r"^participants: no file was found of sub-003, sub-004, sub-099; there are"):
+        ico.load_cohort(folder, participants=everyone)
+    skipped = ico.load_cohort(folder, participants=everyone, missing="skip")
+    assert list(skipped.subjects) == IDS[:2]
+    assert any("left out 3 subjects of participants without files" in step for step in skipped.provenance["steps"])
+    left_out = ico.load_cohort(folder, participants=everyone, exclude=["003", "sub-004", "sub-099"])
+    assert list(left_out.subjects) == IDS[:2]
+    with pytest.raises(CohortError, match="exclude: names sub-100, of whom there are no files"):
+        ico.load_cohort(folder, participants=IDS[:2], exclude=["sub-100"])
+
+
+@pytest.mark.parametrize("header", ["Participant_ID", "SubjectID", "Subject", "ID"])
+def test_columns_of_subjects(tmp_path: Path, header: str) -> None:
+    (tmp_path / "table.csv").write_text(f'\ufeff"Age","{header}"\r\n"22-25","100307"\r\n"26-30","100408"\r\n')
+    table = read_participants(tmp_path / "table.csv")
+    assert table is not None and table.ids == ("100307", "100408")
+    assert list(table.columns) == ["Age"]

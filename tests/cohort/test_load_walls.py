@@ -1,0 +1,42 @@
+"""Masks as people have them: labels of the medial wall, arrays of True and False."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.errors import CohortError
+from trees import gifti_files, hemispheres, names
+
+N = 642
+X = (np.random.default_rng(4).random((3, 2 * N)) + 2).astype(np.float32)
+CORTEX = np.ones(2 * N, dtype=bool)
+CORTEX[10:60] = CORTEX[N + 100 : N + 130] = False
+
+
+def label(path: Path, inside: np.ndarray) -> Path:
+    vertices = np.flatnonzero(inside)
+    path.write_text("\n".join(["#!ascii label", str(len(vertices)), *(f"{v} 0 0 0 0" for v in vertices)]) + "\n")
+    return path
+
+
+def test_a_label_of_the_medial_wall_is_what_is_left_out(tmp_path: Path) -> None:
+    maps = gifti_files(tmp_path / "gii", names(3), hemispheres(X))
+    for name, listed in (("Medial_wall", ~CORTEX), ("cortex", CORTEX), ("nomedialwall", CORTEX)):
+        pair = [label(tmp_path / f"lh.{name}.label", listed[:N]), label(tmp_path / f"rh.{name}.label", listed[N:])]
+        np.testing.assert_array_equal(ico.load_cohort(maps, mask=pair).mask, CORTEX, err_msg=name)
+
+
+def test_arrays_of_true_and_false(tmp_path: Path) -> None:
+    maps = gifti_files(tmp_path / "gii", names(3), hemispheres(X))
+    np.save(tmp_path / "cortex.npy", CORTEX)
+    np.testing.assert_array_equal(ico.load_cohort(maps, mask=tmp_path / "cortex.npy").mask, CORTEX)
+    np.save(tmp_path / "lh.npy", CORTEX[:N])
+    left = ico.load_cohort(maps, mask=tmp_path / "lh.npy", hemisphere="left")
+    np.testing.assert_array_equal(left.mask, CORTEX[:N])
+    (tmp_path / "short.npy").write_bytes((tmp_path / "cortex.npy").read_bytes()[:-5])
+    with pytest.raises(CohortError, match=r"short\.npy: is truncated: 1284 values"):
+        ico.load_cohort(maps, mask=tmp_path / "short.npy")
