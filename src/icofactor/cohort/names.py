@@ -19,6 +19,8 @@ _HEMISPHERE = tuple(
 )
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
+_SESSION = re.compile(r"ses-[0-9A-Za-z]+")
+_NO_SUBJECT = re.compile(r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|", re.IGNORECASE)
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
 _DENSITIES = {"642": "fsaverage3", "3k": "fsaverage4", "10k": "fsaverage5", "41k": "fsaverage6", "164k": "fsaverage7"}
@@ -52,6 +54,8 @@ def subject_of(path: Path) -> str | None:
     """The subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
     folders = path.parts[:-1]
     if len(folders) >= 2 and folders[-1] == "surf":
+        if len(folders) >= 3 and _SESSION.fullmatch(folders[-2]) and _BIDS_SUBJECT.fullmatch(folders[-3]):
+            return folders[-3]
         return folders[-2]
     if "MNINonLinear" in folders[1:]:
         return folders[folders.index("MNINonLinear") - 1]
@@ -66,7 +70,8 @@ def subjects_of(paths: Sequence[Path], stems: Sequence[str]) -> list[str]:
     """Subjects of files that belong together.
 
     Where no convention tells, the part of the names that differs does: the stem (the name without hemisphere and
-    ending) less what all stems end with; or, when all stems are alike, the last folder that differs.
+    ending) less what all stems end with; or, when all stems are alike, the last folder that differs. Of one subject
+    alone the stem less the words that name measure, smoothing and mesh, else the folder.
     """
     told = [subject_of(path) for path in paths]
     rest = [i for i, name in enumerate(told) if name is None]
@@ -90,7 +95,15 @@ def _told_apart(paths: list[Path], stems: list[str]) -> list[str]:
         folders = [path.parts[-up] for path in paths]
         if len(set(folders)) > 1:
             return folders
-    return list(stems)
+    return [_named(stem) or path.parent.name or stem for path, stem in zip(paths, stems, strict=True)]
+
+
+def _named(stem: str) -> str:
+    """A stem without the words at its end that name no subject, so that one file is called as among others."""
+    pieces = re.split(r"([._-])", stem)
+    while pieces and (measure_of(pieces[-1]) is not None or _NO_SUBJECT.fullmatch(pieces[-1])):
+        del pieces[-2:]
+    return "".join(pieces)
 
 
 def mesh_of(name: str) -> str | None:
