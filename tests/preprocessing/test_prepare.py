@@ -20,9 +20,11 @@ from icofactor.cohort.store import open_store
 from icofactor.errors import CheckpointError, CohortError
 from icofactor.preprocessing import alff, bandpass, concatenate_runs, limit_outliers, reho
 from icofactor.preprocessing.hcp import find_inputs
+from icofactor.preprocessing.missing import fill_from_neighbours
 from icofactor.preprocessing.prepare import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.subject import Steps
+from icofactor.sphere import icosphere
 from icofactor.sphere.files import read_surface
 
 RUNS = ("rfMRI_REST1_LR", "rfMRI_REST1_RL")
@@ -34,7 +36,7 @@ def weights_are_made_once() -> Iterator[None]:
     """The same few projections serve all tests; making them is what costs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "projections", cache(module.projections))
-        patch.setattr(module, "cortex", cache(module.cortex))
+        patch.setattr(module, "atlas_cortex", cache(module.atlas_cortex))
         yield
 
 
@@ -107,7 +109,8 @@ def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path
     assert np.array_equal(np.asarray(open_store(left.stores["thickness"]).X), X[:, :10242])
     assert not (tmp_path / "both.work").exists()
     steps = [step["step"] for step in store.provenance["preprocessing"]]
-    assert steps == ["limit_outliers", "resample"]
+    assert steps == ["limit_outliers", "fill_from_neighbours", "resample"]
+    assert store.provenance["filled"] == {}
     assert str(map_file(tree, NAMES[1])) in store.provenance["files"][NAMES[1]]
 
 
@@ -117,7 +120,10 @@ def test_outliers_may_stay(tree: Path, spheres: Path, tmp_path: Path) -> None:
     left = by_nibabel(map_file(tree, NAMES[0], "MyelinMap_BC_MSMAll"))["left"]
     carried = fs_lr_to_fsaverage(spheres, "left", "fsaverage4")(left[0])
     assert np.abs(np.asarray(store.X)[0] - carried)[store.mask].max() < 1e-5
-    assert [step["step"] for step in store.provenance["preprocessing"]] == ["resample"]
+    assert [step["step"] for step in store.provenance["preprocessing"]] == [
+        "fill_from_neighbours",
+        "resample",
+    ]
 
 
 def test_reho_puts_runs_together_on_32k(tree: Path, spheres: Path, tmp_path: Path) -> None:
@@ -132,8 +138,15 @@ def test_reho_puts_runs_together_on_32k(tree: Path, spheres: Path, tmp_path: Pat
     assert np.abs(X[0] - carried)[store.mask].max() < 1e-4
     assert np.all((X[:, store.mask] > 0) & (X[:, store.mask] < 1))
     done = store.provenance["preprocessing"]
-    assert [step["step"] for step in done] == ["bandpass", "concatenate_runs", "reho", "resample"]
+    assert [step["step"] for step in done] == [
+        "bandpass",
+        "concatenate_runs",
+        "reho",
+        "fill_from_neighbours",
+        "resample",
+    ]
     assert done[0]["method"] == "butterworth"
+    assert store.provenance["tr_s"] == [TR]
 
 
 def test_alff_is_one_store_per_run(tree: Path, spheres: Path, tmp_path: Path) -> None:
@@ -214,10 +227,10 @@ def broken(tree: Path, maker: HcpMaker, tmp_path: Path) -> Path:
     shutil.copytree(tree / NAMES[0], folder / "1-good")
     good = maker.rest(slice(0, 60), seed=9)
     for name, data, tr in (
-        ("2-nan", np.where(np.arange(good.shape[1]) == 5, np.nan, good), TR),
+        ("2-nan", np.where(np.arange(good.size).reshape(good.shape) == 5, np.nan, good), TR),
         ("3-milliseconds", good, 1400.0),
         ("4-short", good[:12], TR),
-        ("5-constant", np.where(np.arange(good.shape[1]) == 7, 3.0, good), TR),
+        ("5-constant", np.where(np.arange(good.shape[1]) < 300, 3.0, good), TR),
     ):
         maker.run(folder / name / "MNINonLinear", RUNS[0], data, tr)
     maker.run(folder / "6-one-run" / "MNINonLinear", RUNS[0], good)
@@ -236,10 +249,13 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
     lines = printed.err.splitlines()
     assert lines[0] == "icofactor prepare: the stores lack maps that could not be made"
     for name, what in (
-        ("2-nan", "vertex"),
+        ("2-nan", "must be finite; vertex 5 has nan at volume 0"),
         ("3-milliseconds", "1400.0 looks like milliseconds; it must be in seconds: 1.4"),
         ("4-short", "too short for 0.05-0.1 Hz: 12 volumes of 1.4 s last 16.8 s"),
-        ("5-constant", "is constant (3.0), one of 1"),
+        (
+            "5-constant",
+            "300 of 29696 vertices of the left cortex are constant, the first is 0; up to 1 % (--max-missing)",
+        ),
         ("7-cut", "truncated"),
     ):
         (line,) = [line for line in lines if f"{name} ({RUNS[0]})" in line]
@@ -314,7 +330,7 @@ def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -
         run_kind(other, tmp_path / "out", Steps("thickness"), spheres)
     text = str(caught.value)
     assert "has 2 maps; a subject's file of one map was expected" in text
-    assert "29696 vertices of the left cortex have no finite value" in text
+    assert "29696 of 29696 vertices of the left cortex have no finite value, the first is 0" in text
     assert f"{map_file(other, 'none')}: no such file" in text
     with pytest.raises(ValueError, match="n_procs must be 1 or more"):
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, n_procs=0)
@@ -331,9 +347,76 @@ def test_files_that_hold_the_medial_wall_give_the_same(maker: HcpMaker, spheres:
     assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in made))
 
 
+def test_a_few_dead_vertices_are_filled_and_counted(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+    tree, good = tmp_path / "tree", [maker.rest(slice(60 * i, 60 * i + 60), seed=i) for i in range(2)]
+    dead = np.isin(np.arange(good[0].shape[1]), [50, 51, 400])
+    for run, data in zip(RUNS, good, strict=True):
+        maker.run(tree / "whole" / "MNINonLinear", run, data)
+    # dead in one run is dead in ReHo, which puts them together
+    maker.run(tree / "dead" / "MNINonLinear", RUNS[0], np.where(dead, 0, good[0]))
+    maker.run(tree / "dead" / "MNINonLinear", RUNS[1], good[1])
+    for kind, output in (("reho", "reho"), ("alff", RUNS[0])):
+        made = run_kind(tree, tmp_path / kind, Steps(kind), spheres, mesh="fsaverage6")
+        store = open_store(made.stores[output])
+        assert store.subjects == ("dead", "whole")
+        assert store.provenance["filled"] == {"dead": 3}
+        X = np.asarray(store.X)
+        off = np.abs(X[0] - X[1])
+        changed = np.flatnonzero(off > 1e-6)
+        assert 1 <= len(changed) < 200
+        assert off.max() < 0.5 * X[1][store.mask].max()
+        assert X[0][store.mask].min() > 0
+    assert open_store(made.stores[RUNS[1]]).provenance["filled"] == {}
+    strict = run_kind(tree, tmp_path / "strict", Steps("reho", max_missing=0), spheres)
+    assert [failure.subject for failure in strict.failures] == ["dead"]
+    assert "3 of 29696 vertices of the left cortex are constant" in strict.failures[0].why
+
+
+def test_filling_takes_the_mean_of_neighbours_rim_first() -> None:
+    mesh = icosphere(3)
+    rng = np.random.default_rng(0)
+    values, cortex = rng.uniform(1, 2, len(mesh.vertices)), np.ones(len(mesh.vertices), dtype=bool)
+    one = np.arange(len(values)) == 100
+    near = np.unique(mesh.faces[(mesh.faces == 100).any(axis=1)])
+    around = near[near != 100]
+    cortex[around[0]] = False
+    filled = fill_from_neighbours(np.where(one, np.nan, values), one, cortex, mesh.faces)
+    assert abs(filled[100] - values[around[1:]].mean()) < 1e-12
+    assert np.array_equal(filled[~one], values[~one])
+    patch = np.isin(np.arange(len(values)), near)
+    assert np.all(fill_from_neighbours(np.where(patch, np.nan, 3.0), patch, ~one | one, mesh.faces) == 3)
+    with pytest.raises(ValueError, match="vertex 100 and all around it have no data"):
+        fill_from_neighbours(values, one, one, mesh.faces)
+
+
+def test_cortex_of_the_files_serves_where_the_spheres_have_none(
+    tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path
+) -> None:
+    bare = tmp_path / "spheres"
+    bare.mkdir()
+    for file in spheres.glob("*.gii"):
+        if "atlasroi" not in file.name:
+            (bare / file.name).symlink_to(file)
+    stores = [
+        open_store(run_kind(tree, tmp_path / name, Steps("myelin"), folder).stores["myelin"])
+        for name, folder in (("atlas", spheres), ("files", bare))
+    ]
+    assert np.array_equal(*(np.asarray(store.X) for store in stores))
+    origins = [store.provenance["preprocessing"][-1]["roi"] for store in stores]
+    assert origins == ["atlasroi", f"brain models of {map_file(tree, NAMES[0], 'MyelinMap_BC_MSMAll').name}"]
+    whole = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
+    write_cifti(map_file(tmp_path / "64984", "a"), np.ones((1, 2 * N)), whole)
+    with pytest.raises(CohortError, match=r"a\.thickness.*do not tell the cortex from the medial wall.*L\.atlasroi"):
+        run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
+    map_file(tmp_path / "64984", "a").write_bytes(b"no CIFTI")
+    with pytest.raises(CohortError, match=r"no L\.atlasroi.* can be read; .*a\.thickness"):
+        run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"max_missing": 1.0}, "max_missing must be a share of the cortex"),
         ({"kind": "area"}, "kind must be one of thickness"),
         ({"tr": 720}, "tr=720 looks like milliseconds"),
         ({"low": 0.2}, "0 < low < high"),

@@ -26,7 +26,7 @@ icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outlier
 
 KINDS = ("thickness", "myelin", "reho", "alff")
 _FOR_FILES = ("mesh", "measure", "smoothing", "entities", "missing", "mask", "smooth", "surfaces")
-_FOR_KINDS = ("map", "runs", "work_dir", "tr")
+_FOR_KINDS = ("map", "runs", "max_missing", "work_dir", "tr")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +71,12 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="what follows the run in the names of dtseries files (default: %(default)s)",
     )
+    tree.add_argument(
+        "--max-missing",
+        type=float,
+        metavar="SHARE",
+        help="cortex without data that may be filled from neighbours, in each hemisphere (default: 0.01)",
+    )
     tree.add_argument("--n-procs", type=int, default=1, metavar="N", help="subjects at the same time (default: 1)")
     tree.add_argument("--work-dir", type=Path, metavar="DIR", help="where finished maps are kept (default: STORE.work)")
     time = parser.add_argument_group("ReHo and ALFF")
@@ -106,6 +112,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing.hcp import find_inputs
+    from icofactor.preprocessing.missing import MAX_MISSING
     from icofactor.preprocessing.prepare import Target, failure_lines, prepare_hcp
     from icofactor.preprocessing.subject import Steps
 
@@ -127,6 +134,7 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
         tie_correction=not options.no_tie_correction,
         detrend=options.detrend,
         normalize=options.normalize,
+        max_missing=MAX_MISSING if options.max_missing is None else options.max_missing,
     )
     mesh = options.resample_to or options.target or "fsaverage5"
     target = Target(options.spheres, options.hemisphere or "both", mesh, options.method)

@@ -147,6 +147,11 @@ def read_series(file: Path, side: str) -> tuple[NDArray[Any], float | None]:
     return np.ascontiguousarray(maps.parts[side].T), maps.step
 
 
+def read_region(file: Path) -> dict[str, NDArray[np.bool_]]:
+    """Side → (32492,) where a dscalar or dtseries file has values at all."""
+    return {str(side): ~np.isnan(values).all(axis=0) for side, values in _read(file).parts.items()}
+
+
 def _read(file: Path) -> Any:
     from icofactor.cohort.formats import read_maps
 

@@ -19,8 +19,15 @@ from icofactor.cohort.participants import Participants, read_participants
 from icofactor.cohort.store import create_store, is_store
 from icofactor.errors import CohortError
 from icofactor.preprocessing.hcp import Inputs
-from icofactor.preprocessing.projection import Projection, cortex, projections, target_sites
-from icofactor.preprocessing.subject import Cortex, Steps, subject_map
+from icofactor.preprocessing.projection import (
+    Cortex,
+    Projection,
+    atlas_cortex,
+    file_cortex,
+    projections,
+    target_sites,
+)
+from icofactor.preprocessing.subject import Steps, subject_map
 
 # Subjects whose maps are held together while a store is written.
 _BLOCK = 64
@@ -114,8 +121,9 @@ class _Job:
             # the same names with other contents: made anew
             if kept is not None and np.array_equal(kept["inputs"], identity) and not task.inputs.missing:
                 return task, True, None
-            made = subject_map(task.inputs, self.steps, self.ways, self.cortex)
-            self.work.put(task.key, {"map": made, "inputs": identity})
+            made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
+            about = {"n_filled": np.array(made.n_filled), "tr": np.array(made.tr, dtype=np.float64)}
+            self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
         except (ValueError, OSError, MemoryError) as problem:
             return task, False, str(problem) or type(problem).__name__
         return task, False, None
@@ -159,7 +167,8 @@ def prepare_hcp(
     out = Path(out)
     stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
     _check_places(stores.values(), overwrite)
-    ways = projections(target.spheres, target.hemisphere, target.mesh, target.method)
+    cortex = atlas_cortex(target.spheres) or file_cortex(file for one in chosen for file in one.files.values())
+    ways = projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
     run = {
         "command": "prepare",
         "version": __version__,
@@ -168,7 +177,7 @@ def prepare_hcp(
     }
     folder = out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
     work = Checkpoint(folder, run)
-    job = _Job(steps, ways, cortex(target.spheres) if steps.kind not in ("reho", "alff") else {}, work)
+    job = _Job(steps, ways, cortex, work)
     done, reused = [], 0
     for task, kept, why in _run(job, tasks, n_procs, progress):
         reused += kept
@@ -267,10 +276,12 @@ def _write(
                     "from": "fs_LR 32k",
                     "to": target.mesh,
                     "method": target.method,
-                    "roi": "atlasroi",
+                    "roi": job.cortex.origin,
+                    "icofactor": __version__,
                 },
             ],
             "files": {task.inputs.subject: [str(file) for file in task.inputs.files.values()] for task in mine},
+            **_told(job.work, mine),
             "failed": [asdict(failure) for failure in failures if failure.output in (output, "all")],
         }
         create_store(place, _cohorts(mine, job, target, table, provenance), overwrite=overwrite)
@@ -287,7 +298,7 @@ def _cohorts(
     for first in range(0, len(tasks), _BLOCK):
         some = tasks[first : first + _BLOCK]
         yield Cohort(
-            X=np.stack([_kept(job.work, task) for task in some]),
+            X=np.stack([_kept(job.work, task)["map"] for task in some]),
             subjects=tuple(task.inputs.subject for task in some),
             sites=sites,
             mask=mask,
@@ -299,11 +310,22 @@ def _cohorts(
         )
 
 
-def _kept(work: Checkpoint, task: _Task) -> NDArray[np.float32]:
+def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
+    """What turned out while the maps were made: vertices filled, for subjects that have any, and the series' TRs."""
+    filled, times = {}, set()
+    for task in tasks:
+        kept = _kept(work, task)
+        times.update(kept["tr"].tolist())
+        if kept["n_filled"]:
+            filled[task.inputs.subject] = int(kept["n_filled"])
+    return {"filled": filled, **({"tr_s": sorted(times)} if times else {})}
+
+
+def _kept(work: Checkpoint, task: _Task) -> Mapping[str, NDArray[Any]]:
     kept = work.get(task.key)
     if kept is None:
         raise CohortError(f"{work.folder}: the map {task.key} was removed meanwhile")
-    return kept["map"]
+    return kept
 
 
 def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from scipy import sparse
 
 from icofactor.checkpoint import digest
 from icofactor.cohort.cohort import Hemisphere
+from icofactor.errors import CohortError
+from icofactor.preprocessing.hcp import read_region
 from icofactor.preprocessing.maps import apply_weights
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.spheres import find_meshes
@@ -22,6 +24,20 @@ from icofactor.sphere import Sites
 SIDES: tuple[str, str] = ("left", "right")
 # A vertex of the target counts as cortex when at least half of what it would be made of lies in the cortex.
 MOSTLY = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Cortex:
+    """The part of fs_LR 32k that holds data, without the medial wall.
+
+    Attributes
+    ----------
+    regions : side → (32492,) bool.
+    origin : where it comes from, for the provenance.
+    """
+
+    regions: Mapping[str, NDArray[np.bool_]]
+    origin: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +76,10 @@ def sides_of(hemisphere: str) -> tuple[str, ...]:
     return SIDES if hemisphere == "both" else (hemisphere,)
 
 
-def projections(spheres: str | Path, hemisphere: Hemisphere, target: str, method: str) -> dict[str, Projection]:
-    """Side → projection, from the spheres, areas and cortex regions in a folder.
+def projections(
+    spheres: str | Path, hemisphere: Hemisphere, target: str, method: str, cortex: Cortex
+) -> dict[str, Projection]:
+    """Side → projection, from the spheres and areas in a folder.
 
     Parameters
     ----------
@@ -69,29 +87,53 @@ def projections(spheres: str | Path, hemisphere: Hemisphere, target: str, method
     hemisphere : "left", "right" or "both".
     target : "fsaverage4", "fsaverage5" or "fsaverage6".
     method : "adaptive" or "barycentric".
+    cortex : the region that holds data.
     """
-    return {side: _projection(spheres, side, target, method) for side in sides_of(hemisphere)}
+    return {side: _projection(spheres, side, target, method, cortex.regions[side]) for side in sides_of(hemisphere)}
 
 
-def _projection(spheres: str | Path, side: str, target: str, method: str) -> Projection:
-    resampler = fs_lr_to_fsaverage(spheres, side, target, method)
+def _projection(spheres: str | Path, side: str, target: str, method: str, roi: NDArray[np.bool_]) -> Projection:
+    resampler = fs_lr_to_fsaverage(spheres, side, target, method, roi=roi)
     source = as_sphere(resampler.source_sphere, "sphere of fs_LR 32k")
-    roi = as_roi(resampler.roi, source)
-    assert roi is not None  # the atlas' region was asked for
     return Projection(
         source.faces, roi, resampler.weights, resampler.coverage >= MOSTLY, Sites.from_file(resampler.target_sphere)
     )
 
 
-def cortex(spheres: str | Path) -> dict[str, NDArray[np.bool_]]:
-    """Side → (32492,) cortex of fs_LR 32k, of both hemispheres."""
+def atlas_cortex(spheres: str | Path) -> Cortex | None:
+    """The cortex of fs_LR 32k that comes with the spheres (atlasroi); None when the folder has none."""
     found = {}
     for side in SIDES:
-        (files,) = find_meshes(spheres, side, ("fsLR32k",), areas=False, roi_of="fsLR32k")
-        roi = as_roi(files.roi, as_sphere(files.sphere, "sphere of fs_LR 32k"))
+        (plain,) = find_meshes(spheres, side, ("fsLR32k",), areas=False)
+        try:
+            (files,) = find_meshes(spheres, side, ("fsLR32k",), areas=False, roi_of="fsLR32k")
+        except FileNotFoundError:
+            return None
+        roi = as_roi(files.roi, as_sphere(plain.sphere, "sphere of fs_LR 32k"))
         assert roi is not None
         found[side] = roi
-    return found
+    return Cortex(found, "atlasroi")
+
+
+def file_cortex(files: Iterable[Path]) -> Cortex:
+    """The cortex as the brain models of the first readable CIFTI file have it: where it holds a value at all."""
+    unreadable = ""
+    for file in files:
+        try:
+            regions = read_region(file)
+        except (ValueError, OSError) as problem:
+            unreadable = unreadable or f"; {problem}"
+            continue
+        if set(regions) != set(SIDES) or any(region.all() for region in regions.values()):
+            raise CohortError(
+                f"{file}: its brain models do not tell the cortex from the medial wall of both hemispheres, and the "
+                "folder of spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii"
+            )
+        return Cortex(regions, f"brain models of {file.name}")
+    raise CohortError(
+        "the folder of spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii, and no file "
+        f"to take the cortex from can be read{unreadable}"
+    )
 
 
 def target_sites(found: Mapping[str, Projection]) -> tuple[Sites, NDArray[np.bool_]]:

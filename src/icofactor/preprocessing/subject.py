@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,34 @@ from icofactor.errors import CohortError
 from icofactor.preprocessing.alff import alff
 from icofactor.preprocessing.bandpass import bandpass, concatenate_runs
 from icofactor.preprocessing.hcp import KINDS, Inputs, naming, read_map, read_series
+from icofactor.preprocessing.missing import MAX_MISSING, check_missing, fill_from_neighbours, still_vertices
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.projection import Projection
 from icofactor.preprocessing.reho import reho
 from icofactor.preprocessing.series import checked_tr
 
-Cortex = Mapping[str, NDArray[np.bool_]]
+Regions = Mapping[str, NDArray[np.bool_]]
+
+
+class SubjectMap(NamedTuple):
+    """A subject's map on the target, and what is to be told about it.
+
+    values : (n_sites,).
+    n_filled : how many vertices of fs_LR 32k had no data and were filled.
+    tr : seconds between volumes of the series it was made from, each value once.
+    """
+
+    values: NDArray[np.float32]
+    n_filled: int
+    tr: tuple[float, ...] = ()
+
+
+class _Part(NamedTuple):
+    """The same of one hemisphere, on fs_LR 32k."""
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+    tr: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +58,8 @@ class Steps:
     filter, order : ReHo's band-pass; see `bandpass`.
     rings, tie_correction : see `reho`.
     detrend, normalize : see `alff`.
+    max_missing : share of a hemisphere's cortex that may have no data (series that never vary, values that are not
+        finite); these vertices get the mean of their neighbours, after the steps and before resampling.
     """
 
     kind: str
@@ -49,6 +73,7 @@ class Steps:
     tie_correction: bool = True
     detrend: bool = False
     normalize: Literal["none", "mean"] = "none"
+    max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
         """What is wrong for every subject is told before the first is read."""
@@ -60,12 +85,19 @@ class Steps:
             raise ValueError(f"the band must have 0 < low < high, in Hz; got low={self.low}, high={self.high}")
         if self.limit is not None and not self.limit > 0:
             raise ValueError(f"n_deviations must be positive; got {self.limit}")
+        if not 0 <= self.max_missing < 1:
+            raise ValueError(
+                f"max_missing must be a share of the cortex, 0 or more and under 1; got {self.max_missing}"
+            )
         for name in ("rings", "order"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a whole number, 1 or more; got {getattr(self, name)!r}")
 
     def record(self) -> list[dict[str, Any]]:
         """The steps in order, with what concerns each, for the provenance."""
+        return [*self._computed(), {"step": "fill_from_neighbours", "max_missing": self.max_missing}]
+
+    def _computed(self) -> list[dict[str, Any]]:
         every = asdict(self)
         band = {"low_hz": self.low, "high_hz": self.high, "tr": "of the file" if self.tr is None else self.tr}
         if self.kind == "reho":
@@ -79,8 +111,8 @@ class Steps:
         return [] if self.limit is None else [{"step": "limit_outliers", "n_deviations": self.limit, "over": "subject"}]
 
 
-def subject_map(inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], cortex: Cortex) -> NDArray[np.float32]:
-    """(n_sites,) map of one subject on the target, the left hemisphere first; for ALFF `inputs` holds one run.
+def subject_map(inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], cortex: Regions) -> SubjectMap:
+    """Map of one subject on the target, the left hemisphere first; for ALFF `inputs` holds one run.
 
     Raises
     ------
@@ -96,55 +128,72 @@ def subject_map(inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], co
     return _morphometry(files[0], steps, ways, cortex)
 
 
-def _both(ways: Mapping[str, Projection], compute: Any, *given: Any) -> NDArray[np.float32]:
+def _both(ways: Mapping[str, Projection], compute: Callable[..., _Part], *given: Any) -> SubjectMap:
     """A hemisphere at a time, so that the series of one are held, not of two."""
-    return np.concatenate([way(compute(side, way, *given)) for side, way in ways.items()])
+    return _carried(ways, {side: compute(side, way, *given) for side, way in ways.items()})
 
 
-def _reho(side: str, way: Projection, files: list[Path], steps: Steps) -> NDArray[np.float64]:
-    runs = []
+def _carried(ways: Mapping[str, Projection], parts: Mapping[str, _Part]) -> SubjectMap:
+    """The hemispheres filled, and brought to the target."""
+    maps = [
+        way(fill_from_neighbours(parts[side].values, parts[side].missing, way.roi, way.faces))
+        for side, way in ways.items()
+    ]
+    n_filled = sum(int(parts[side].missing.sum()) for side in ways)
+    return SubjectMap(np.concatenate(maps), n_filled, tuple(sorted({tr for part in parts.values() for tr in part.tr})))
+
+
+def _reho(side: str, way: Projection, files: list[Path], steps: Steps) -> _Part:
+    runs, times, missing = [], [], np.zeros(len(way.roi), dtype=bool)
     for file in files:
-        series, tr = _series(file, side, steps)
+        series, tr, still = _series(file, side, way, steps)
         with naming(file):
-            runs.append(bandpass(series, tr, steps.low, steps.high, steps.filter, steps.order, mask=way.roi))
-    together = concatenate_runs(runs, mask=way.roi)
+            runs.append(bandpass(series, tr, steps.low, steps.high, steps.filter, steps.order, mask=way.roi & ~still))
+        times.append(tr)
+        missing |= still
+    with naming(files[-1]):
+        check_missing(missing, way.roi, side, "are constant in one of the runs", steps.max_missing)
+    used = way.roi & ~missing
+    together = concatenate_runs(runs, mask=used)
     runs.clear()
-    return reho(together, way.faces, steps.rings, steps.tie_correction, mask=way.roi)
+    return _Part(reho(together, way.faces, steps.rings, steps.tie_correction, mask=used), missing, tuple(times))
 
 
-def _alff(side: str, way: Projection, file: Path, steps: Steps) -> NDArray[np.float64]:
-    series, tr = _series(file, side, steps)
+def _alff(side: str, way: Projection, file: Path, steps: Steps) -> _Part:
+    series, tr, still = _series(file, side, way, steps)
     with naming(file):
-        return alff(series, tr, steps.low, steps.high, steps.detrend, steps.normalize, mask=way.roi)
+        used = way.roi & ~still
+        return _Part(alff(series, tr, steps.low, steps.high, steps.detrend, steps.normalize, mask=used), still, (tr,))
 
 
-def _series(file: Path, side: str, steps: Steps) -> tuple[NDArray[Any], float]:
+def _series(file: Path, side: str, way: Projection, steps: Steps) -> tuple[NDArray[Any], float, NDArray[np.bool_]]:
+    """Series of a hemisphere, seconds between volumes, and the few vertices of the cortex that never vary."""
     series, found = read_series(file, side)
     with naming(file):
         if steps.tr is None and found is None:
             raise CohortError(f"{file}: does not say its repetition time in seconds: pass tr")
-        return series, checked_tr(found if steps.tr is None else steps.tr)
+        tr = checked_tr(found if steps.tr is None else steps.tr)
+        still = way.roi & still_vertices(series)
+        check_missing(still, way.roi, side, "are constant", steps.max_missing)
+        return series, tr, still
 
 
-def _morphometry(file: Path, steps: Steps, ways: Mapping[str, Projection], cortex: Cortex) -> NDArray[np.float32]:
+def _morphometry(file: Path, steps: Steps, ways: Mapping[str, Projection], cortex: Regions) -> SubjectMap:
     maps = read_map(file)
     lacking = [side for side in ways if side not in maps]
     if lacking:
         raise CohortError(f"{file}: has no {' and no '.join(lacking)} cortex")
-    # over both hemispheres also when one is asked for: a subject's bounds do not depend on what is looked at
-    inside = {side: cortex[side] for side in maps}
-    for side, where in inside.items():
-        bad = np.flatnonzero(where & ~np.isfinite(maps[side]))
-        if len(bad):
-            raise CohortError(
-                f"{file}: {len(bad)} vertices of the {side} cortex have no finite value, the first is {bad[0]}"
-            )
-    if steps.limit is not None:
-        values = np.concatenate([maps[side][where] for side, where in inside.items()])
-        with naming(file):
+    missing = {side: cortex[side] & ~np.isfinite(values) for side, values in maps.items()}
+    with naming(file):
+        for side in maps:
+            check_missing(missing[side], cortex[side], side, "have no finite value", steps.max_missing)
+        if steps.limit is not None:
+            # over both hemispheres also when one is asked for: a subject's bounds do not depend on what is looked at
+            inside = {side: cortex[side] & ~missing[side] for side in maps}
+            values = np.concatenate([maps[side][where] for side, where in inside.items()])
             limited = limit_outliers(values[None], steps.limit)[0]
-        ends = np.cumsum([0, *(int(where.sum()) for where in inside.values())])
-        for (side, where), first, last in zip(inside.items(), ends[:-1], ends[1:], strict=True):
-            maps[side] = maps[side].copy()
-            maps[side][where] = limited[first:last]
-    return np.concatenate([way(maps[side]) for side, way in ways.items()])
+            ends = np.cumsum([0, *(int(where.sum()) for where in inside.values())])
+            for (side, where), first, last in zip(inside.items(), ends[:-1], ends[1:], strict=True):
+                maps[side] = maps[side].copy()
+                maps[side][where] = limited[first:last]
+        return _carried(ways, {side: _Part(maps[side], missing[side]) for side in ways})
