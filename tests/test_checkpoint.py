@@ -35,7 +35,7 @@ def test_without_a_folder_nothing_is_kept():
 def test_another_run_is_refused_with_what_differs(tmp_path):
     Checkpoint(tmp_path / "work", RUN)
     other = {**RUN, "settings": {"n_components": 4, "method": "PNNMF"}, "data": "xyz"}
-    with pytest.raises(CheckpointError, match="data was abc, is xyz; settings.n_components was 3, is 4"):
+    with pytest.raises(CheckpointError, match=r"data was abc, is xyz; settings.n_components was 3, is 4"):
         Checkpoint(tmp_path / "work", other)
 
 
@@ -52,7 +52,7 @@ def test_a_damaged_piece_is_named(tmp_path, length):
     kept.put("a", {"x": np.arange(100.0)})
     file = tmp_path / "work" / "a.npz"
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(CheckpointError, match="a.npz is damaged"):
+    with pytest.raises(CheckpointError, match=r"a.npz is damaged"):
         kept.get("a")
 
 
