@@ -145,7 +145,8 @@ def _work_on_part(
     n_bytes = x.nbytes
     if keep is not None:
         x = x[keep]
-    blocks = ((rows, np.ascontiguousarray(x[rows], dtype=np.float64)) for rows in block_slices(*x.shape, BLOCK_BYTES))
+    slices = block_slices(x.shape[0], x.shape[1], BLOCK_BYTES)
+    blocks = ((rows, np.ascontiguousarray(x[rows], dtype=np.float64)) for rows in slices)
     return {**task(blocks, shared, *own), "n_bytes": np.array(n_bytes)}
 
 
