@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 import icofactor as ico
 from icofactor.errors import CohortError
-from trees import gifti_files, hemispheres, names
+from icofactor.provenance import input_hashes
+from icofactor.sphere import Sites
+from trees import gifti_files, hemispheres, names, write_surface
 
 N = 642
 X = (np.random.default_rng(4).random((3, 2 * N)) + 2).astype(np.float32)
@@ -40,3 +43,21 @@ def test_arrays_of_true_and_false(tmp_path: Path) -> None:
     (tmp_path / "short.npy").write_bytes((tmp_path / "cortex.npy").read_bytes()[:-5])
     with pytest.raises(CohortError, match=r"short\.npy: is truncated: 1284 values"):
         ico.load_cohort(maps, mask=tmp_path / "short.npy")
+
+
+def test_the_files_of_mask_and_mesh_are_in_the_provenance(tmp_path: Path) -> None:
+    maps = gifti_files(tmp_path / "gii", names(3), hemispheres(X))
+    mask = label(tmp_path / "lh.cortex.label", CORTEX[:N])
+    triangles = np.asarray(Sites.named("fsaverage3").triangles)
+    sphere = write_surface(tmp_path / "lh.sphere.surf.gii", Sites.named("fsaverage3").coordinates, triangles)
+    cohort = ico.load_cohort(maps, hemisphere="left", mask=mask, mesh=sphere)
+    hashes = input_hashes(cohort)
+    for file in (mask, sphere):
+        assert hashes[str(file)] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert len(hashes) == 5
+
+
+def test_a_hemisphere_that_is_not_there(tmp_path: Path) -> None:
+    gifti_files(tmp_path, names(3), {"left": X[:, :N]})
+    with pytest.raises(CohortError, match=r"^paths: lead to no files of maps of the right hemisphere$"):
+        ico.load_cohort(tmp_path, hemisphere="right")

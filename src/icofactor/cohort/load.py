@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def load_cohort(
         read: Read
         sites: Sites | None
         read, sites = _read_image(paths, mesh, hemisphere, task)
-        found = Found(measure=measure)
+        found, spheres = Found(measure=measure), mesh
     else:
         wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
         found = find_sources(paths, wanted, task.problems)
@@ -117,16 +118,18 @@ def load_cohort(
         how = How(Mesh.read(found.mesh if mesh is None else mesh), hemisphere, measure, map_name)
         read = _read_files(found, how, wanted, task)
         sites = _sites(read, how, task.problems)
+        spheres = found.mesh if mesh is None else mesh
     arrays = [measure_of(record["array"]) for record in read.records if "array" in record]
     kind = modality or modality_of(found.measure or measure or next(filter(None, arrays), "unknown"))
-    return _finish(read, sites, mask, kind, units_of(kind) if units is None else units, task)
+    return _finish(read, sites, mask, spheres, kind, units_of(kind) if units is None else units, task)
 
 
 def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     """All files into one X."""
     groups = grouped(found, wanted, task.problems)
     if not groups and not found.missing and not task.problems:
-        task.problems.add("paths", "lead to no files of maps")
+        of = f" of the {how.hemisphere} hemisphere" if how.hemisphere in ("left", "right") else ""
+        task.problems.add("paths", f"lead to no files of maps{of}")
     stacked = how.map_name is None and is_stack(groups, how)
     read: Read | None
     if stacked:
@@ -185,7 +188,7 @@ def _sites(read: Read, how: How, problems: Problems) -> Sites | None:
         return None
 
 
-def _finish(read: Read, sites: Sites | None, mask: Any, modality: str, units: str, task: Task) -> Cohort:
+def _finish(read: Read, sites: Sites | None, mask: Any, mesh: Any, modality: str, units: str, task: Task) -> Cohort:
     """Check the numbers, and put the cohort together."""
     given, source = None, []
     for note in read.notes:
@@ -212,10 +215,21 @@ def _finish(read: Read, sites: Sites | None, mask: Any, modality: str, units: st
         "inputs": read.records,
         "participants": None if task.table is None else dict(task.table.source),
         "mask": {"source": source, "left_out": 0 if used is None else int((~used).sum())},
+        "mesh_and_mask_files": [*_files(mesh), *_files(mask)],
         "steps": task.journal.steps,
     }
     hemisphere: Any = "both" if len(read.widths) == 2 else next(iter(read.widths))
     return Cohort(read.X, tuple(read.subjects), sites, used, hemisphere, modality, units, table, provenance=provenance)
+
+
+def _files(given: Any) -> list[dict[str, str]]:
+    """Paths and checksums of the files among what was given for the mesh or the mask."""
+    listed = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(listed, list | tuple):
+        return []
+    paths = [Path(one).expanduser() for one in listed if isinstance(one, str | os.PathLike)]
+    files = [path for path in paths if path.is_file()]
+    return [{"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in files]
 
 
 def _described(mask: Any) -> str:

@@ -83,7 +83,8 @@ def preview_cohort(
         task.select(list(groups), found.missing)
         _report_unreadable(files, how, task.problems)
         task.problems.check()
-        raise CohortError("paths: lead to no files of maps")
+        of = f" of the {hemisphere} hemisphere" if hemisphere in ("left", "right") else ""
+        raise CohortError(f"paths: lead to no files of maps{of}")
     stacks = _stacks(groups, how, task) if is_stack(groups, how) else []
     stacked = bool(stacks)
     if first.n_maps > 1 and not stacked:
