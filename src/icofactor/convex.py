@@ -34,7 +34,7 @@ def coordinate_descent(
     return z
 
 
-def best_coordinate(A: Array, rhs: Array, z: Array, j: int, lasso: Any, signed: bool) -> Array:
+def best_coordinate(A: Array, rhs: Array, z: Array, j: Any, lasso: Any, signed: bool) -> Array:
     """Coordinate j of every column at its best, the others as they are."""
     xp = namespace(z)
     free = rhs[j] - A[j] @ z + A[j, j] * z[j]
