@@ -434,6 +434,10 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
     [
         (["reho", "TREE", "--spheres", "x", "--tr", "720"], "--tr 720.0 looks like milliseconds"),
         (["reho", "TREE"], "--spheres is missing"),
+        (
+            ["alff", "TREE", "--spheres", "x", "--limit-outliers"],
+            "--limit-outliers is for thickness and myelin, not alff",
+        ),
         (["reho", "TREE", "TREE"], "takes one HCP folder; found 2"),
         (["reho", "TREE", "--mask", "x"], "--mask is not for icofactor prepare reho"),
         (["TREE", "--tr", "2"], "--tr needs a kind before the input: thickness, myelin, reho, alff"),

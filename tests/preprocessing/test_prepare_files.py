@@ -77,6 +77,7 @@ def test_smooth_and_resample_both_hemispheres_within_the_mask(data_folder: Path,
         assert np.abs(np.asarray(store.X)[:, there] - expected).max() < 1e-5
     steps = [step["step"] for step in store.provenance["preprocessing"]]
     assert steps == ["limit_outliers", "smooth", "resample"]
+    assert store.provenance["preprocessing"][-1]["from"] == "fsaverage5"
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

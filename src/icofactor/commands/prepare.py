@@ -121,6 +121,8 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
             "--spheres is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
             "HCPpipelines/global/templates/standard_mesh_atlases"
         )
+    if kind in ("reho", "alff") and options.limit_outliers:
+        raise ValueError(f"--limit-outliers is for thickness and myelin, not {kind}; it can be done to the store made")
     limited = kind in ("thickness", "myelin") and options.limit_outliers is not False
     steps = Steps(
         kind,

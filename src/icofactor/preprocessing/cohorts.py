@@ -85,7 +85,8 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
         sites = parts[0] if len(parts) == 1 else Sites.both(*parts)
         covered = np.concatenate([one.coverage >= MOSTLY for one in resamplers.values()])
         mask = None if cohort.mask is None else covered
-        steps.append({"step": "resample", "to": changes.resample_to, "method": changes.method})
+        source = cohort.sites.name or _BY_SIZE.get(cohort.sites.n // len(resamplers))
+        steps.append({"step": "resample", "from": source, "to": changes.resample_to, "method": changes.method})
     return _Plan(transforms, [{**step, "icofactor": __version__} for step in steps], sites, mask)
 
 
