@@ -38,7 +38,7 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
             raise Unreadable("holds labels that are not whole numbers")
         return {file.side: (first.data.astype(np.int64), file.labels)}
     if name.endswith(".dlabel.nii"):
-        return {**read_dlabel(path)}
+        return dict(read_dlabel(path).items())
     raise Unreadable("is no file of labels; .annot, .label.gii and .dlabel.nii are read")
 
 
