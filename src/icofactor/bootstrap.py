@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from icofactor.checkpoint import Arrays, Checkpoint, digest
 from icofactor.cohort.tables import write_tsv
 from icofactor.cohort.write import write_maps
 from icofactor.engines import choose_engine
+from icofactor.files import atomic_path
 from icofactor.inputs import SitesBySubjects, read_input
 from icofactor.lift import basis_of, lift, loadings
 from icofactor.matching import match_components, reordered
@@ -68,22 +70,20 @@ class Bootstrap:
             "stability_5th_percentile": np.quantile(self.similarity, 0.05, axis=0),
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
         }
-        files = [
-            write_tsv(place / "stability.tsv", table, overwrite=overwrite),
-            write_tsv(
-                place / "loadings_se.tsv",
-                {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))},
-                overwrite=overwrite,
-            ),
-        ]
+        loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
         sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
         if model.sites_.on != "vertices" or None in sides:
-            return files  # GIFTI maps lie on the vertices of a known hemisphere
-        for side, maps in zip(sides, np.split(self.component_se, len(sides), axis=1), strict=True):
-            path = place / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii"
-            files.append(
-                write_maps(path, maps, side, [f"{name} standard error" for name in names], overwrite=overwrite)
-            )
+            sides = ()  # GIFTI maps lie on the vertices of a known hemisphere
+        maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
+        files = [place / name for name in ("stability.tsv", "loadings_se.tsv", *maps)]
+        with ExitStack() as stack:  # all of them, or none
+            drafts = [stack.enter_context(atomic_path(file, overwrite)) for file in files]
+            write_tsv(drafts[0], table)
+            write_tsv(drafts[1], loadings)
+            for side, draft, half in zip(
+                sides, drafts[2:], np.split(self.component_se, max(1, len(sides)), axis=1), strict=False
+            ):
+                write_maps(draft, half, side, [f"{name} standard error" for name in names])
         return files
 
 

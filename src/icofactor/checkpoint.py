@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import CheckpointError
-from icofactor.files import atomic_path
+from icofactor.files import atomic_path, write_arrays
 from icofactor.reading.archives import read_arrays
 from icofactor.reading.limits import Unreadable, brief, naming
 from icofactor.reading.records import read_json
@@ -105,10 +105,8 @@ class Checkpoint:
         for name, array in arrays.items():
             if np.asarray(array).dtype.kind not in "biufU":
                 raise TypeError(f"piece {key!r}: {name} is not an array of numbers or text")
-        with atomic_path(self._file(key), overwrite=True) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-            stream.flush()
-            os.fsync(stream.fileno())
+        with atomic_path(self._file(key), overwrite=True) as temporary:
+            write_arrays(temporary, arrays)
 
     def _file(self, key: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", key):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 
 @contextmanager
@@ -32,8 +36,34 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         # again: a long computation may have passed, and another process may have written meanwhile
         check_target(target, overwrite)
         os.replace(temporary, target)
+    except OSError as problem:
+        raise _about(problem, target, temporary) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
+    """The same problem with the name that the user knows."""
+    if problem.errno is not None and problem.filename in (None, str(temporary), temporary):
+        return OSError(problem.errno, problem.strerror, str(target))
+    if problem.errno is None and type(problem) is OSError:  # NumPy's own, such as "400 requested and 8 written"
+        return OSError(errno.EIO, f"could not be written whole ({problem}): is the disk full?", str(target))
+    return problem
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], compress: bool = False) -> None:
+    """An npz file of plain arrays, on the disk when this returns.
+
+    NumPy's own savez leaves its archive open after an error, which then complains whenever it is collected.
+    """
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with open(path, "wb") as stream:
+        with zipfile.ZipFile(stream, "w", method, allowZip64=True) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def check_target(target: Path, overwrite: bool) -> None:

@@ -118,7 +118,6 @@ def _maps(folder: Path) -> list[Specimen]:
 def _reading_cohort(file: Path) -> Callable[[], Any]:
     def read() -> None:
         given: dict[str, Any] = {} if file.name.endswith(".nii") else {"hemisphere": "left"}
-        _touch(read_maps(file))
         found = load_cohort(file, mesh="fsaverage3", subjects=None, **given)
         np.asarray(found.X).sum()
 

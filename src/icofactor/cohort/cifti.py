@@ -47,7 +47,6 @@ def write_dscalar(
         raise ValueError(f"mask must be {n} booleans, one per vertex; got {used.dtype} of shape {used.shape}")
     if not used.any():
         raise ValueError("mask is True nowhere; there is nothing to write")
-    import nibabel as nib
     from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ScalarAxis
 
     halves = zip(sides, np.split(used, len(sides)), strict=True)
@@ -57,6 +56,7 @@ def write_dscalar(
     image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
     image.update_headers()
     image.nifti_header.set_intent("ConnDenseScalar")
-    with atomic_path(path, overwrite) as temporary:
-        nib.save(image, temporary)
+    # nibabel's save leaves its file open after an error
+    with atomic_path(path, overwrite) as temporary, open(temporary, "wb") as stream:
+        image.to_stream(stream)
     return Path(path)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.names import check_words
 from icofactor.sphere import Sites
 
 Hemisphere = Literal["left", "right", "both"]
@@ -120,6 +121,7 @@ class Cohort:
         if len(set(self.subjects)) != n_subjects:
             twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
             raise ValueError(f"subjects must differ; {twice!r} occurs {self.subjects.count(twice)} times")
+        check_words(self.subjects, self.participants)
         for column, values in self.participants.items():
             if len(values) != n_subjects:
                 raise ValueError(f"X has {n_subjects} rows; participants[{column!r}] has {len(values)} values")

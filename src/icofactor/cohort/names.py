@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+_MAX_NAME, _BREAKS = 200, "\t\n\r"
 _SIDES = {"l": "left", "lh": "left", "left": "left", "r": "right", "rh": "right", "right": "right"}
 # From the surest to the least sure way of writing a hemisphere; the least sure ones in capitals only.
 _HEMISPHERE = tuple(
@@ -35,6 +37,17 @@ _UNITS = {
     "alff": "a.u.",
 }
 _MEASURES = {"myelinmap": "myelin", "curvature": "curv", "corrthickness": "corrThickness"}
+
+
+def check_words(subjects: Sequence[str], participants: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse names and cells that no table could hold, before hours of work end in a table."""
+    for name in subjects:
+        if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():
+            raise ValueError(f"subjects must be named by 1 to {_MAX_NAME} printable characters; found {name[:80]!r}")
+    for column, values in participants.items():
+        for cell in (column, *(value for value in values if isinstance(value, str))):
+            if any(mark in cell for mark in _BREAKS):
+                raise ValueError(f"participants must not hold tabs or line breaks; found {cell[:80]!r}")
 
 
 def side_of(name: str) -> tuple[str | None, str]:

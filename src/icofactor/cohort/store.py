@@ -177,12 +177,17 @@ def _step(what: str, part: Part) -> dict[str, Any]:
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """The only writer of a store; before and after, whatever its commit does not name is removed."""
-    with locked(folder):
-        _tidy(folder)
-        try:
-            yield
-        finally:
+    try:
+        with locked(folder):
             _tidy(folder)
+            try:
+                yield
+            finally:
+                _tidy(folder)
+    except OSError as problem:
+        if problem.errno is None or problem.filename is not None:
+            raise
+        raise OSError(problem.errno, problem.strerror, str(folder)) from problem  # the system does not say where
 
 
 def _tidy(folder: Path) -> None:

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.names import check_words
 from icofactor.errors import CohortError
 from icofactor.reading.limits import brief
 from icofactor.reading.records import read_json
@@ -129,6 +130,7 @@ def _check_commit(commit: Commit) -> None:
         raise ValueError(f"its parts do not hold the {n_subjects} subjects it names")
     if len(set(commit.subjects)) != n_subjects:
         raise ValueError("it names a subject twice")
+    check_words(commit.subjects, {})
     for name, column in commit.participants.items():
         if len(column["values"]) != n_subjects:
             raise ValueError(f"its column {name!r} has {len(column['values'])} values for {n_subjects} subjects")

@@ -177,6 +177,11 @@ def write_fit(
         write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
         _publish(stage, folder, names, overwrite)
         return [folder / name for name in names]
+    except OSError as problem:
+        if problem.errno is None or str(stage) not in str(problem.filename):
+            raise
+        # by the name that the file would have had
+        raise OSError(problem.errno, problem.strerror, str(folder / Path(problem.filename).name)) from problem
     finally:
         shutil.rmtree(stage, ignore_errors=True)
         for place in missing:

@@ -12,7 +12,7 @@ import numpy as np
 
 from icofactor.diagnostics.checks import check_diagnostics
 from icofactor.diagnostics.record import Association, Convergence, Diagnostics, Grouping, Unusual
-from icofactor.files import atomic_path
+from icofactor.files import atomic_path, write_arrays
 from icofactor.reading import Unreadable, naming
 from icofactor.reading.archives import read_arrays
 from icofactor.reading.records import parse_json
@@ -27,9 +27,9 @@ def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool
     arrays: dict[str, np.ndarray] = {}
     words = {"format": FORMAT, "version": VERSION, "content": _flat(diagnostics, "", arrays)}
     text = json.dumps(words, ensure_ascii=False).encode()
-    with atomic_path(path, overwrite) as temporary, temporary.open("wb") as file:  # savez would add an ending
-        arrays[_WORDS] = np.frombuffer(text, dtype=np.uint8)
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    arrays[_WORDS] = np.frombuffer(text, dtype=np.uint8)
+    with atomic_path(path, overwrite) as temporary:
+        write_arrays(temporary, arrays, compress=True)
     return Path(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import asdict, dataclass, field
@@ -101,7 +102,9 @@ class _Task:
 
     @property
     def key(self) -> str:
-        return f"{self.inputs.subject}.{self.output}"
+        # a folder's name may hold what a key may not
+        subject = re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", self.inputs.subject)
+        return f"{subject if subject[0].isalnum() else 's=' + subject}.{self.output}"
 
 
 @dataclass(frozen=True)

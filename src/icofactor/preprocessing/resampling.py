@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from icofactor.files import atomic_path
+from icofactor.files import atomic_path, write_arrays
 from icofactor.preprocessing.maps import apply_weights, inverse, scaled, sums
 from icofactor.preprocessing.spheres import find_meshes
 from icofactor.preprocessing.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
@@ -148,15 +148,10 @@ class Resampler(TransformerMixin, BaseEstimator):
         """Write the weights as one .npz file without pickles; the spheres are not kept."""
         weights = self._weights()
         about = {"format": FORMAT, "version": VERSION, "method": weights.method, "shape": weights.matrix.shape}
-        with atomic_path(Path(path), overwrite) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(
-                file,
-                about=np.array(json.dumps(about)),
-                data=weights.matrix.data,
-                indices=weights.matrix.indices,
-                indptr=weights.matrix.indptr,
-                coverage=weights.coverage,
-            )
+        arrays = {name: getattr(weights.matrix, name) for name in ("data", "indices", "indptr")}
+        arrays |= {"about": np.array(json.dumps(about)), "coverage": weights.coverage}
+        with atomic_path(Path(path), overwrite) as temporary:
+            write_arrays(temporary, arrays, compress=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Resampler:

@@ -22,7 +22,10 @@ _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 def array_header(file: IO[bytes]) -> Header:
     """Shape, order and type that a npy header tells; the file is then at its numbers."""
-    version = np.lib.format.read_magic(file)
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError:
+        raise Unreadable("is no npy file, or holds an array that is none: NumPy's mark is missing") from None
     width, read = (
         (2, np.lib.format.read_array_header_1_0) if version == (1, 0) else (4, np.lib.format.read_array_header_2_0)
     )
@@ -31,8 +34,11 @@ def array_header(file: IO[bytes]) -> Header:
     text = file.read(length) if length <= _MAX_HEADER else b""
     # it is Python, read by Python's parser, which runs out of its stack where signs or brackets follow each other
     if len(text) < length or sum(text.count(sign) for sign in _SIGNS) > _MAX_SIGNS:
-        raise Unreadable("is damaged: the header of an array is none")
-    shape, fortran, dtype = read(io.BytesIO(size + text))
+        raise Unreadable("is damaged: the header of an array cannot be read")
+    try:
+        shape, fortran, dtype = read(io.BytesIO(size + text))
+    except Exception:  # tokens, syntax, names of types
+        raise Unreadable("is damaged: the header of an array cannot be read") from None
     if dtype.hasobject:
         raise Unreadable("holds Python objects, which are never loaded; save plain arrays")
     if len(shape) > _MAX_DIMENSIONS or any(n < 0 for n in shape):
@@ -86,4 +92,4 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _check_text(codes: NDArray[Any], name: str) -> None:
     low, high = _SURROGATES
     if codes.size and (codes.max() > _LAST_CHARACTER or ((codes >= low) & (codes <= high)).any()):
-        raise Unreadable(f"is damaged: {name[:80]} holds text that is none")
+        raise Unreadable(f"is damaged: {name[:80]} holds broken characters")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import stat
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,12 @@ def naming(path: Path, what: str, error: type[ValueError] = FileError, advice: s
         raise error(f"{path}: is truncated{tail}") from None
     except Unreadable as problem:
         raise error(f"{path}: {problem}{tail}") from None
+    except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
+        raise error(
+            f"{path}: is damaged or cut short ({brief(problem)}); copy it from its source again{tail}"
+        ) from None
+    except OSError as problem:
+        raise error(f"{path}: cannot be read ({problem.strerror or brief(problem)})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
         raise error(f"{path}: is no readable {what} ({brief(problem)}){tail}") from problem
 
@@ -62,7 +69,8 @@ def brief(problem: BaseException) -> str:
     """What an error of someone else's says, on one line that is not too long."""
     text = " ".join(str(problem).split())
     text = "".join(character if character.isprintable() else "?" for character in text)
-    return f"{type(problem).__name__}: {text[:197] + '...' if len(text) > 200 else text}"
+    plain = isinstance(problem, ValueError | OSError | zlib.error | zipfile.BadZipFile)
+    return ("" if plain else f"{type(problem).__name__}: ") + (text[:197] + "..." if len(text) > 200 else text)
 
 
 def check_regular(path: Path) -> None:

@@ -41,7 +41,7 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError:
         raise Unreadable("is JSON nested too deeply") from None
     except UnicodeError:
-        raise Unreadable("is JSON with text that is none") from None
+        raise Unreadable("is JSON with broken characters") from None
     except ValueError as problem:
         if isinstance(problem, Unreadable):
             raise

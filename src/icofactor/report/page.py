@@ -111,10 +111,10 @@ def write_page(
         surfaces=surfaces,
         atlas=atlas,
     )
-    if figures:
-        _write_figures(model, d, selection, surfaces, pictures, on_step)
     with atomic_path(page, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+        if figures:  # both, or none
+            _write_figures(model, d, selection, surfaces, pictures, on_step)
     return page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,16 +52,17 @@ class Choice:
         place = Path(folder)
         check_files(place, overwrite)
         place.mkdir(parents=True, exist_ok=True)
-        write_tsv(place / FILES[0], self.table, overwrite=overwrite)
         record = {
             "table": dict(self.table),
             "recommended": self.recommended,
             "reasons": list(self.reasons),
             "settings": dict(self.settings),
         }
-        write_json(place / FILES[1], record, overwrite=overwrite)
-        with atomic_path(place / FILES[2], overwrite) as temporary:
-            self.plot().savefig(temporary)
+        with ExitStack() as stack:  # all of them, or none
+            table, words, curves = (stack.enter_context(atomic_path(place / name, overwrite)) for name in FILES)
+            write_tsv(table, self.table)
+            write_json(words, record)
+            self.plot().savefig(curves)
         return [place / name for name in FILES]
 
     def plot(self) -> Any:

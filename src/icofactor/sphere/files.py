@@ -22,7 +22,7 @@ def read_surface_and_side(path: str | Path) -> tuple[NDArray[np.float64], NDArra
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    with naming(path, "surface", advice="Surfaces are read from GIFTI (.surf.gii) and FreeSurfer files"):
+    with naming(path, "surface"):
         if path.name.endswith((".gii", ".gii.gz")):
             points, triangles, side = read_gifti_surface(path)
         else:
@@ -34,7 +34,5 @@ def read_surface_and_side(path: str | Path) -> tuple[NDArray[np.float64], NDArra
             raise Unreadable(f"has triangles of shape {triangles.shape} and type {triangles.dtype}")
         corners = triangles.astype(np.int64)
         if corners.min() < 0 or corners.max() >= len(points):
-            raise Unreadable(
-                f"has {len(points)} vertices; its faces name vertices {corners.min()} to {corners.max()}"
-            )
+            raise Unreadable(f"has {len(points)} vertices; its faces name vertices {corners.min()} to {corners.max()}")
         return points.astype(np.float64), corners, side

@@ -84,9 +84,11 @@ def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None,
     elif len(groups) == 1:
         chosen = next(iter(groups.values()))
     else:
+        if not headers:
+            raise Unreadable("holds no arrays")
         there = ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
         ask = f"none is called {measure!r}" if measure is not None else "name the one to read with measure="
-        raise Unreadable(f"holds {there or 'nothing'}; {ask}")
+        raise Unreadable(f"holds {there}; {ask}")
     if len(chosen) > 1 and None in chosen:
         raise Unreadable(f"holds {' and '.join(chosen.values())}; name the one to read with measure=")
     for name in chosen.values():

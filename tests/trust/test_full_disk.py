@@ -1,0 +1,245 @@
+"""A disk that is full, or may not be written to, during every writer: a clear error, nothing half-written, and what
+was there before is still there."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostile_fit import small_fit
+from icofactor.atlas import Atlas, overlap, write_overlap
+from icofactor.bootstrap import Bootstrap
+from icofactor.checkpoint import Checkpoint
+from icofactor.cohort import append_store, save_store, write_json, write_tsv
+from icofactor.cohort.cifti import write_dscalar
+from icofactor.cohort.gifti import write_label_gii, write_maps
+from icofactor.cohort.labels import distinct_colours, write_annot
+from icofactor.cohort.write import write_fit
+from icofactor.diagnostics import save_diagnostics
+from icofactor.new_subjects import NewLoadings, write_loadings
+from icofactor.preprocessing.resampling import Resampler
+from icofactor.report.page import write_page
+from icofactor.selection.choice import Choice
+from icofactor.sphere import Sites
+from stores import cohort
+
+DISK = 20 * 2**20
+SITES = Sites.named("fsaverage3")
+RNG = np.random.default_rng(0)
+LARGE = RNG.random((4, 50_000))
+"""1.6 MB: more than the disk has left."""
+Contents = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A disk of 20 MB; where none can be mounted, a folder."""
+    folder = tmp_path_factory.mktemp("disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "icofactor-test", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        yield folder
+        return
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def full(folder: Path, free: int) -> Iterator[None]:
+    """Only `free` bytes are left on the disk; else no file may become larger than that."""
+    if os.path.ismount(folder):
+        filler = folder / "filler"
+        try:
+            with open(filler, "wb") as stream:
+                left = shutil.disk_usage(folder).free - free
+                stream.write(bytes(max(0, left)))
+            yield
+        finally:
+            filler.unlink()
+        return
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    folder = tmp_path_factory.mktemp("fitted")
+    model, d = small_fit(SITES, "left")
+    model.save(folder / "model.zip")
+    save_diagnostics(d, folder / "diagnostics.npz")
+    return folder, model, d
+
+
+def _fit_of(size: int) -> dict[str, Any]:
+    subjects = [f"sub-{i}" for i in range(size)]
+    return {
+        "components": RNG.random((3, SITES.n)),
+        "loadings": RNG.random((size, 3)),
+        "subjects": subjects,
+        "hemi": "left",
+        "mesh_name": "fsaverage3",
+        "extras": {"model.zip": lambda path: path.write_bytes(LARGE.tobytes())},
+    }
+
+
+def _choice() -> Choice:
+    names = "error gain heldout heldout_se bicv bicv_se agreement agreement_se null_agreement null_sd null_max excess "
+    names += "score correlation ari inner_product half_error null_error cophenetic dispersion"
+    table = {name: RNG.random(1_000) for name in names.split()}
+    return Choice({"rank": np.arange(2, 1_002), **table}, 3, ("because",), {"n": 1})
+
+
+def _bootstrap(k: int) -> Bootstrap:
+    return Bootstrap(np.zeros((k, SITES.n)), RNG.random((3_000, k)), np.ones((4, k)))
+
+
+def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[], object]]:
+    """What writes → the call, replacing what is there."""
+    source, model, d = fitted
+    again = {"overwrite": True}
+    names = [f"component{j}" for j in range(4)]
+    sphere = Sites.named("fsaverage5")
+    points, faces = sphere.coordinates, np.asarray(sphere.triangles)
+    many = 40_962
+    labels = RNG.integers(0, 4, many)
+    store = place / "cohort.store"
+    big = cohort(600, 1000)
+    checkpoint = Checkpoint(place / "work", {"a": 1})
+    found = NewLoadings(tuple(map(str, range(3_000))), RNG.random((3_000, 3)), ())
+    return {
+        "model": lambda: model.save(place / "model.zip", **again),
+        "diagnostics": lambda: save_diagnostics(d, place / "d.npz", **again),
+        "TSV": lambda: write_tsv(place / "a.tsv", {"a": LARGE[0]}, **again),
+        "JSON": lambda: write_json(place / "a.json", {"a": LARGE[0]}, **again),
+        "GIFTI": lambda: write_maps(place / "a.shape.gii", LARGE[:, :many], "left", names, **again),
+        "label GIFTI": lambda: write_label_gii(
+            place / "a.label.gii", labels, "left", names, distinct_colours(4), **again
+        ),
+        "annot": lambda: write_annot(place / "a.annot", labels, names, distinct_colours(4), **again),
+        "CIFTI": lambda: write_dscalar(place / "a.dscalar.nii", LARGE[:, :32_492], "left", names, **again),
+        "weights": lambda: Resampler((points, faces), (points, faces), method="barycentric").save(
+            place / "w.npz", **again
+        ),
+        "fit": lambda: write_fit(place / "fit", **_fit_of(5), **again),
+        "store": lambda: save_store(big, store, **again),
+        "append": lambda: append_store(store, cohort(600, 5000)),
+        "checkpoint": lambda: checkpoint.put("piece", {"a": LARGE}),
+        "page": lambda: write_page(source, place / "page", figures=False, model=model, diagnostics=d, **again),
+        "choice": lambda: _choice().save(place / "choice", **again),
+        "bootstrap": lambda: _bootstrap(3).save(place / "boot", model, [str(i) for i in range(3_000)], **again),
+        "new loadings": lambda: write_loadings(found, place / "new.tsv", cohort(2), source / "model.zip", **again),
+        "overlap": lambda: write_overlap(
+            overlap(model, Atlas(np.arange(SITES.n), tuple(f"r{i}" for i in range(SITES.n))), n_spins=1),
+            place / "overlap.tsv",
+            **again,
+        ),
+    }
+
+
+WRITERS = (
+    *(
+        "model",
+        "diagnostics",
+        "TSV",
+        "JSON",
+        "GIFTI",
+        "label GIFTI",
+        "annot",
+        "CIFTI",
+        "weights",
+        "fit",
+        "store",
+        "append",
+    ),
+    *("checkpoint", "page", "choice", "bootstrap", "new loadings", "overlap"),
+)
+
+
+def contents(folder: Path) -> Contents:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], name: str) -> None:
+    """First nothing is there, then an earlier file; with no room at all, and with room for a beginning."""
+    place = disk / name.replace(" ", "-")
+    place.mkdir()
+    save_store(cohort(), place / "cohort.store")
+    calls = writers(place, fitted)
+    assert set(calls) == set(WRITERS)
+    before = contents(place)
+    for free in (0, 2**13):
+        with full(disk, free):
+            _refused(calls[name], place)
+        assert _without_lock(contents(place)) == _without_lock(before), f"{name} left something"
+    if name == "append":
+        shutil.rmtree(place)
+        return
+    calls[name]()  # there is room again
+    before = contents(place)
+    with full(disk, 2**13):
+        _refused(calls[name], place)
+    assert _without_lock(contents(place)) == _without_lock(before), f"{name} lost what was there"
+    shutil.rmtree(place)
+
+
+def _without_lock(found: Contents) -> Contents:
+    return {name: data for name, data in found.items() if not name.endswith(".lock")}
+
+
+def _refused(call: Callable[[], object], place: Path) -> None:
+    """The error is the system's own words and names where the user wanted to write."""
+    with pytest.raises(OSError, match=r"No space left on device|File too large|is the disk full") as caught:
+        call()
+    told = str(caught.value)
+    assert str(place) in told, told
+    assert ".tmp-" not in told, told
+
+
+def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the page nor the figures appear when the figures do not fit."""
+    source, model, d = fitted
+    place = disk / "figures"
+    place.mkdir()
+
+    def draw(model: Any, d: Any, folder: Path, **more: Any) -> None:
+        (folder / "first.png").write_bytes(b"x")
+        (folder / "second.png").write_bytes(LARGE.tobytes())
+
+    monkeypatch.setattr("icofactor.report.panels.draw_panels", draw)
+    with full(disk, 2**20), pytest.raises(OSError, match=r"No space left|File too large"):
+        write_page(source, place, model=model, diagnostics=d)
+    assert not contents(place)
+
+
+def test_a_disk_that_may_not_be_written_to(disk: Path, fitted: tuple[Path, Any, Any]) -> None:
+    if not os.path.ismount(disk):
+        pytest.skip("no disk could be mounted")
+    place = disk / "readonly"
+    place.mkdir()
+    save_store(cohort(), place / "cohort.store")
+    calls = writers(place, fitted)
+    before = contents(disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    try:
+        for name, call in calls.items():
+            with pytest.raises(OSError, match=r"[Rr]ead-only|not writable") as caught:
+                call()
+            assert str(place) in str(caught.value), name
+    finally:
+        subprocess.run(["mount", "-o", f"remount,rw,size={DISK}", str(disk)], check=True)
+    assert contents(disk) == before
