@@ -71,7 +71,7 @@ class Bootstrap:
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
         }
         loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
-        sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
+        sides: tuple[str, ...] = ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
         if model.sites_.on != "vertices" or None in sides:
             sides = ()  # GIFTI maps lie on the vertices of a known hemisphere
         maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]

@@ -144,7 +144,7 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"no model file {file}")
-    with naming(file, "model of icofactor", ModelFileError, "Fit again, or take another copy of the file"):
+    with naming(file, "model of icofactor", ModelFileError, "Take another copy of the file, or fit again"):
         check_regular(file)
         if not zipfile.is_zipfile(file):
             raise ModelFileError(f"{file} is not a model of icofactor: it is not a zip file, or it is cut short")

@@ -39,7 +39,7 @@ _UNITS = {
 _MEASURES = {"myelinmap": "myelin", "curvature": "curv", "corrthickness": "corrThickness"}
 
 
-def check_words(subjects: Sequence[str], participants: Mapping[str, Sequence[Any]]) -> None:
+def check_words(subjects: Sequence[str], participants: Mapping[str, Any]) -> None:
     """Refuse names and cells that no table could hold, before hours of work end in a table."""
     for name in subjects:
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():

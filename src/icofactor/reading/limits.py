@@ -56,9 +56,8 @@ def naming(path: Path, what: str, error: type[ValueError] = FileError, advice: s
     except Unreadable as problem:
         raise error(f"{path}: {problem}{tail}") from None
     except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
-        raise error(
-            f"{path}: is damaged or cut short ({brief(problem)}); copy it from its source again{tail}"
-        ) from None
+        again = tail or "; copy it from its source again"
+        raise error(f"{path}: is damaged or cut short ({brief(problem)}){again}") from None
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror or brief(problem)})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
