@@ -17,7 +17,7 @@ from icofactor.experiments import plots
 from icofactor.experiments.datasets import Dataset, Maps, illustrated
 from icofactor.experiments.found import Context, Plate, Section, Table, hoyer, overlap
 from icofactor.experiments.settings import COVERING_SIGMA, Sizes
-from icofactor.experiments.sparsity import FACES, STEPS, UPDATES
+from icofactor.experiments.sparsity import FACES, UPDATES
 from icofactor.extrapolation import momentum, next_tau
 from icofactor.lift import lift, lift_projective, loadings
 from icofactor.methods import PAPER_METHODS, Method, method_named
@@ -100,7 +100,7 @@ def _fit(maps: Maps, variant: Variant, method: Method, sizes: Sizes, seed: int) 
     design = Design(maps.sites, variant.kind, level, variant.sigma)
     stats = source.statistics(design)
     best = _best(stats, method, variant, sizes, seed)
-    schedule = Refinement(STEPS, FACES, UPDATES, variant.indicator, variant.carry)
+    schedule = Refinement(sizes.few_steps, FACES, UPDATES, variant.indicator, variant.carry)
     refined = refine(source, design, stats, best, schedule, engine="numpy")
     coarse_seconds = time.perf_counter() - begin_
     B, C, scheme = np.asarray(refined.solution.B), np.asarray(refined.solution.C), method.scheme
@@ -184,8 +184,8 @@ def _division(dataset: Dataset, sizes: Sizes, seed: int) -> Arrays:
 def _section(found: np.ndarray, division: np.ndarray, dataset: Dataset, sizes: Sizes) -> Section:
     about = (
         f"{dataset.name}; best of {sizes.ablation_starts} starts × {sizes.ablation_updates} updates on "
-        f"{20 * 4**sizes.level} faces, {STEPS} refinements of {FACES} faces, {UPDATES} updates each; errors over the "
-        "between-subject variance, with the basis as it is on the columns (no lift) and lifted to all sites."
+        f"{20 * 4**sizes.level} faces, {sizes.few_steps} refinements of {FACES} faces, {UPDATES} updates each; errors "
+        "over the between-subject variance, with the basis as it is on the columns (no lift) and lifted to all sites."
     )
     section = Section("ablation", "Ablation", about)
     columns: dict[str, list[Any]] = {name: [] for name in ("choice", "method", *MEASURES)}

@@ -17,7 +17,6 @@ from icofactor.sphere import Sites, vertex_to_face
 from icofactor.statistics import Data
 
 SIDES = ("left", "right")
-_SCANS = 4
 _NAMES = {"myelin": "myelin", "thickness": "thickness", "reho": "ReHo", "alff": "ALFF"}
 
 
@@ -85,7 +84,7 @@ class Dataset:
 def simulated_datasets(sizes: Sizes, seed: int) -> list[Dataset]:
     """Simulated stand-ins for the paper's fourteen; scans of ALFF are cohorts of their own."""
     listed: list[Dataset] = []
-    kinds = [("myelin", ""), ("thickness", ""), ("reho", ""), *(("alff", f" scan {i + 1}") for i in range(_SCANS))]
+    kinds = [("myelin", ""), ("thickness", ""), ("reho", ""), *(("alff", f" scan {i + 1}") for i in range(sizes.scans))]
     for modality, scan in kinds:
         for side in SIDES:
             number = len(listed) + 1

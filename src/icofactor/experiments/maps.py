@@ -102,10 +102,9 @@ def _section(found: dict[str, Arrays], null: Arrays, dataset: Dataset, sizes: Si
     maps = dataset.load()
     about = (
         f"{METHOD} on {dataset.name}: best of {sizes.starts:,} starts × {sizes.updates:,} updates on twenty columns, "
-        f"then {sizes.steps} refinements of {FACES} faces, {UPDATES} updates each. Focus: rank correlation over sites of "
-        f"depth with the standard deviation over subjects, against {sizes.random_refinements} refinements of faces drawn "
-        "at random. "
-        "All eleven methods: figures of experiment 3."
+        f"then {sizes.steps} refinements of {FACES} faces, {UPDATES} updates each. Focus: rank correlation over sites "
+        f"of depth with the standard deviation over subjects, against {sizes.random_refinements} refinements of faces "
+        "drawn at random. All eleven methods: figures of experiment 3."
     )
     section = Section("maps", f"Maps of {METHOD}", about)
     low, high = np.percentile(null["focus"][:, 0], (2.5, 97.5))

@@ -109,8 +109,8 @@ def _claims(verdicts: Sequence[Verdict]) -> str:
         rows.append(f'<tr class="{"first" if first else ""}">{cells}</tr>')
     head = "".join(f"<th>{name}</th>" for name in ("The paper's claim", "Setting", "Measured here", "", "Why"))
     return (
-        '<section id="claims"><h2>The paper\'s claims</h2><p class="about">In words of our own; judged by rules '
-        "written in the program before the numbers were there (icofactor.experiments.claims), from these data alone.</p>"
+        '<section id="claims"><h2>The paper\'s claims</h2><p class="about">In words of our own; judged by fixed '
+        "rules (icofactor.experiments.claims), from these data alone.</p>"
         f'<div class="wide"><table class="claims"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
         "</div></section>"
     )
@@ -154,8 +154,8 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def picture(figure: Any) -> bytes:
+def picture(figure: Any, dpi: int) -> bytes:
     """A figure as PNG."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150)
+    figure.savefig(stream, format="png", dpi=dpi)
     return stream.getvalue()

@@ -31,9 +31,20 @@ def parts_of(method: str) -> tuple[str, str]:
     return (f"{prefix}-" if prefix else ""), scheme
 
 
-def _axes(rows: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Any, Any]:
+def _axes(
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    margins: tuple[float, float, float, float],
+    spaces: tuple[float, float] = (0.12, 0.1),
+    **shared: Any,
+) -> tuple[Any, Any]:
+    """A figure of `size` inches with panels inside `margins` (left, right, bottom, top, in inches) and `spaces` between
+    them (parts of a panel's width and height). Matplotlib's own layouts take longer than all the drawing."""
+    width, height = size
+    left, right, bottom, top = margins
     figure = new_figure(width, height, _DPI)
-    figure.set_layout_engine("constrained")
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, *spaces)
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
@@ -43,7 +54,7 @@ def _axes(rows: int, columns: int, width: float, height: float, **shared: Any) -
 
 def times(found: dict[str, Arrays], n_sites: int) -> Any:
     """Times of a million coarse updates and of one fine update, and their ratio, a row per method."""
-    figure, ((coarse, fine, ratio),) = _axes(1, 3, 11.5, 4.4, sharey=True)
+    figure, ((coarse, fine, ratio),) = _axes(1, 3, (11.5, 4.4), (0.95, 0.1, 0.95, 0.3), (0.06, 0), sharey=True)
     rows = np.arange(len(found))
     kinds = [
         (coarse, "kernel", -0.17, "#0072b2", "compiled kernels, many starts"),
@@ -93,7 +104,7 @@ def _bars(axes: Any, rows: np.ndarray, values: Sequence[np.ndarray], colour: str
 
 def convergence(results: dict[str, Arrays]) -> Any:
     """One panel per scheme: the error above, what is left of it below."""
-    figure, axes = _axes(2, 4, 11.5, 5.2, sharex=True)
+    figure, axes = _axes(2, 4, (11.5, 5.2), (0.7, 0.1, 0.5, 0.3), (0.3, 0.08), sharex=True)
     for column, scheme in enumerate(SCHEMES):
         names = [m for m in PAPER_METHODS if parts_of(m)[1] == scheme]
         ends = [np.nanmin(results[m]["final"]) for m in names if np.isfinite(results[m]["final"]).any()]
@@ -123,7 +134,7 @@ def convergence(results: dict[str, Arrays]) -> Any:
 
 def final_errors(results: dict[str, Arrays]) -> Any:
     """Where all starts end: spread of the errors, and zeros of B."""
-    figure, ((left, right),) = _axes(1, 2, 11.5, 3.6, sharey=True)
+    figure, ((left, right),) = _axes(1, 2, (11.5, 3.6), (0.95, 0.15, 0.55, 0.1), (0.05, 0), sharey=True)
     rng = np.random.default_rng(0)
     lowest = {
         s: min((np.nanmin(results[m]["final"]) for m in PAPER_METHODS
@@ -155,7 +166,7 @@ def final_errors(results: dict[str, Arrays]) -> Any:
 
 def l1_norms(values: np.ndarray, datasets: Sequence[Dataset]) -> Any:
     """‖B‖₁ and ‖C‖₁ against the dataset's number, a line per method."""
-    figure, ((left, right),) = _axes(1, 2, 11.5, 4.2)
+    figure, ((left, right),) = _axes(1, 2, (11.5, 4.2), (0.5, 1.3, 0.55, 0.3))
     numbers = [d.number for d in datasets]
     shift = np.linspace(-0.25, 0.25, len(PAPER_METHODS))
     for ax, measure, title in ((left, 0, "‖B‖₁"), (right, 1, "‖C‖₁")):
@@ -176,7 +187,7 @@ def l1_norms(values: np.ndarray, datasets: Sequence[Dataset]) -> Any:
 
 def overlaps(values: dict[str, np.ndarray]) -> Any:
     """Mean cosine of basis maps, a panel per setting."""
-    figure, (panels,) = _axes(1, len(values), 11.5, 3.4, sharey=True)
+    figure, (panels,) = _axes(1, len(values), (11.5, 3.4), (0.95, 0.15, 0.55, 0.3), (0.06, 0), sharey=True)
     for ax, (setting, measured) in zip(panels, values.items(), strict=True):
         for row, m in enumerate(PAPER_METHODS):
             cosines = measured[:, row, 6]
@@ -193,9 +204,19 @@ def overlaps(values: dict[str, np.ndarray]) -> Any:
     return figure
 
 
+def _plain_log(ax: Any) -> None:
+    """A logarithmic axis over a decade or two, with plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter("{x:g}")
+
+
 def ablation(found: np.ndarray, names: Sequence[str]) -> Any:
     """Errors of all methods under each choice."""
-    figure, (panels,) = _axes(1, 2, 11.5, 0.42 * len(names) + 1.3, sharey=True)
+    figure, (panels,) = _axes(1, 2, (11.5, 0.42 * len(names) + 1.3), (2.5, 1.3, 0.55, 0.3), (0.06, 0), sharey=True)
     shift = np.linspace(-0.36, 0.36, len(PAPER_METHODS))
     for ax, measure, title in zip(panels, (0, 1), ("not lifted", "lifted"), strict=True):
         for i, m in enumerate(PAPER_METHODS):
@@ -205,7 +226,7 @@ def ablation(found: np.ndarray, names: Sequence[str]) -> Any:
                     color=_COLOURS[scheme], markerfacecolor=hollow)  # fmt: skip
         for edge in range(len(names) - 1):
             ax.axhline(edge + 0.5, color="#e3e6ea", linewidth=0.8, zorder=0)
-        ax.set_xscale("log")
+        _plain_log(ax)
         ax.set_title(title, fontsize=9, loc="left")
         ax.set_xlabel("error / between-subject variance", fontsize=8)
     panels[0].set_yticks(range(len(names)), names)

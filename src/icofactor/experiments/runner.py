@@ -42,6 +42,7 @@ def reproduce(
     n_procs: int = 1,
     overwrite: bool = False,
     progress: bool = False,
+    pdf: bool = True,
 ) -> list[Verdict]:
     """Repeat the paper's experiments and write reproduction.html, figures/ and tables/.
 
@@ -55,6 +56,7 @@ def reproduce(
     work_dir : where finished pieces are kept, out/work when None; the same call goes on from them.
     seed : of simulated data and of random starts.
     n_procs : subjects of `hcp` prepared at the same time.
+    pdf : whether figures are written as PDF too.
 
     Returns
     -------
@@ -85,7 +87,7 @@ def reproduce(
             sections[name] = importlib.import_module(f"icofactor.experiments.{name}").run(context)
     verdicts = judge(sections)
     with stages.stage("page") as show:
-        _write(out, list(sections.values()), verdicts, context, notes, begin, overwrite, show)
+        _write(out, list(sections.values()), verdicts, context, notes, begin, overwrite, pdf, show)
     return verdicts
 
 
@@ -114,6 +116,7 @@ def _write(
     notes: list[str],
     begin: float,
     overwrite: bool,
+    pdf: bool,
     show: Any,
 ) -> None:
     """Figures and tables beside, then in place; the page last."""
@@ -128,9 +131,10 @@ def _write(
         for i, (section, plate) in enumerate(plates):
             figure = plate.draw()
             stamp(figure, context.datasets, section)
-            pictures[plate.name] = picture(figure)
+            pictures[plate.name] = picture(figure, context.sizes.dpi)
             (made / "figures" / f"{plate.name}.png").write_bytes(pictures[plate.name])
-            figure.savefig(made / "figures" / f"{plate.name}.pdf", dpi=200)
+            if pdf:
+                figure.savefig(made / "figures" / f"{plate.name}.pdf", dpi=context.sizes.dpi)
             show((i + 1) / len(plates))
         for table in [*(t for section in sections for t in section.tables), data]:
             write_tsv(made / "tables" / f"{table.name}.tsv", {k: list(v) for k, v in table.columns.items()})
@@ -155,7 +159,7 @@ def _move(made: Path, out: Path) -> None:
 def stamp(figure: Any, datasets: Sequence[Dataset], section: Section) -> None:
     """Simulated data are called so on every figure."""
     if any(d.simulated for d in datasets) and section.plates:
-        figure.text(0.995, 0.005, "simulated data", ha="right", va="bottom", fontsize=7, color="#a33b00")
+        figure.text(0.005, 0.005, "simulated data", ha="left", va="bottom", fontsize=7, color="#a33b00")
 
 
 def _about(
@@ -172,8 +176,8 @@ def _about(
         )
     if sizes.name == "quick":
         notices.append(
-            "This is the quick version: smaller meshes, fewer starts, updates and refinements. It shows that everything "
-            "runs; it does not judge the paper."
+            "This is the quick version: smaller meshes, fewer starts, updates and refinements. It shows that "
+            "everything runs; it does not judge the paper."
         )
     notices.append(
         "The literal σ = 0.015 lets the columns reach about a tenth of the cortex. Claims are judged under it, under "

@@ -63,11 +63,14 @@ class Sizes:
     repeats, repeats_read : repetitions of a timing; where M is formed and products are taken as they are read.
     formula_updates : updates of one start in plain NumPy, by which its time of a million is reckoned.
     timing_mesh : of the simulated data for one update at full resolution.
+    scans : of ALFF, when data are simulated.
     refined_starts, refined_updates : before the refinements of the L1 norms.
+    few_steps : refinements behind the L1 norms and in the ablation.
     steps : refinements behind the maps.
     random_refinements : how often a refinement is drawn at random for comparison.
     ablation_starts, ablation_updates : of the ablation.
     level : at which the ablation starts.
+    dpi : of the figures.
     """
 
     name: str = "full"
@@ -80,15 +83,18 @@ class Sizes:
     runs: int = 10
     repeats: int = 10
     repeats_read: int = 3
-    formula_updates: int = 10_000
+    formula_updates: int = 5_000
     timing_mesh: str = "fsaverage5"
-    refined_starts: int = 100
+    scans: int = 4
+    refined_starts: int = 50
     refined_updates: int = 1000
+    few_steps: int = 10
     steps: int = 600
-    random_refinements: int = 50
+    random_refinements: int = 20
     ablation_starts: int = 5
     ablation_updates: int = 500
     level: int = 2
+    dpi: int = 150
 
 
 FULL = Sizes()
@@ -96,13 +102,13 @@ QUICK = Sizes(
     name="quick",
     mesh="fsaverage4",
     subjects=60,
-    starts=60,
+    starts=40,
     updates=200,
     repeats=3,
     repeats_read=1,
     formula_updates=300,
     timing_mesh="fsaverage4",
-    refined_starts=4,
+    refined_starts=2,
     refined_updates=100,
     steps=60,
     random_refinements=10,

@@ -17,7 +17,7 @@ from icofactor.manystarts import multistart
 from icofactor.methods import PAPER_METHODS
 from icofactor.refinement import refine
 
-STEPS, FACES, UPDATES = 10, 5, 10
+FACES, UPDATES = 5, 10
 SHOWN = 3
 MEASURES = {
     "l1_B": "‖B‖₁",
@@ -61,7 +61,7 @@ def _dataset(dataset: Dataset, setting: Setting, sizes: Sizes, seed: int, maps_t
                 stats, name, sizes.n_components, n_starts=sizes.refined_starts, n_iter=sizes.refined_updates,
                 rules=setting.rules, engine=sizes.engine, random_state=seed,
             )  # fmt: skip
-            refined = refine(source, design, stats, best, setting.schedule(STEPS, FACES, UPDATES))
+            refined = refine(source, design, stats, best, setting.schedule(sizes.few_steps, FACES, UPDATES))
         except DivergenceError:  # told by the empty row
             continue
         B, C = np.asarray(refined.solution.B), np.asarray(refined.solution.C)
@@ -79,9 +79,9 @@ def _section(found: dict[str, list[Arrays]], context: Context, lead: Dataset) ->
     sizes, datasets = context.sizes, context.datasets
     about = (
         f"Best of {sizes.refined_starts} starts × {sizes.refined_updates:,} updates on twenty columns (the paper: "
-        f"1000 × 1000), then {STEPS} refinements of {FACES} faces, {UPDATES} updates each, n_d = "
-        f"{sizes.n_components}, λ as in the paper. An L1 norm changes with the scale of the data and with how a product BC is shared between B and C; "
-        "Hoyer's sparsity does not, so the table gives both."
+        f"1000 × 1000), then {sizes.few_steps} refinements of {FACES} faces, {UPDATES} updates each, n_d = "
+        f"{sizes.n_components}, λ as in the paper. An L1 norm changes with the scale of the data and with how a "
+        "product BC is shared between B and C; Hoyer's sparsity does not, so the table gives both."
     )
     section = Section("sparsity", "Sparsity of the methods", about)
     columns: dict[str, list[Any]] = {name: [] for name in ("setting", "dataset", "method", *MEASURES.values())}
