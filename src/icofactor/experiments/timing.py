@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.benchmarks.timing import pinned, seconds_of
+from icofactor.benchmarks.timing import pinned
 from icofactor.checkpoint import Arrays
 from icofactor.engines import choose_engine
 from icofactor.experiments import plots
@@ -69,7 +70,7 @@ def _million(p: Problem, method: Method, sizes: Sizes, seed: int) -> list[float]
     state = begin(p, method.scheme, B, C)
     engine.iterate(p, method, state, 2)  # compiled and loaded
     scale = MILLION / (sizes.starts * sizes.updates)
-    return [scale * seconds_of(lambda: engine.iterate(p, method, state, sizes.updates)) for _ in range(sizes.repeats)]
+    return [scale * _seconds(lambda: engine.iterate(p, method, state, sizes.updates)) for _ in range(sizes.repeats)]
 
 
 def _formula(p: Problem, method: Method, K: np.ndarray, sizes: Sizes, seed: int) -> list[float]:
@@ -85,7 +86,7 @@ def _formula(p: Problem, method: Method, K: np.ndarray, sizes: Sizes, seed: int)
                 one.update()
 
         with np.errstate(all="ignore"):  # dictionary learning may leave the finite numbers
-            seconds.append(seconds_of(many) * MILLION / sizes.formula_updates)
+            seconds.append(_seconds(many) * MILLION / sizes.formula_updates)
     return seconds
 
 
@@ -99,7 +100,7 @@ def _full(X: np.ndarray, method: Method, sizes: Sizes, seed: int) -> dict[str, A
     )
     state, K = _warm(p, method, sizes, seed), sp.csr_array(sp.eye_array(n))
     time_of = lambda kind, M, repeats: [
-        seconds_of(Formula.of(p, method, state, kind, K, M).update) for _ in range(repeats)
+        _seconds(Formula.of(p, method, state, kind, K, M).update) for _ in range(repeats)
     ]
     with np.errstate(all="ignore"):
         never = time_of("without M", None, sizes.repeats + 1)[1:]
@@ -110,6 +111,12 @@ def _full(X: np.ndarray, method: Method, sizes: Sizes, seed: int) -> dict[str, A
         M = X @ L
         ordered = time_of("ordered", M, sizes.repeats + 1)[1:]
         return {"as_read": time_of("as read", M, sizes.repeats_read), "ordered": ordered, "never": never}
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def _warm(p: Problem, method: Method, sizes: Sizes, seed: int) -> State:
