@@ -83,7 +83,10 @@ def times(found: dict[str, Arrays], n_sites: int) -> Any:
         "speed-up: fine over coarse update",
     )
     for axes, title, unit in zip((coarse, fine, ratio), titles, ("seconds", "seconds", "times"), strict=True):
-        axes.set_xscale("log")
+        if axes is coarse:
+            _plain_log(axes)
+        else:
+            axes.set_xscale("log")
         axes.set_title(title, fontsize=9, loc="left")
         axes.set_xlabel(unit, fontsize=8)
         axes.legend(fontsize=6.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
@@ -123,7 +126,7 @@ def convergence(results: dict[str, Arrays]) -> Any:
         margin = 0.06 * max(high - lowest, 1e-6)
         top.set_ylim(lowest - margin, high + 3 * margin)
         top.set_title(scheme, fontsize=10)
-        top.legend(fontsize=7.5, frameon=False, loc="upper right")
+        top.legend(fontsize=7.5, frameon=False, loc="lower left")
         bottom.set_yscale("log")
         bottom.set_xscale("log")
         bottom.set_xlabel("updates", fontsize=8)
