@@ -98,6 +98,8 @@ def run_campaign(
 def drawn(data: bytes, form: str, n: int, random_seed: int) -> Iterable[bytes]:
     """`n` damaged copies, the same ones for the same seed."""
     found: list[bytes] = []
+    if n == 0:
+        return found
 
     @seed(random_seed)
     @settings(

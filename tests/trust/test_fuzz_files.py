@@ -15,15 +15,7 @@ from hostile.campaign import run_campaign
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs the limits of Linux")
 
 PER_KIND = 7
-BOMBS = (
-    "MGZ",
-    "npz compressed",
-    "model.zip",
-    "store commit",
-    "checkpoint piece",
-    "page atlas lh.x.annot",
-    "participants.tsv",
-)
+BOMBS = ("MGZ", "model.zip", "store commit", "mask lh.x.annot", "participants.tsv")
 
 
 def test_damaged_files_of_every_kind(tmp_path: Path) -> None:
@@ -39,4 +31,4 @@ def test_files_made_to_do_harm(tmp_path: Path) -> None:
     result = run_campaign(tmp_path / "files", 0, kinds=lambda kind: kind in BOMBS)
     assert set(result.counts) == set(BOMBS)
     assert not result.bad, result.bad[:5]
-    assert result.total > 80
+    assert result.total > 60

@@ -1,0 +1,303 @@
+"""Awkward numbers: a right answer or a clear refusal; and the same bits for the same seed, whatever the threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.refinement import Refinement
+from icofactor.sphere import Sites
+
+SITES = Sites.named("fsaverage3")
+QUICK: dict[str, Any] = {
+    "n_starts": 1,
+    "n_iter": 300,
+    "tol": 1e-5,
+    "level": 1,
+    "refinement": Refinement(steps=2, faces=5, n_iter=20),
+    "random_state": 0,
+}
+pytestmark = pytest.mark.filterwarnings("ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning")
+METHODS = ("CD-PNNMF", "LE-PNNMF", "PPNMF", "DL", "CD-SPNNMF")
+
+
+@cache
+def maps(n: int = 30, k: int = 3) -> np.ndarray:
+    """Positive maps of k bumps, subjects × vertices, float64; read-only, as all tests share them."""
+    rng = np.random.default_rng(5)
+    bumps = np.exp(6 * (SITES.coordinates @ (c := rng.standard_normal((3, k))) / np.linalg.norm(c, axis=0) - 1))
+    X = rng.gamma(2, 1, (n, k)) @ bumps.T + 0.2 + 0.01 * rng.random((n, SITES.n))
+    X.setflags(write=False)
+    return X
+
+
+def fit(X: Any, k: int = 3, **changes: Any) -> ico.CorticalFactorization:
+    return ico.CorticalFactorization(k, **{**QUICK, "mesh": "fsaverage3", "hemi": "left", **changes}).fit(X)
+
+
+@cache
+def reference(method: str = "CD-PNNMF") -> ico.CorticalFactorization:
+    return fit(maps(), method=method)
+
+
+def check_alike(one: Any, other: Any, scale: float = 1.0, tol: float = 1e-4) -> None:
+    """The same product of loadings and components up to a scale, the same components up to theirs."""
+    left, right = one.loadings_ @ one.components_, other.loadings_ @ other.components_ / scale
+    assert np.abs(left - right).max() <= tol * np.abs(left).max()
+    assert one.explained_ == pytest.approx(other.explained_, abs=tol)
+    for a, b in zip(one.components_, other.components_, strict=True):
+        assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 1 - tol
+
+
+# ---------------------------------------------------------------------- scale
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize(("method", "power"), [("CD-PNNMF", 1), ("LE-PNNMF", 1), ("PPNMF", 0), ("CD-SPNNMF", 1.5)])
+def test_the_scale_of_the_data_does_not_matter(method: str, power: float, scale: float) -> None:
+    """With a penalty that scales as the error does: E ∝ s², ‖B‖² and ‖C‖² ∝ s, ‖B‖₁ and ‖C‖₁ ∝ √s.
+
+    DL is not among them: its starts are of order one whatever the data, as the paper has them.
+    """
+    one = reference(method)
+    check_alike(one, fit(scale * maps(), method=method, penalty=one.solution_.penalty * scale**power), scale, 1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_papers_penalty_is_right_or_warned_of(method: str, scale: float) -> None:
+    """Its values are not scale-free (docs/methods.md): where they would ruin the fit, a warning says what to do."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        found = fit(scale * maps(), method=method)
+    if any("dwarfs the data" in str(one.message) and "bring X to larger values" in str(one.message) for one in raised):
+        assert scale < 1
+        return
+    assert found.explained_ > reference(method).explained_ - 0.05
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_scales_beyond_all_measure_are_right_or_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match=r"X (holds|is zero everywhere, or too small)"):
+        fit(scale * maps())
+
+
+# ---------------------------------------------------------------------- degenerate data
+
+
+def test_subjects_that_are_nearly_the_same() -> None:
+    X = np.vstack([maps(), maps()[:5] * (1 + 1e-12), maps()[:5]])
+    found = fit(X)
+    assert np.isfinite(found.components_).all()
+    assert found.explained_ > 0.95
+    np.testing.assert_allclose(found.loadings_[30:35], found.loadings_[:5], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.loadings_[35:], found.loadings_[:5], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_dimensions_than_components(method: str) -> None:
+    """Rank 2 and four components: the fit is as good as with two, and nothing is NaN."""
+    rng = np.random.default_rng(1)
+    X = rng.gamma(2, 1, (20, 2)) @ np.abs(rng.standard_normal((2, SITES.n)))
+    found = fit(X, 4, method=method)
+    assert np.isfinite(found.components_).all() and np.isfinite(found.loadings_).all()
+    assert np.isfinite(found.transform(X)).all()
+    assert found.explained_ >= fit(X, 2, method=method).explained_ - 0.02
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.tile(np.linspace(1, 2, SITES.n), (10, 1)), "X is the same in all subjects"),
+        (np.zeros((10, SITES.n)), "X is zero over all sites in subjects 0, 1, 2, 3, 4 and 5 more"),
+        (np.vstack([np.zeros(SITES.n), maps()]), "X is zero over all sites in subject 0"),
+    ],
+)
+def test_what_has_no_answer_is_refused(X: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(X, 1)
+
+
+def test_sites_that_are_constant_or_zero() -> None:
+    X = maps().copy()
+    X[:, ::5] = 0
+    X[:, 1::5] = 2.5
+    found = fit(X)
+    assert np.isfinite(found.components_).all() and np.isfinite(found.loadings_).all()
+    assert np.abs(found.components_[:, ::5]).max() == 0
+    product = found.loadings_ @ found.components_
+    np.testing.assert_allclose(product[:, 1::5].std(axis=0) / 2.5, 0, atol=0.35)
+
+
+@pytest.mark.parametrize("n_used", [2, 20])
+def test_tiny_masks(n_used: int) -> None:
+    mask = np.zeros(SITES.n, dtype=bool)
+    mask[np.linspace(0, SITES.n - 1, n_used).astype(int)] = True
+    found = fit(maps(), 1, mask=mask)
+    assert np.isfinite(found.components_).all()
+    assert np.abs(found.components_[:, ~mask]).max(initial=0) == 0
+    assert found.components_[0, mask].min() > 0
+
+
+def test_a_mask_of_one_site_is_refused() -> None:
+    with pytest.raises(ValueError, match="mask leaves one site"):
+        fit(maps(), 1, mask=np.arange(SITES.n) == 7)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, 1e308])
+def test_single_bad_values_are_refused_or_harmless(value: float) -> None:
+    X = maps().copy()
+    X[7, 100] = value
+    with pytest.raises(ValueError, match=r"NaN|nan|finite|inf|negative|large|≥ 0|X") as caught:
+        fit(X)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------- sizes
+
+
+def test_one_component() -> None:
+    found = fit(maps(), 1)
+    assert found.components_.shape == (1, SITES.n) and found.loadings_.shape == (30, 1)
+    one = np.linalg.svd(maps(), full_matrices=False)
+    best = one[0][:, :1] * one[1][0] @ one[2][:1]
+    product = found.loadings_ @ found.components_
+    assert np.square(maps() - product).sum() <= 1.02 * np.square(maps() - best).sum()
+
+
+def test_more_components_than_faces() -> None:
+    """20 faces and 25 components: B has more columns than rows; the lift gives each its own map."""
+    found = fit(maps(), 25, level=0, refinement=None)
+    assert np.isfinite(found.components_).all() and found.components_.shape == (25, SITES.n)
+    assert found.explained_ > 0.9
+
+
+@pytest.mark.parametrize(
+    ("k", "message"), [(31, "more than the 30 subjects"), (0, "n_components"), (-1, "n_components")]
+)
+def test_impossible_numbers_of_components_are_refused(k: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(maps(), k)
+
+
+def test_a_hundred_thousand_subjects_of_two_components() -> None:
+    rng = np.random.default_rng(2)
+    faces = Sites.named("fsaverage3", on="faces")
+    mask = np.zeros(faces.n, dtype=bool)
+    mask[::16] = True
+    bumps = np.exp(4 * (faces.coordinates @ np.eye(3)[:, :2] - 1)).astype(np.float32)
+    X = np.zeros((100_000, faces.n), dtype=np.float32)
+    loadings = rng.gamma(2, 1, (100_000, 2)).astype(np.float32)
+    X[:, mask] = loadings @ bumps[mask].T + 0.05
+    found = fit(X, 2, mesh=faces, mask=mask, n_starts=1, level=0, refinement=None, n_iter=200)
+    assert found.loadings_.shape == (100_000, 2)
+    assert found.explained_ > 0.97
+    for j in range(2):
+        assert max(abs(np.corrcoef(found.loadings_[:, j], loadings[:, i])[0, 1]) for i in range(2)) > 0.95
+
+
+# ---------------------------------------------------------------------- how numbers lie in memory
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "big-endian": lambda X: X.astype(">f8"),
+    "Fortran order": np.asfortranarray,
+    "non-contiguous": lambda X: np.repeat(np.repeat(X, 2, axis=0), 2, axis=1)[::2, ::2],
+    "reversed twice": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "unaligned": lambda X: np.frombuffer(b"\0" + X.tobytes(), dtype=np.uint8)[1:].view(np.float64).reshape(X.shape),
+    "writeable": np.array,
+    "list": lambda X: X.tolist(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_changes_nothing(layout: str) -> None:
+    X = LAYOUTS[layout](maps())
+    before = np.array(X)
+    found = fit(X)
+    np.testing.assert_array_equal(np.array(X), before)  # the data are the caller's
+    check_alike(reference(), found, tol=1e-9)
+
+
+def test_read_only_data_are_enough() -> None:
+    assert not maps().flags.writeable
+    reference().transform(maps())
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [("f2", 2e-2), ("f4", 2e-3), (">f4", 2e-3), ("f8", 1e-9)])
+def test_types_of_numbers(dtype: str, tol: float) -> None:
+    X = maps().astype(dtype)
+    check_alike(fit(X.astype(np.float64)), fit(X), tol=tol)
+    check_alike(reference(), fit(X), tol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "u1", "i8", "u4"])
+def test_whole_numbers(dtype: str) -> None:
+    X = np.round(20 * maps()).clip(0, 250).astype(dtype)
+    check_alike(fit(X.astype(np.float64)), fit(X), tol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["c16", "S8", "U8", "O", "M8[s]"])
+def test_what_is_no_number_is_refused(dtype: str) -> None:
+    X = np.ones((10, SITES.n)).astype("i8").astype(dtype) if dtype != "O" else np.full((10, SITES.n), "a", dtype=object)
+    with pytest.raises(ValueError, match=r"numbers|real|numeric|complex|X|type|convert"):
+        fit(X)
+
+
+# ---------------------------------------------------------------------- same seed, same bits
+
+PROGRAM = """
+import hashlib, sys
+import numpy as np
+import icofactor as ico
+from icofactor.sphere import Sites
+
+sites = Sites.named("fsaverage4")
+rng = np.random.default_rng(0)
+# without BLAS, whose products depend on its threads: the data must be the same
+bumps = np.exp(3 * np.einsum("vi,ik->vk", sites.coordinates, rng.standard_normal((3, 4))) - 3)
+X = np.einsum("sk,vk->sv", rng.gamma(2, 1, (60, 4)), bumps) + 0.2 + 0.01 * rng.random((60, sites.n))
+total = hashlib.sha256()
+for engine, method in (("cpu", "CD-PNNMF"), ("numpy", "CD-PNNMF"), ("cpu", "LE-PNNMF"), ("numpy", "PPNMF")):
+    model = ico.CorticalFactorization(
+        4, method=method, mesh="fsaverage4", hemi="left", n_starts=4, n_iter=60, engine=engine, random_state=3
+    ).fit(X)
+    for part in (model.components_, model.loadings_, model.transform(X[:7]), model.starts_.objectives):
+        total.update(np.ascontiguousarray(part).tobytes())
+print(total.hexdigest())
+"""
+
+
+def test_same_seed_same_bits_whatever_the_threads() -> None:
+    """Several engines and methods in processes of one and of two threads, run at the same time."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM],
+            env={**os.environ, **dict.fromkeys(names, str(n))},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in (1, 2)
+    ]
+    digests = [run.communicate(timeout=300)[0].strip() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert len(digests[0]) == 64
+    assert digests[0] == digests[1]
+
+
+def test_the_order_of_fits_does_not_matter() -> None:
+    """An earlier fit leaves nothing behind that changes a later one."""
+    first = fit(maps())
+    fit(3 * maps() + 1, 2, random_state=9)
+    again = fit(maps())
+    np.testing.assert_array_equal(first.components_, again.components_)
+    np.testing.assert_array_equal(first.loadings_, again.loadings_)
