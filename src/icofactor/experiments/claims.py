@@ -110,8 +110,8 @@ def _projective_slowest(facts: Mapping[str, Any]) -> list[Verdict]:
             [facts["ratio"]["as_read"][m] / facts["ratio"]["never"][m] for m in ratio if m.endswith("PPNMF")]
         )
         why = (
-            f"It is the price of forming M and of products from left to right: a factor of {_times(float(share))} of the "
-            "projective speed-up is due to it."
+            f"It is the price of forming M and of products from left to right: a factor of {_times(float(share))} of "
+            "the projective speed-up is due to it."
             if key == "as_read"
             else "With M B = Lᵀ(L B) a projective update costs about what the others cost."
         )
