@@ -84,7 +84,7 @@ def test_growth_has_its_points(results: dict) -> None:
 
 def test_wrong_words_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "-o", str(tmp_path / "x"), "--only", "a,z"]) == 2
-    assert capsys.readouterr().err == "icofactor bench: only must name some of a, b, c, d; found z\n"
+    assert capsys.readouterr().err == "icofactor bench: --only must name some of a, b, c, d; found z\n"
     assert main(["bench", "-o", str(tmp_path / "x"), "--repeats", "0"]) == 2
     assert "repeats must be a whole number ≥ 1; found 0" in capsys.readouterr().err
     assert main(["bench", "-o", str(tmp_path / "x"), "--budget", "-1"]) == 2
