@@ -20,10 +20,10 @@ from icofactor.sphere import Sites
 SITES = Sites.named("fsaverage3")
 QUICK: dict[str, Any] = {
     "n_starts": 1,
-    "n_iter": 300,
+    "n_iter": 150,
     "tol": 1e-5,
     "level": 1,
-    "refinement": Refinement(steps=2, faces=5, n_iter=20),
+    "refinement": Refinement(steps=1, faces=5, n_iter=5),
     "random_state": 0,
 }
 pytestmark = pytest.mark.filterwarnings("ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning")
@@ -235,11 +235,12 @@ def test_read_only_data_are_enough() -> None:
 @pytest.mark.parametrize(("dtype", "tol"), [("f2", 2e-2), ("f4", 2e-3), (">f4", 2e-3), ("f8", 1e-9)])
 def test_types_of_numbers(dtype: str, tol: float) -> None:
     X = maps().astype(dtype)
-    check_alike(fit(X.astype(np.float64)), fit(X), tol=tol)
-    check_alike(reference(), fit(X), tol=2e-2)
+    found = fit(X)
+    check_alike(fit(X.astype(np.float64)), found, tol=tol)
+    check_alike(reference(), found, tol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", ["i2", "u1", "i8", "u4"])
+@pytest.mark.parametrize("dtype", ["u1", "i8"])
 def test_whole_numbers(dtype: str) -> None:
     X = np.round(20 * maps()).clip(0, 250).astype(dtype)
     check_alike(fit(X.astype(np.float64)), fit(X), tol=1e-6)
