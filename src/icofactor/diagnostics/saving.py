@@ -38,7 +38,7 @@ def load_diagnostics(path: str | Path) -> Diagnostics:
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"no diagnostics file {file}")
-    with naming(file, "set of diagnostics", advice="Run icofactor fit again to have them"):
+    with naming(file, "set of diagnostics", advice="Run icofactor fit again to have its diagnostics"):
         archive = read_arrays(file)
         words = parse_json(bytes(archive[_WORDS])) if _WORDS in archive else None
         if not isinstance(words, dict) or (words.get("format"), words.get("version")) != (FORMAT, VERSION):
