@@ -41,7 +41,7 @@ def check_archive(file: Path) -> None:
             raise Unreadable("is a zip file, but not a model of icofactor")
         total = 0
         for name in members:
-            if name.endswith(f"/{_RECORD}"):
+            if name == _RECORD or name.endswith(f"/{_RECORD}"):
                 total += _check_array(archive, members, name.removesuffix(_RECORD), stored)
                 check_growth(total, stored)
 

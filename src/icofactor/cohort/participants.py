@@ -91,7 +91,10 @@ def _from_file(path: Path) -> Participants:
     if not any(line.strip() for line in lines):
         raise CohortError(f"{path}: is empty")
     delimiter = "\t" if "\t" in lines[0] or "," not in lines[0] else ","
-    header, *rows = [row for row in csv.reader(lines, delimiter=delimiter) if any(cell.strip() for cell in row)]
+    try:
+        header, *rows = [row for row in csv.reader(lines, delimiter=delimiter) if any(cell.strip() for cell in row)]
+    except csv.Error as problem:
+        raise Unreadable(f"is no table of cells ({problem}); is a quotation mark left open?") from None
     header = [name.strip() for name in header]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):

@@ -99,6 +99,8 @@ def read_commit(folder: Path) -> Commit:
         raise CohortError(f"{folder} was never finished: its writing was interrupted. Write it again")
     try:
         found = read_json(file)
+        if not isinstance(found, dict):
+            raise ValueError("it is no record of names and values")
         kind = found.pop("format"), found.pop("version")
         if kind != (FORMAT, VERSION):
             raise ValueError(f"it is {kind[0]!r} of version {kind[1]!r}; this icofactor reads version {VERSION}")
@@ -212,6 +214,8 @@ def array_metadata(folder: Path) -> dict[str, Any]:
     file = folder / GROUP
     try:
         found = read_json(file)
+        if not isinstance(found, dict):
+            raise ValueError("it is no record of names and values")
         if found["zarr_format"] != 3 or found["node_type"] != "array":
             raise ValueError("it is not an array of zarr 3")
         if found["data_type"] not in _NUMBERS:

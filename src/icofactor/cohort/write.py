@@ -41,6 +41,7 @@ from icofactor.cohort.tables import write_json, write_tsv
 from icofactor.files import check_target
 from icofactor.reading.records import read_json
 
+_MAX_NAME = 200
 _BIDS_VERSION = "1.10.0"
 _LOADINGS, _PARTICIPANTS, _PROVENANCE = "desc-icofactor_loadings.tsv", "participants.tsv", "provenance.json"
 _DESCRIPTION, _PARCELS, _METHODS = "dataset_description.json", "desc-icofactor_dseg.tsv", "methods.md"
@@ -274,7 +275,7 @@ def _files_of_earlier_fit(folder: Path) -> list[str]:
 
 def _is_plain(name: Any) -> bool:
     """Whether this is a file's own name, which cannot lead out of a folder."""
-    return isinstance(name, str) and name == Path(name).name and name[:1] not in ("", ".")
+    return isinstance(name, str) and name == Path(name).name and name[:1] not in ("", ".") and len(name) <= _MAX_NAME
 
 
 def _check_fit(

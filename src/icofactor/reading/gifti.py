@@ -39,7 +39,7 @@ _TYPES = {
 _SIDES = {"CortexLeft": "left", "CortexRight": "right"}
 POINTS, TRIANGLES, LABELS = "NIFTI_INTENT_POINTSET", "NIFTI_INTENT_TRIANGLE", "NIFTI_INTENT_LABEL"
 # A long time series has some thousand arrays with a dozen elements each; every element costs time and memory.
-_MAX_ELEMENTS = 500_000
+_MAX_ELEMENTS, _MAX_ARRAYS = 500_000, 50_000
 
 
 @dataclass
@@ -102,6 +102,8 @@ class _Builder:
         if tag == "DataArray":
             self._array = DataArray(attributes)
             self.file.arrays.append(self._array)
+            if len(self.file.arrays) > _MAX_ARRAYS:
+                raise Unreadable(f"has more than {_MAX_ARRAYS} data arrays: refused")
         elif tag == "Label":
             self._key = _whole(attributes, "Key" if "Key" in attributes else "Index", 0)
 
