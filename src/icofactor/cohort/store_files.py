@@ -288,4 +288,7 @@ def open_array(folder: Path) -> Any:
     """An array for reading, its metadata checked before."""
     import zarr
 
-    return zarr.open_array(zarr.storage.LocalStore(folder, read_only=True), mode="r", zarr_format=3)
+    try:
+        return zarr.open_array(zarr.storage.LocalStore(folder, read_only=True), mode="r", zarr_format=3)
+    except Exception as problem:  # whatever zarr misses in metadata that passed our own look
+        raise CohortError(f"{folder / GROUP} is damaged ({brief(problem)})") from problem
