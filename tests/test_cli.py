@@ -178,8 +178,12 @@ def test_every_bad_file_has_a_line(
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_interrupting_a_process(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "icofactor.cli", "demo", str(tmp_path / "out"), "--n-subjects", "2000"]
-    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # which whoever runs the tests may ignore
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, as by nohup
+    try:
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         assert process.stderr is not None
         begun = process.stderr.read(10)  # the progress bar of the first stage
         process.send_signal(signal.SIGINT)
