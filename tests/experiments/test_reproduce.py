@@ -219,3 +219,21 @@ def test_claims_follow_the_numbers() -> None:
 def test_the_literal_columns_are_the_papers() -> None:
     design = LITERAL.design(Sites.named("fsaverage3", on="faces"))
     assert (design.kind, design.sigma, design.tau, design.n_columns) == ("exponential", 0.015, 3.0, 20)
+
+
+def test_ending_above_is_told_from_being_slow() -> None:
+    name = "update at which it is at the plain method's end"
+
+    def row(method: str, at: int | None, final: float) -> dict[str, Any]:
+        return {"dataset": "x", "setting": "literal", "method": method, "scheme": method.split("-")[-1], name: at,
+                "way": 0.1, "median final E/‖X‖²": final}  # fmt: skip
+
+    rows = [row(f"{prefix}{scheme}", at, final) for scheme in claims.NON_NEGATIVE
+            for prefix, at, final in (("", 100, 0.5), ("E-", None, 0.6), ("LE-", 20, 0.4))]  # fmt: skip
+    literal = claims._faster({"rows": [*rows, row("E-DL", 90, 0.5)], "updates": 100})[0]
+    assert literal.verdict == claims.PARTLY and literal.measured.startswith("3 of 7")
+    assert "ending above it: E-PNNMF, E-PPNMF, E-SPNNMF" in literal.why and "Later than half: E-DL" in literal.why
+    lower = claims._lower({"rows": rows})[0]
+    assert lower.verdict == claims.HOLDS and "lower in 3 of 3" in lower.measured
+    same = [{**r, "median final E/‖X‖²": 0.5 + 1e-5 * (r["method"][0] == "E")} for r in rows]
+    assert claims._lower({"rows": same})[0].verdict == claims.FAILS

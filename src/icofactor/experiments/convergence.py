@@ -100,6 +100,7 @@ def _rows(dataset: str, setting: Setting, results: Results) -> list[dict[str, An
                     "scheme": scheme,
                     "covered": float(results[m]["covered"]),
                     "floor": float(results[m]["floor"]),
+                    "way": float(way),
                     "median final E/‖X‖²": float(middle[m][-1]),
                     "update at which it is at the plain method's end": reached(middle[m], middle[scheme][-1]),
                     "starts": len(final),
@@ -142,7 +143,7 @@ def _section(found: dict[tuple[str, str], Results], chosen: list[Dataset], sizes
             ]  # fmt: skip
             for m, piece in results.items():
                 section.notes += [f"{dataset.name}, {setting.key}, {m}: {text}" for text in piece["warnings"].tolist()]
-    shown = [key for key in rows[0] if key not in ("scheme", "floor")]
+    shown = [key for key in rows[0] if key not in ("scheme", "floor", "way")]
     section.tables = [
         Table(
             "convergence",
