@@ -13,6 +13,7 @@ import pytest
 import icofactor as ico
 from icofactor.cohort import Cohort, save_store
 from icofactor.errors import CohortError
+from icofactor.inputs import same_sites
 from icofactor.sphere import Sites
 from trees import (
     cifti_files,
@@ -91,8 +92,10 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
     check(right, maps["right"][:20], cortex["right"], "right", names(20))
     cifti_files(tmp_path / "64984", names(5), {side: rows[:5] for side, rows in maps.items()})
     check(ico.load_cohort(tmp_path / "64984", mesh=spheres), X[:5], used, "both", names(5))
-    with pytest.raises(CohortError, match=r"64984 columns, as fs_LR 32k has: pass mesh=\(left sphere, right sphere\)"):
-        ico.load_cohort(tmp_path / "64984")
+    for mesh in (None, "fsLR32k", "fs_LR_32k"):
+        known = ico.load_cohort(tmp_path / "64984", mesh=mesh)
+        check(known, X[:5], used, "both", names(5))
+        assert same_sites(known.sites, ico.load_cohort(tmp_path / "64984", mesh=spheres).sites)
 
 
 def test_npz_brings_subjects_mask_and_columns(tmp_path: Path) -> None:
@@ -256,8 +259,10 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
     assert left.sites.n == N
     with pytest.raises(CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
-    with pytest.raises(ValueError, match=r"mesh 'fsLR32k' is not known by name: pass its sphere file"):
+    with pytest.raises(CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR32k")
+    with pytest.raises(ValueError, match=r"mesh 'fsLR59k' is not known by name, only fsLR32k is: pass its sphere file"):
+        ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR59k")
 
 
 def test_a_mesh_that_may_be_two_is_asked_for(tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ CORTEX = {"left": ~WALL[:N], "right": ~WALL[N:]}
 SPHERE = (Sites.named("fsaverage3").coordinates, np.asarray(Sites.named("fsaverage3").triangles))
 
 
+@pytest.fixture
+def fs_lr() -> dict[str, np.ndarray]:
+    """Maps on fs_LR 32k."""
+    return {side: (RNG.random((len(IDS), 32492)) + 1).astype(np.float32) for side in ("left", "right")}
+
+
 # FreeSurfer
 
 
@@ -168,6 +174,34 @@ def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
         ico.load_cohort(tmp_path, measure="thickness")
 
 
+def test_fmriprep_on_fs_lr_needs_no_spheres(tmp_path: Path, fs_lr: dict[str, np.ndarray]) -> None:
+    """As fMRIPrep writes it: a den-91k CIFTI file, beside it maps on the subject's own surface."""
+    for number, subject in enumerate(IDS):
+        folder = tmp_path / subject / "anat"
+        folder.mkdir(parents=True)
+        write_gifti(folder / f"{subject}_hemi-L_thickness.shape.gii", np.ones(100 + number), "left")
+        row = {side: rows[number : number + 1] for side, rows in fs_lr.items()}
+        write_cifti(folder / f"{subject}_space-fsLR_den-91k_thickness.dscalar.nii", row)
+    for target in (None, "fsLR", "32k"):
+        cohort = ico.load_cohort(tmp_path, measure="thickness", target=target)
+        np.testing.assert_array_equal(cohort.X, np.concatenate(list(fs_lr.values()), axis=1))
+    assert (cohort.hemisphere, cohort.sites.n_roots, list(cohort.subjects)) == ("both", 40, IDS)
+    files = str(tmp_path / "*" / "anat" / "*.dscalar.nii")
+    np.testing.assert_array_equal(ico.load_cohort(files, hemisphere="right").X, fs_lr["right"])
+    wrong = tmp_path / IDS[1] / "anat" / f"{IDS[1]}_space-fsLR_den-91k_thickness.dscalar.nii"
+    write_cifti(wrong, {side: rows[:1] for side, rows in MAPS.items()})
+    with pytest.raises(CohortError, match=rf"{wrong.name}: has 642 vertices in the left .*; mesh fsLR32k has 32492"):
+        ico.load_cohort(tmp_path, measure="thickness")
+
+
+def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
+    folder = tmp_path / "sub-1" / "anat"
+    folder.mkdir(parents=True)
+    write_cifti(folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))})
+    with pytest.raises(CohortError, match=r"the maps have 59292 columns, which is no mesh known .* sphere's file"):
+        ico.load_cohort(tmp_path)
+
+
 # Names
 
 
@@ -221,8 +255,10 @@ def test_subjects_in_paths(paths: list[str], subjects: list[str]) -> None:
         ("lh.thickness.fwhm10.fsaverage5.mgh", "fsaverage5"),
         ("lh.thickness.fsaverage.mgh", "fsaverage7"),
         ("sub-1_hemi-L_space-fsaverage_den-10k_x.gii", "fsaverage5"),
-        ("100307.thickness.32k_fs_LR.dscalar.nii", "fsLR"),
-        ("sub-1_space-fsLR_den-91k_thickness.dscalar.nii", "fsLR"),
+        ("100307.thickness.32k_fs_LR.dscalar.nii", "fsLR32k"),
+        ("sub-1_space-fsLR_den-91k_thickness.dscalar.nii", "fsLR32k"),
+        ("sub-1_space-fsLR_den-170k_thickness.dscalar.nii", "fsLR59k"),
+        ("sub-1_space-fsLR_thickness.dscalar.nii", "fsLR"),
         ("lh.thickness.mgh", None),
     ],
 )

@@ -8,13 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from icofactor.cohort.bids import N_FS_LR, is_fs_lr, mesh_name_of
+from icofactor.cohort.fs_lr import fs_lr_sites
 from icofactor.errors import CohortError
 from icofactor.inputs import sites_for
 from icofactor.sphere import Sites, n_faces, n_nodes
 
 _LEVELS = range(3, 8)
-_FS_LR = 32492
-_DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * _FS_LR}
+_DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * N_FS_LR}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +40,12 @@ class Mesh:
         if mesh is None or isinstance(mesh, Sites):
             return cls(mesh)
         if isinstance(mesh, str) and _is_name(mesh):
+            if is_fs_lr(mesh):
+                return cls((fs_lr_sites("left"), fs_lr_sites("right")))
             if mesh.lower().replace("_", "").startswith("fslr"):
                 raise ValueError(
-                    f"mesh {mesh!r} is not known by name: pass its sphere file *.sphere.32k_fs_LR.surf.gii, "
-                    "or for both hemispheres the pair (left, right)"
+                    f"mesh {mesh!r} is not known by name, only fsLR32k is: pass its sphere file "
+                    "*.sphere.*_fs_LR.surf.gii, or for both hemispheres the pair (left, right)"
                 )
             Sites.named(mesh)
             return cls(mesh)
@@ -72,7 +75,7 @@ class Mesh:
 
     def __str__(self) -> str:
         if isinstance(self.given, tuple):
-            return repr(self.given[0])
+            return mesh_name_of(self.given[0])
         return self.given if isinstance(self.given, str) else repr(self.given)
 
     def sites(self, widths: dict[str, int]) -> Sites:
@@ -84,6 +87,8 @@ class Mesh:
         """
         hemi = "both" if len(widths) == 2 else next(iter(widths))
         mesh: Any = self.given
+        if mesh is None and set(widths.values()) == {N_FS_LR}:
+            mesh = fs_lr_sites("left"), fs_lr_sites("right")  # no other mesh has so many vertices
         if isinstance(mesh, tuple) and hemi != "both":
             mesh = mesh[hemi == "right"]
         elif isinstance(mesh, Sites) and mesh.n_roots == 20 and hemi == "both":

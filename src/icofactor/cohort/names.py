@@ -25,6 +25,8 @@ _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
 _NO_SUBJECT = re.compile(r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|", re.IGNORECASE)
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
+_FS_LR = re.compile(r"(?:^|[._])(\d+k)_fs_LR|space-fsLR_(?:.*_)?den-(\d+k)")
+_GRAYORDINATES = {"91k": "32k", "170k": "59k"}
 _DENSITIES = {"642": "fsaverage3", "3k": "fsaverage4", "10k": "fsaverage5", "41k": "fsaverage6", "164k": "fsaverage7"}
 _UNITS = {
     "thickness": "mm",
@@ -120,9 +122,11 @@ def _named(stem: str) -> str:
 
 
 def mesh_of(name: str) -> str | None:
-    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR", or None."""
+    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR32k", ("fsLR" without a density), or None."""
     if "fs_LR" in name or "space-fsLR" in name:
-        return "fsLR"
+        told = _FS_LR.search(name)
+        density = "" if told is None else told[1] or told[2]
+        return f"fsLR{_GRAYORDINATES.get(density, density)}"
     found = _FSAVERAGE.search(name)
     if found is None:
         return None

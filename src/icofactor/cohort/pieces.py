@@ -115,7 +115,7 @@ def _by_hemisphere(found: Mapping[str | None, NDArray[Any]], told: str | None, h
     whole = found.get(None)
     if whole is not None:
         n = whole.shape[1]
-        n_left = how.mesh.split(n)
+        n_left, known = how.mesh.split(n), how.mesh.wanted("left")
         if n_left is not None:
             if told is not None:
                 raise Unreadable(f"is named {told}, but has {n} sites, as both hemispheres together have")
@@ -124,6 +124,8 @@ def _by_hemisphere(found: Mapping[str | None, NDArray[Any]], told: str | None, h
             parts = {told: whole}
         elif how.hemisphere in ("left", "right"):
             parts = {how.hemisphere: whole}
+        elif known and n not in known:
+            raise Unreadable(f"has {n} sites; mesh {how.mesh} has {known[0]} in each hemisphere")
         else:
             raise Unreadable(f"has {n} sites and does not say of which hemisphere; pass hemisphere='left' or 'right'")
     elif told is not None and told not in parts:

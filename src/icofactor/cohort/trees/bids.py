@@ -10,6 +10,7 @@ from pathlib import Path
 
 from icofactor.cohort.formats import is_map, without_ending
 from icofactor.cohort.names import mesh_of
+from icofactor.cohort.trees.hcp import mesh_for
 from icofactor.cohort.trees.source import SIDES, Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError
 
@@ -40,6 +41,9 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
         folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
         for folder, there in files.items()
     }
+    if any("space" in told for there in fitting.values() for _, told in there):
+        # maps on the subjects' own surfaces, which fMRIPrep puts beside the others, are no cohort
+        fitting = {folder: [file for file in there if "space" in file[1]] for folder, there in fitting.items()}
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
         listed = sorted({_measure(told) for there in files.values() for _, told in there})
@@ -59,8 +63,8 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
             if side not in has:
                 hemi = f"hemi-{side[0].upper()} " if side else ""
                 found.missing.setdefault(subject, []).append(f"{folder}: no {hemi}{kinds[0]} {measure}")
-    if mesh_of(found.sources[0].path.name) not in (None, "fsLR"):
-        found.mesh = mesh_of(found.sources[0].path.name)
+    first = found.sources[0].path
+    found.mesh = mesh_for(mesh_of(first.name), first)
     found.notes.append(f"{root}: BIDS derivatives, {kinds[0]} {measure}")
     return found
 
@@ -98,7 +102,10 @@ def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:
 def _on_target(told: dict[str, str], target: str) -> bool:
     space, density = told.get("space", ""), told.get("den", "")
     mesh = mesh_of(f"space-{space}_den-{density}_x") if density else mesh_of(f"space-{space}_x")
-    return target in (space, f"{space}_den-{density}", mesh, density)
+    names = {space, f"{space}_den-{density}", mesh or space, density}
+    if mesh is not None and mesh.startswith("fsLR"):
+        names.add(mesh.removeprefix("fsLR"))  # den-91k has the 32k surfaces
+    return target in names
 
 
 def _kind(path: Path, told: dict[str, str]) -> str:

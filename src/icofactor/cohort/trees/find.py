@@ -13,7 +13,7 @@ from icofactor.cohort.names import measure_of, mesh_of, modality_of, side_of, su
 from icofactor.cohort.problems import Problems
 from icofactor.cohort.trees.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.trees.freesurfer import find_freesurfer, freesurfer_subjects
-from icofactor.cohort.trees.hcp import find_hcp, hcp_subjects, spheres_beside
+from icofactor.cohort.trees.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.trees.source import Found, Source, Wanted, names_in
 from icofactor.errors import CohortError
 
@@ -132,5 +132,4 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
         found.measure = measures.pop()
     meshes = {mesh_of(path.name) for path in files}
     if found.mesh is None and len(meshes) == 1:
-        mesh = meshes.pop()
-        found.mesh = spheres_beside(files[0]) if mesh == "fsLR" else mesh
+        found.mesh = mesh_for(meshes.pop(), files[0])

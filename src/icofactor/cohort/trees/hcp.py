@@ -41,7 +41,8 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
                 found.sources.append(Source(path, subject, side))
             else:
                 found.missing.setdefault(subject, []).append(str(path))
-    found.mesh = next((s for s in (spheres_beside(source.path) for source in found.sources) if s is not None), None)
+    spheres = (spheres_beside(source.path) for source in found.sources)
+    found.mesh = next((pair for pair in spheres if pair is not None), known(f"fsLR{density}"))
     found.notes.append(f"{root}: HCP subjects, {variant} on fs_LR {density}")
     return found
 
@@ -87,6 +88,18 @@ def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str
         there = f"; there are {', '.join(others)}" if others else ""
         raise CohortError(f"{root}: no subject has {measure} on fs_LR {density} ({' or '.join(variants)}){there}")
     return best
+
+
+def mesh_for(mesh: str | None, path: Path) -> Any:
+    """What stands for the mesh that a file's name tells: the spheres beside it for fs_LR, else the name."""
+    if mesh is None or not mesh.startswith("fsLR"):
+        return mesh
+    return spheres_beside(path) or known(mesh)
+
+
+def known(mesh: str) -> str | None:
+    """An fs_LR mesh that needs no file, by name; None for others."""
+    return mesh if mesh == "fsLR32k" else None
 
 
 def spheres_beside(path: Path) -> Any:
