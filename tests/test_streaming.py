@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import icofactor as ico
 from icofactor import CorticalFactorization, Refinement, sources
-from icofactor.cohort.store import create_store
+from icofactor.cohort.store import create_store, open_store, save_store
 from icofactor.design import Design
 from icofactor.inputs import Inspector
 from icofactor.sources import ArraySource, even_slices, is_held
@@ -160,6 +161,21 @@ def test_bad_values_are_found_in_any_part(site: int, cohort: ico.Cohort) -> None
     X[5] = 2.5
     with pytest.raises(ValueError, match="constant over all sites in subject 5"):
         quick().fit(Sliced(X))
+
+
+def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Path) -> None:
+    """Also when they are bad in different parts of the maps."""
+    X = cohort.X.copy()
+    X[3, 0] = X[7, 150] = -1
+    X[8, -1] = -2.5
+    bad = dataclasses.replace(cohort, X=X)
+    wanted = f"negative values in subjects {', '.join(cohort.subjects[i] for i in (3, 7, 8))} \\(3 of {len(X)}\\), "
+    fitted = quick().fit(cohort)
+    save_store(bad, tmp_path / "store")
+    for data in (bad, open_store(tmp_path / "store")):
+        for act in (quick().fit, fitted.transform):
+            with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' forbids"):
+                act(data)
 
 
 # ---------------------------------------------------------------------- parts and pyramids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,7 +218,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         view, stages = place.view, Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
-        inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, self.method)
+        inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, self.method, getattr(X, "subjects", None))
         with stages.stage("statistics") as show:
             stats, source = self._gather(place, sites, design, inspector, show)
             inspector.check()
@@ -353,16 +353,17 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         One pass over X; on the workers of a dask.distributed `client` where one is given.
         """
         with one_blas_thread():
-            return self._loadings_of(self._view(X, client))
+            return self._loadings_of(self._view(X, client), getattr(X, "subjects", None))
 
-    def _loadings_of(self, view: View) -> np.ndarray:
+    def _loadings_of(self, view: View, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed, method.name)
+        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed, method.name, names)
         WX = np.zeros((W.shape[1], view.shape[1]))
         for _, found in over_blocks(view, _projected_block, {}, [W]):
             inspector.accept(None, found)
             WX += found["sum.WX"]
+        inspector.check_signs()
         return loadings(WX, W.T @ W, method.scheme, self.solution_.penalty).T / self.scale_
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -376,7 +377,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def score(self, X: Any, y: None = None) -> float:
         """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
         view = self._view(X)
-        C = self._loadings_of(view)
+        C = self._loadings_of(view, getattr(X, "subjects", None))
         W, mean = self._used(self.components_).T, self._used(self.mean_)
         error = variance = 0.0
         for _, found in over_blocks(view, _score_block, {"C": C}, [W, mean]):
