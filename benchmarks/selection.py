@@ -1,7 +1,7 @@
 """What docs/selection.md claims of `choose_n_components`, measured.
 
 python benchmarks/selection.py simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left] [--out OUT]
-python benchmarks/selection.py noise [--runs 10]
+python benchmarks/selection.py noise [--runs 10] [--fwhm 8,16,32,64]
 python benchmarks/selection.py thickness OUT      (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py sklearn            (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py spin
@@ -42,11 +42,11 @@ def simulated(options: argparse.Namespace) -> None:
 
 def noise(options: argparse.Namespace) -> None:
     """A mean map and smooth noise, no components: is a number recommended?"""
-    for rounds in (10, 40, 160):
+    for fwhm in map(float, options.fwhm.split(",")):
+        rounds = max(1, round(10 * (fwhm / 16) ** 2))
         found = [_timed(smooth_noise(rounds, seed))[0].recommended for seed in range(options.runs)]
-        none = sum(k is None for k in found)
-        fwhm = 16 * np.sqrt(rounds / 10)
-        print(f"noise of FWHM {fwhm:.0f} mm: {found}; no structure in {none} of {len(found)}", flush=True)
+        none, actual = sum(k is None for k in found), 16 * np.sqrt(rounds / 10)
+        print(f"noise of FWHM {actual:.1f} mm: {found}; no structure in {none} of {len(found)}", flush=True)
 
 
 def smooth_noise(rounds: int, seed: int, n_subjects: int = 100) -> Cohort:
@@ -135,6 +135,8 @@ def main() -> None:
         one.set_defaults(work=work)
         if work in (simulated, noise):
             one.add_argument("--runs", type=int, default=20 if work is simulated else 10)
+        if work is noise:
+            one.add_argument("--fwhm", default="8,16,32,64", help="widths of the noise in mm")
         if work is simulated:
             one.add_argument("--ranks", default="5,8,12")
             one.add_argument("--hemisphere", default="left")

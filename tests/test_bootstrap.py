@@ -11,6 +11,7 @@ import pytest
 import icofactor as ico
 from icofactor.bootstrap import Bootstrap, bootstrap
 from icofactor.cohort import Cohort
+from icofactor.cohort.store import open_store, save_store
 from icofactor.errors import CheckpointError
 
 
@@ -39,27 +40,50 @@ def test_shapes_and_signs(spread: Bootstrap, one: tuple[ico.CorticalFactorizatio
     assert np.all(spread.stability > 0.8) and np.all(spread.stability <= 1)
 
 
-def test_standard_errors_are_those_of_other_cohorts(spread: Bootstrap) -> None:
+def refit(model: ico.CorticalFactorization, X: np.ndarray, of: np.ndarray, **changes: object) -> list[np.ndarray]:
+    """The estimator's own fit to `X`, matched to the model: maps and loadings of the subjects `of`."""
+    other = ico.CorticalFactorization(3, mesh="fsaverage3", **{"n_starts": 3, "tol": 1e-3, "level": 1, **changes})  # type: ignore[arg-type]
+    other.fit(X)
+    theirs = other.transform(of)
+    scale = np.sqrt((theirs**2).mean(axis=0))  # a model's maps are those of a subject with the root mean square
+    order = ico.match_components(model, other).b
+    return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
+
+
+def test_standard_errors_are_those_of_refitting_drawn_subjects() -> None:
+    """Fit, transform and standard deviation, one after the other, on the same draws from the same starts."""
+    once = {"n_starts": 1, "tol": 0.0, "n_iter": 60, "refinement": None}
+    model, cohort = fitted(30, **once)
+    found = bootstrap(model, cohort, n_resamples=5, random_state=7)
+    refits = []
+    for number in range(5):
+        draw, start = np.random.SeedSequence(7, spawn_key=(number,)).spawn(2)
+        drawn = cohort.X[np.random.default_rng(draw).integers(30, size=30)]
+        same = {**once, "random_state": start, "penalty": model.solution_.penalty}
+        refits.append(refit(model, drawn, cohort.X, **same))
+    for values, error in zip(zip(*refits, strict=True), (found.component_se, found.loading_se), strict=True):
+        np.testing.assert_allclose(error, np.std(values, axis=0, ddof=1), rtol=1e-6, atol=1e-9)
+
+
+def test_standard_errors_are_those_of_other_cohorts(
+    spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]
+) -> None:
     """Cohorts of other subjects with the same components scatter about as much as the bootstrap says.
 
     The simulator draws subjects one by one: rows of one long cohort are independent samples.
     """
-    everyone = ico.simulate_cohort(400, 3, mesh="fsaverage3", random_state=0)
-    reference = None
-    maps = []
-    for first in range(0, 400, 40):
-        X = everyone.X[first : first + 40]
-        model = ico.CorticalFactorization(3, n_starts=3, tol=1e-3, level=1, mesh="fsaverage3").fit(X)
-        reference = model.components_ if reference is None else reference
-        maps.append(model.components_[ico.match_components(reference, model.components_).b])
-    true = np.linalg.norm(np.std(maps, axis=0, ddof=1))
-    assert 0.5 * true < np.linalg.norm(spread.component_se) < 2 * true
+    model, cohort = one
+    others = ico.simulate_cohort(520, 3, mesh="fsaverage3", random_state=0).X[40:]
+    refits = [refit(model, others[first : first + 40], cohort.X) for first in range(0, 480, 40)]
+    for values, error in zip(zip(*refits, strict=True), (spread.component_se, spread.loading_se), strict=True):
+        true = np.linalg.norm(np.std(values, axis=0, ddof=1))
+        assert 0.6 * true < np.linalg.norm(error) < 1.5 * true
 
 
 def test_more_subjects_are_surer(spread: Bootstrap) -> None:
     model, cohort = fitted(160)
-    more = bootstrap(model, cohort, n_resamples=10)
-    assert np.linalg.norm(more.component_se) < 0.75 * np.linalg.norm(spread.component_se)
+    more = bootstrap(model, cohort, n_resamples=24)
+    assert np.linalg.norm(more.component_se) < 0.85 * np.linalg.norm(spread.component_se)
 
 
 def test_same_seed_same_bits_and_pieces_are_kept(
@@ -109,10 +133,30 @@ def test_other_methods(method: str) -> None:
     assert np.linalg.norm(found.component_se) < np.linalg.norm(model.components_)
 
 
+def test_a_model_of_adjusted_maps_is_resampled_on_adjusted_maps() -> None:
+    cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0)
+    adjusted = ico.Covariates.fit(cohort, ["age"]).apply(cohort)
+    model = ico.CorticalFactorization(3, n_starts=2, tol=1e-3, level=1).fit(adjusted)
+    raw, same = (bootstrap(model, data, n_resamples=3) for data in (cohort, adjusted))
+    np.testing.assert_array_equal(raw.component_se, same.component_se)
+
+
+def test_a_store_is_resampled_as_the_same_maps_in_memory(
+    one: tuple[ico.CorticalFactorization, Cohort], tmp_path: Path
+) -> None:
+    model, cohort = one
+    save_store(cohort, tmp_path / "store")
+    stored, held = (bootstrap(model, data, n_resamples=3) for data in (open_store(tmp_path / "store"), cohort))
+    np.testing.assert_allclose(stored.component_se, held.component_se, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(stored.loading_se, held.loading_se, rtol=1e-6, atol=1e-9)
+
+
 def test_what_cannot_be_resampled(one: tuple[ico.CorticalFactorization, Cohort]) -> None:
     model, cohort = one
     with pytest.raises(ValueError, match="fitted to 40 subjects; the cohort holds 30"):
         bootstrap(model, ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0))
+    with pytest.raises(ValueError, match=r"2 of 40 subjects are not those .*the first: 3\); give the cohort"):
+        bootstrap(model, cohort.X[[0, 1, 2, 4, 3, *range(5, 40)]])
     with pytest.raises(ValueError, match="not fitted yet"):
         bootstrap(ico.CorticalFactorization(3), cohort)
     with pytest.raises(ValueError, match="n_resamples must be a whole number ≥ 2; found 1"):

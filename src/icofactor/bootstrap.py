@@ -1,13 +1,15 @@
 """How far a fitted model's components depend on the subjects at hand: resampling them.
 
-A resample draws as many subjects as there are, with replacement, fits again on the model's own faces from the model's
-own solution, and lifts to full resolution. Components are matched back to the model's. So it measures what another
-sample of subjects would change, not what other random starts would.
+A resample draws as many subjects as there are, with replacement, fits them anew on the model's own faces from random
+starts of their own, and lifts to full resolution. Components are matched back to the model's. Starting from the model's
+solution instead would be quicker and too sure: the fit stays near it, where another sample would have led elsewhere
+(docs/selection.md).
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,22 +21,25 @@ import numpy as np
 from icofactor.checkpoint import Arrays, Checkpoint, digest
 from icofactor.cohort.tables import write_tsv
 from icofactor.cohort.write import write_maps
-from icofactor.engines import choose_engine
+from icofactor.covariates import as_the_fit
 from icofactor.files import atomic_path
-from icofactor.inputs import SitesBySubjects, read_input
-from icofactor.lift import basis_of, lift, loadings
+from icofactor.inputs import read_input
+from icofactor.lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
+from icofactor.manystarts import multistart
 from icofactor.matching import match_components, reordered
 from icofactor.methods import method_named
 from icofactor.progress import Stages
-from icofactor.schemes import Problem
-from icofactor.selection.coarse import N_ITER, SLOWER
+from icofactor.resuming import open_view
+from icofactor.schemes import Scheme
 from icofactor.selection.heldout import Columns
 from icofactor.statistics import Statistics
 from icofactor.threads import in_order, one_blas_thread
-from icofactor.update import begin
 
 CHUNK = 10
 """Resamples per piece that is kept."""
+MOST_STARTS = 10
+"""A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
+MOST_UPDATES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +106,7 @@ def bootstrap(
     ----------
     model : fitted CorticalFactorization.
     cohort : what it was fitted to.
-    n_resamples : at least 2.
+    n_resamples : at least 2; each takes two passes over the maps.
     random_state : int ≥ 0; same seed, same answer.
     work_dir : folder where finished pieces are kept; the same call goes on from there.
     """
@@ -110,6 +115,8 @@ def bootstrap(
     work = _Resampling.of(model, cohort, int(random_state))
     run = {
         "command": "bootstrap",
+        "n_starts": min(int(model.n_starts), MOST_STARTS),
+        "n_iter": min(int(model.n_iter), MOST_UPDATES),
         "random_state": int(random_state),
         "model": digest(model.components_, model.solution_.B),
         "data": digest(work.stats.L),
@@ -117,7 +124,8 @@ def bootstrap(
     store = Checkpoint(work_dir, run)
     firsts = range(0, int(n_resamples), CHUNK)
     parts: list[Arrays] = []
-    with one_blas_thread(), Stages(verbose).stage("bootstrap") as show:
+    with one_blas_thread(), warnings.catch_warnings(), Stages(verbose).stage("bootstrap") as show:
+        warnings.simplefilter("ignore")  # what a fit warns of, the model's own has said
         one = lambda first: _chunk(work, store, first, min(CHUNK, int(n_resamples) - first))
         for part in in_order(one, firsts):
             # sums are added up at once, so that memory does not grow with the number of resamples
@@ -158,7 +166,8 @@ class _Resampling:
     def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ValueError("model is not fitted yet; call fit first")
-        given = read_input(cohort, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
+        data = as_the_fit(cohort, model.covariates_)
+        given = read_input(data, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
         if given.X.shape[0] != len(model.loadings_):
             raise ValueError(
                 f"the model was fitted to {len(model.loadings_)} subjects; the cohort holds {given.X.shape[0]}: "
@@ -166,7 +175,8 @@ class _Resampling:
             )
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
-        view = SitesBySubjects(given.X, mask)
+        view = open_view(given, mask)
+        _check_same_subjects(model, data)
         return cls(model, view, model.refined_.stats, used, seed)
 
     def chunk(self, first: int, n: int) -> Arrays:
@@ -186,30 +196,61 @@ class _Resampling:
     def resample(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Maps, loadings of all subjects and similarities of one resample, in the model's order and scale."""
         model, solution = self.model, self.model.solution_
-        method = method_named(solution.method)
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        who = rng.integers(self.stats.n_subjects, size=self.stats.n_subjects)
+        scheme = method_named(solution.method).scheme
+        draw, starts = np.random.SeedSequence(self.seed, spawn_key=(number,)).spawn(2)
+        who = np.random.default_rng(draw).integers(self.stats.n_subjects, size=self.stats.n_subjects)
         # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
         L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
-        stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
-        p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
-        n_iter = N_ITER if not method.scheme.in_paper else SLOWER * N_ITER
-        engine = choose_engine("cpu", p, method, solution.n_components, n_iter)
-        state = begin(p, method.scheme, solution.B[None], np.ascontiguousarray(solution.C[:, who])[None])
-        end = engine.iterate(p, method, state, n_iter, 0.0).state
-        B, C = np.asarray(end.B)[0], np.asarray(end.C)[0]
-        if model.lift and not method.scheme.projective:
-            weight = model.design_.sites.n_roots / self.view.shape[0]
-            W = lift(Columns(self.view, who), C, method.scheme, solution.penalty, weight).W
-        else:
-            W = model.design_.matrix @ B
-        basis = basis_of(self.view, W)
-        everyone = loadings(basis.WX, basis.WW, method.scheme, solution.penalty)
-        rms = np.sqrt((everyone**2).mean(axis=1))
-        scale = np.ones(len(rms)) if method.scheme.projective else np.where(rms > 0, rms, 1.0)
-        if method.scheme.signed:
-            scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
-        maps = (W * scale).T
+        best = multistart(
+            replace(self.stats, L=L, root_L=self.stats.root_L[who]),
+            solution.method,
+            solution.n_components,
+            n_starts=min(int(model.n_starts), MOST_STARTS),
+            n_iter=min(int(model.n_iter), MOST_UPDATES),
+            tol=float(model.tol),
+            halving=True,
+            rules=solution.rules,
+            penalty=solution.penalty,
+            engine="cpu",
+            random_state=starts,
+        )
+        basis = basis_of(self.view, self._lifted(who, best.B, best.C, scheme))
+        everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
+        scale = _scale(basis.W, everyone, scheme)
+        maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps)
         order = reordered(match, len(maps))
         return maps[order], (everyone.T / scale)[:, order], match.similarity
+
+    def _lifted(self, who: np.ndarray, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+        """The basis on every site, as the model's own was made."""
+        model = self.model
+        coarse = model.design_.matrix @ B
+        if not model.lift:
+            return np.asarray(coarse)
+        drawn = Columns(self.view, who)
+        if scheme.projective:
+            return lift_projective(drawn, coarse, self.stats.sq_norm, PROJECTIVE_UPDATES).W
+        weight = model.design_.sites.n_roots / self.view.shape[0]
+        return lift(drawn, C, scheme, model.solution_.penalty, weight).W
+
+
+def _scale(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """By what maps are multiplied, and loadings divided, to have the scale and the sign of a model's own."""
+    rms = np.sqrt((C**2).mean(axis=1))
+    scale = np.ones(len(rms)) if scheme.projective else np.where(rms > 0, rms, 1.0)
+    if scheme.signed:
+        scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
+    return np.asarray(scale)
+
+
+def _check_same_subjects(model: Any, cohort: Any) -> None:
+    """Refuse a cohort of other subjects, or the same ones in another order: their loadings tell them apart."""
+    found, theirs = model.transform(cohort), model.loadings_
+    other = np.flatnonzero(np.abs(found - theirs).max(axis=1) > 1e-3 * np.abs(theirs).max())
+    if len(other):
+        names = list(getattr(cohort, "subjects", range(len(found))))
+        raise ValueError(
+            f"{len(other)} of {len(found)} subjects are not those that the model was fitted to, or in another order "
+            f"(the first: {names[other[0]]}); give the cohort that it was fitted to"
+        )

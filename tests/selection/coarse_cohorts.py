@@ -8,6 +8,7 @@ import numpy as np
 
 import icofactor as ico
 from icofactor.cohort import Cohort, simulate
+from icofactor.inputs import read_input
 from icofactor.methods import method_named
 from icofactor.selection.coarse import Cohorts, Fit, Fitter, gather
 from icofactor.statistics import Statistics
@@ -40,7 +41,7 @@ def smooth_maps(n: int, rounds: int, seed: int) -> np.ndarray:
 
 
 def gathered(cohort: Cohort, level: int = 1) -> Cohorts:
-    return gather(cohort, None, None, level, method_named(METHOD))
+    return gather(read_input(cohort), level, method_named(METHOD))
 
 
 def with_X(cohort: Cohort, X: np.ndarray, rows: np.ndarray | None = None) -> Cohort:

@@ -12,6 +12,7 @@ import numpy as np
 
 from icofactor.checkpoint import Arrays, Checkpoint, digest
 from icofactor.engines import check_engine
+from icofactor.inputs import read_input
 from icofactor.methods import method_named
 from icofactor.progress import Stages
 from icofactor.selection.choice import Choice
@@ -75,15 +76,18 @@ def choose_n_components(
     work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
     verbose : show progress.
     """
-    tried = _check(ranks, n_splits, n_starts, n_nulls, random_state)
+    tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state)
     chosen = method_named(method)
     check_engine(engine)
+    given = read_input(cohort, mesh, hemi)
+    n_subjects = int(given.X.shape[0])
+    _check_subjects(tried, n_subjects)
+    strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     stages = Stages(verbose)
     with one_blas_thread():
-        with stages.stage("reading"):
-            cohorts = gather(cohort, mesh, hemi, level, chosen)
-        _check_ranks_fit(tried, cohorts.coarse)
-        strata = strata_of(getattr(cohort, "participants", {}), list(stratify), cohorts.coarse.n_subjects)
+        with stages.stage("statistics") as show:
+            cohorts = gather(given, level, chosen, show)
+        _check_faces(tried, cohorts.coarse)
         fit = Fitter(method, n_starts, random_state, engine)
         store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata))
         work = _Work(cohorts, fit, n_splits, n_nulls, strata, store)
@@ -96,7 +100,10 @@ def choose_n_components(
     return Choice(_table(found), recommended, reasons, settings)
 
 
-def _check(ranks: Iterable[int], n_splits: int, n_starts: int, n_nulls: int, random_state: int) -> list[int]:
+def check_settings(
+    ranks: Iterable[int], n_splits: int = 20, n_starts: int = 10, n_nulls: int = 10, random_state: int = 0
+) -> list[int]:
+    """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
     tried = list(ranks)
     for rank in tried:
         if not isinstance(rank, int | np.integer) or isinstance(rank, bool) or rank < 2:
@@ -114,12 +121,23 @@ def _check(ranks: Iterable[int], n_splits: int, n_starts: int, n_nulls: int, ran
     return sorted({int(rank) for rank in tried})
 
 
-def _check_ranks_fit(ranks: list[int], data: Coarse) -> None:
-    half = data.n_subjects // 2
+def _check_subjects(ranks: list[int], n_subjects: int) -> None:
+    half = n_subjects // 2
     if ranks[-1] > half:
         raise ValueError(
-            f"ranks go up to {ranks[-1]}, but halves of {data.n_subjects} subjects hold {half}; "
+            f"ranks go up to {ranks[-1]}, but halves of {n_subjects} subjects hold {half}; "
             + (f"use ranks up to {half}" if half >= 2 else "at least 4 subjects are needed")
+        )
+
+
+def _check_faces(ranks: list[int], data: Coarse) -> None:
+    # blocks that are left out take a third of the faces with them
+    n_faces, level = data.stats.n_columns, int(data.design.level)
+    most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
+    if ranks[-1] > most:
+        raise ValueError(
+            f"ranks go up to {ranks[-1]}, but the maps lie on {n_faces} faces of level {level}, of which a third is "
+            f"left out at a time; use ranks up to {most}, or a higher level"
         )
 
 

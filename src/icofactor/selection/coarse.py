@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.design import Design
-from icofactor.inputs import Inspector, SitesBySubjects, check_mask, read_input
+from icofactor.inputs import Input, Inspector, check_mask
 from icofactor.manystarts import multistart
 from icofactor.methods import Method, method_named
+from icofactor.resuming import open_view
 from icofactor.sphere import Sites
 from icofactor.starts import seeds_of
 from icofactor.statistics import Pyramid, Statistics, iter_blocks
+from icofactor.streaming import Streamed, gather_pyramid
 
 N_ITER = 48
 """Updates of a start. Coordinate descent is within 1e-3 of its end after these, and starts are compared, not polished;
@@ -130,7 +133,7 @@ class Cohorts:
 
     Attributes
     ----------
-    view : X, sites × subjects, masked sites left out
+    view : X, sites × subjects, masked sites left out; read part by part where it is not held
     sites : the sites in use
     coarse : sums over the faces where components are looked for
     fine : sums over smaller faces, on which maps are rotated; the same where the mesh has no smaller ones
@@ -145,17 +148,19 @@ class Cohorts:
     variance: float
 
 
-def gather(X: Any, mesh: Any, hemi: str | None, level: int, method: Method) -> Cohorts:
-    """One pass over X."""
-    given = read_input(X, mesh, hemi)
+def gather(given: Input, level: int, method: Method, show: Callable[[float], None] = lambda done: None) -> Cohorts:
+    """One pass over X; `show` is told the share that is done."""
     mask = check_mask(given.mask, given.sites)
     sites = given.sites if mask is None else given.sites.subset(mask)
-    view = SitesBySubjects(given.X, mask)
+    view = open_view(given, mask)
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
     inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, method.name)
-    pyramid = Pyramid.from_blocks(inspector.watch(iter_blocks(view)), sites, finer)
+    if isinstance(view, Streamed):
+        pyramid = gather_pyramid(view, sites, finer, inspector, show)
+    else:
+        pyramid = Pyramid.from_blocks(inspector.watch(iter_blocks(view)), sites, finer)
     inspector.check()
     coarse = Coarse.of(pyramid, level)
     fine = coarse if finer == level else Coarse.of(pyramid, finer)

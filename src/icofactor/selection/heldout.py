@@ -7,6 +7,10 @@ mean map.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from icofactor.convex import minimise
@@ -14,7 +18,7 @@ from icofactor.lift import Basis, lift, loadings
 from icofactor.methods import method_named
 from icofactor.schemes import Scheme
 from icofactor.selection.coarse import Coarse, Cohorts, Fit, Fitter
-from icofactor.statistics import iter_blocks
+from icofactor.statistics import Arrays, BlockTask, Rows, over_blocks
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
@@ -82,28 +86,43 @@ def heldout_full(cohorts: Cohorts, fit: Fitter, rank: int, fold: np.ndarray, *wh
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
         W = lift(Columns(cohorts.view, train), found.C, scheme, found.penalty, weight).W
-        WX, squares, deviation = np.zeros((rank, len(test))), 0.0, 0.0
-        for rows, x in iter_blocks(cohorts.view):
-            held = x[:, test]
-            WX += W[rows].T @ held
-            squares += float((held**2).sum())
-            deviation += float(((held - x[:, train].mean(axis=1, keepdims=True)) ** 2).sum())
-        basis = Basis(W, WX, W.T @ W)
-        errors.append(basis.error(loadings(WX, basis.WW, scheme, found.penalty), squares) / deviation)
+        total: Arrays = {}
+        for _, part in over_blocks(cohorts.view, _heldout_block, {"train": train, "test": test}, [W]):
+            total = {name: value + total.get(name, 0.0) for name, value in part.items()}
+        basis = Basis(W, total["sum.WX"], W.T @ W)
+        error = basis.error(loadings(basis.WX, basis.WW, scheme, found.penalty), float(total["sum.squares"]))
+        errors.append(error / float(total["sum.deviation"]))
     return np.array(errors)
 
 
+def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """Of some sites, what the error of the subjects left out needs."""
+    held, mean = x[:, shared["test"]], x[:, shared["train"]].mean(axis=1, keepdims=True)
+    return {
+        "sum.WX": W.T @ held,
+        "sum.squares": np.array((held**2).sum()),
+        "sum.deviation": np.array(((held - mean) ** 2).sum()),
+    }
+
+
 class Columns:
-    """Some subjects of X, sites × subjects; read when asked for."""
+    """Some subjects of X (sites × subjects), which is passed over as X itself is: nothing is copied or held."""
 
     ndim = 2
 
-    def __init__(self, X: object, subjects: np.ndarray) -> None:
+    def __init__(self, X: Any, subjects: np.ndarray) -> None:
         self._X, self._subjects = X, subjects
-        self.shape = (X.shape[0], len(subjects))  # type: ignore[attr-defined]
+        self.shape = (X.shape[0], len(subjects))
 
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        return np.asarray(self._X[rows])[:, self._subjects]  # type: ignore[index]
+    def over_blocks(
+        self, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str | None = None
+    ) -> Iterator[tuple[Rows, Arrays]]:
+        """`statistics.over_blocks`, where the task sees these subjects only."""
+        return over_blocks(self._X, partial(_of_columns, task, self._subjects), shared, own)
+
+
+def _of_columns(task: BlockTask, subjects: np.ndarray, x: np.ndarray, shared: Mapping[str, Any], *own: Any) -> Arrays:
+    return task(np.ascontiguousarray(x[:, subjects]), shared, *own)
 
 
 def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:

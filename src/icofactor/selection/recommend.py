@@ -217,6 +217,8 @@ def _block_reason(found: Evidence, i: int) -> str:
 
 def _start_reason(found: Evidence, i: int) -> str:
     value = float(found.cophenetic[i])
+    if not np.isfinite(value):
+        return ""  # one start has nothing to agree with
     verdict = "the same" if value > 0.98 else "similar" if value > 0.9 else "different"
     return f"Random starts on all subjects lead to {verdict} parcellations (cophenetic correlation {value:.3f})."
 

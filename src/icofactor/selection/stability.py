@@ -14,8 +14,12 @@ from icofactor.update import begin
 
 
 def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:
-    """Cophenetic correlation and dispersion of the consensus matrix of all starts, each run to the end."""
-    consensus = consensus_matrix(labels_of_starts(data, fit, rank))
+    """Cophenetic correlation and dispersion of the consensus matrix of all starts, each run to the end; NaN for fewer
+    than two, which have nothing to agree on."""
+    labels = labels_of_starts(data, fit, rank)
+    if len(labels) < 2:
+        return np.nan, np.nan
+    consensus = consensus_matrix(labels)
     return cophenetic(consensus), float(np.mean((2 * consensus - 1) ** 2))
 
 
