@@ -109,3 +109,31 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     for side, rows in zip(("lh", "rh"), MAPS.values(), strict=True):
         np.save(tmp_path / f"{side}.npy", (rows.min(axis=0) > 2.5).astype(np.uint8))
     assert plan(signed, "--mask", positive) == 0
+
+
+def test_covariates_are_checked_before_the_maps_are_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*given: object, **more: object) -> None:
+        raise AssertionError("the maps were read")
+
+    monkeypatch.setattr("icofactor.cohort.load_cohort", never)
+    ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
+    (place / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
+    words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), "--covariates", "age"]
+    assert main([*words, "--participants", str(place / "gaps.tsv")]) == 2
+    assert "covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("what", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"])
+def test_the_results_of_a_fit_are_no_maps_of_subjects(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("model.zip", "desc-icofactor_loadings.tsv"):
+        (tmp_path / name).touch()
+    write_gifti(tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii", MAPS["left"], "left")
+    assert plan(tmp_path / what) == 2
+    err = capsys.readouterr().err
+    assert ("holds the results of a fit" if what == "" else "is of a fit, not of a subject") in err
+    assert "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS" in err

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from icofactor.commands.inputs import add_inputs, preview_inputs, read_inputs, words
+from icofactor.commands.inputs import add_inputs, check_participants, preview_inputs, read_inputs, words
 
 SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
 DESCRIPTION = (
     "Read the maps of a cohort, factorize them and write basis maps (GIFTI, CIFTI), a parcellation, loadings (TSV), "
-    "the model, provenance, a methods paragraph and a report into one folder."
+    "the model, provenance, a methods paragraph, a report page and its panels as figures for print into one folder."
 )
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
@@ -58,18 +58,24 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say what would be read, and what memory and time it takes; write nothing",
     )
+    parser.add_argument(
+        "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.fitting import check_place, fit_cohort
+    from icofactor.terms import code_terms
 
     begin = time.perf_counter()
     model = _model(options)
-    check_place(options.out, options.overwrite)
+    check_place(options.out, options.overwrite, figures=not options.no_figures)
     if options.dry_run:
         print(_plan(options, model))
         return
+    if options.covariates:
+        check_participants(options, lambda table, subjects: code_terms(options.covariates, table, subjects))
     cohort = read_inputs(options)
     timing = {"reading": time.perf_counter() - begin}
     fitted = fit_cohort(
@@ -79,6 +85,7 @@ def run(options: argparse.Namespace) -> None:
         covariates=options.covariates,
         timing=timing,
         work_dir=options.work_dir,
+        figures=not options.no_figures,
         overwrite=options.overwrite,
         verbose=not options.quiet,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,23 @@ def read_inputs(options: argparse.Namespace, **given: Any) -> Any:
     return load_cohort(paths, **{**_asked(options), **given}, verbose=not options.quiet)
 
 
-def preview_inputs(options: argparse.Namespace) -> Any:
+def check_participants(
+    options: argparse.Namespace, check: Callable[[Mapping[str, Any], Sequence[str]], Any], **given: Any
+) -> None:
+    """Run a check of the participants' table and the subjects' names before the maps are read, which may take long.
+
+    What is wrong with the files is left to the reading: it names all of them.
+    """
+    from icofactor.errors import CohortError
+
+    try:
+        seen = preview_inputs(options, **given)
+    except CohortError:
+        return
+    check(seen.participants, seen.subjects)
+
+
+def preview_inputs(options: argparse.Namespace, **given: Any) -> Any:
     """What `read_inputs` would read."""
     from icofactor.cohort import load_cohort
     from icofactor.cohort.preview import preview_cohort, preview_store
@@ -84,7 +101,7 @@ def preview_inputs(options: argparse.Namespace) -> Any:
         _refuse_with_store(options)
         stored = load_cohort(paths)
         return preview_store(stored, *_rows(stored, options))
-    return preview_cohort(paths, **_asked(options))
+    return preview_cohort(paths, **{**_asked(options), **given})
 
 
 def _paths(options: argparse.Namespace) -> Any:

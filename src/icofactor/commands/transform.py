@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from icofactor.commands.inputs import add_inputs, read_inputs
+from icofactor.commands.inputs import add_inputs, check_participants, read_inputs
 
 SUMMARY = "loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
@@ -27,10 +27,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.new_subjects import loadings_of, model_at, read_model, table_at, write_loadings
+    from icofactor.terms import columns_of
 
     table = table_at(options.out, options.overwrite)
     model = read_model(options.model)
-    cohort = read_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
+    given = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
+    if model.covariates_ is not None:
+        terms = model.covariates_.terms
+        check_participants(options, lambda table, subjects: columns_of(terms, table, subjects), **given)
+    cohort = read_inputs(options, **given)
     found = loadings_of(model, cohort)
     files = write_loadings(found, table, cohort, model_at(options.model), overwrite=options.overwrite)
     if not options.quiet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from icofactor.cohort.trees.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.trees.source import Found, Source, Wanted, names_in
 from icofactor.errors import CohortError
 
+_OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")
+_BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|model\.zip")
+_GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS -o TABLE`"
 _TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
 
 
@@ -36,6 +40,8 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
             for place in _expanded(path):
                 if place.is_dir():
                     _add_folder(trees, files, place, wanted)
+                elif _BASIS.fullmatch(place.name):
+                    problems.add(place, f"is of a fit, not of a subject; {_GIVE_MAPS}")
                 else:
                     files.append(place)
         except CohortError as error:
@@ -99,6 +105,8 @@ def _add_folder(
 ) -> None:
     if (folder / "zarr.json").is_file():
         raise CohortError(f"{folder}: is a cohort store; load it alone, not in a list with others")
+    if all((folder / name).is_file() for name in _OF_A_FIT):
+        raise CohortError(f"{folder}: holds the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
     for subjects_in, find in _TREES:
         subjects = subjects_in(folder)
         if subjects is not None:
