@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from icofactor.commands.inputs import add_inputs, one_or_two, read_inputs, words
 from icofactor.errors import CohortError
+
+if TYPE_CHECKING:
+    from icofactor.preprocessing.hcp import Inputs
 
 SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
 DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
@@ -26,7 +31,17 @@ icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outlier
 
 KINDS = ("thickness", "myelin", "reho", "alff")
 _FOR_FILES = ("mesh", "measure", "smoothing", "entities", "missing", "mask", "smooth", "surfaces")
-_FOR_KINDS = ("map", "runs", "max_missing", "work_dir", "tr")
+_MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
+# what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
+_FOR_KINDS = {
+    **dict.fromkeys(("limit_outliers", "n_deviations", "map"), _MAPS),
+    **dict.fromkeys(("runs", "series", "tr", "low", "high"), _SERIES),
+    **dict.fromkeys(("filter", "order", "rings", "no_tie_correction"), ("reho",)),
+    **dict.fromkeys(("detrend", "normalize"), ("alff",)),
+}
+_FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
+_NO_KIND = f"needs a kind before the input: {', '.join(KINDS)}"
+_STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="limit each subject's outliers (default: for thickness and myelin of an HCP tree)",
     )
-    steps.add_argument(
-        "--n-deviations", type=float, default=4.4478, metavar="N", help="their bound in MADs (default: 4.4478)"
-    )
+    steps.add_argument("--n-deviations", type=float, metavar="N", help="their bound in MADs (default: 4.4478)")
     steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface; FWHM in mm")
     steps.add_argument(
         "--surfaces",
@@ -53,9 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     steps.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
     )
-    steps.add_argument(
-        "--method", choices=["adaptive", "barycentric"], default="adaptive", help="of resampling (default: adaptive)"
-    )
+    steps.add_argument("--method", choices=["adaptive", "barycentric"], help="of resampling (default: adaptive)")
     _add_hcp(parser)
 
 
@@ -67,9 +78,8 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
     )
     tree.add_argument(
         "--series",
-        default="_Atlas_MSMAll_hp2000_clean",
         metavar="NAME",
-        help="what follows the run in the names of dtseries files (default: %(default)s)",
+        help="what follows the run in the names of dtseries files (default: _Atlas_MSMAll_hp2000_clean)",
     )
     tree.add_argument(
         "--max-missing",
@@ -77,18 +87,18 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="cortex without data that may be filled from neighbours, in each hemisphere (default: 0.01)",
     )
-    tree.add_argument("--n-procs", type=int, default=1, metavar="N", help="subjects at the same time (default: 1)")
+    tree.add_argument("--n-procs", type=int, metavar="N", help="subjects at the same time (default: 1)")
     tree.add_argument("--work-dir", type=Path, metavar="DIR", help="where finished maps are kept (default: STORE.work)")
     time = parser.add_argument_group("ReHo and ALFF")
     time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: as the file says)")
-    time.add_argument("--low", type=float, default=0.05, metavar="HZ", help="lower end of the band (default: 0.05)")
-    time.add_argument("--high", type=float, default=0.1, metavar="HZ", help="upper end of the band (default: 0.1)")
-    time.add_argument("--filter", choices=["butterworth", "fft"], default="butterworth", help="ReHo's band-pass")
-    time.add_argument("--order", type=int, default=2, metavar="N", help="of the Butterworth filter (default: 2)")
-    time.add_argument("--rings", type=int, default=3, metavar="N", help="ReHo's radius in edges (default: 3)")
-    time.add_argument("--no-tie-correction", action="store_true", help="ReHo as XCP-D has it")
-    time.add_argument("--detrend", action="store_true", help="ALFF: take out a straight line, not only the mean")
-    time.add_argument("--normalize", choices=["none", "mean"], default="none", help="ALFF: divide by the cortex' mean")
+    time.add_argument("--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)")
+    time.add_argument("--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)")
+    time.add_argument("--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)")
+    time.add_argument("--order", type=int, metavar="N", help="of the Butterworth filter (default: 2)")
+    time.add_argument("--rings", type=int, metavar="N", help="ReHo's radius in edges (default: 3)")
+    time.add_argument("--no-tie-correction", action="store_true", default=None, help="ReHo as XCP-D has it")
+    time.add_argument("--detrend", action="store_true", default=None, help="ALFF: take out a straight line, too")
+    time.add_argument("--normalize", choices=["none", "mean"], help="ALFF: divide by the cortex' mean (mean), or not")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -97,22 +107,28 @@ def run(options: argparse.Namespace) -> None:
         if len(options.inputs) != 2:
             raise ValueError(f"icofactor prepare {first} takes one HCP folder; found {len(options.inputs) - 1}")
         _refuse(options, _FOR_FILES, f"is not for icofactor prepare {first}: it takes an HCP tree as it is")
+        for name, kinds in _FOR_KINDS.items():
+            if first not in kinds:
+                _refuse(options, (name,), f"is for {' and '.join(kinds)}, not {first}")
         _run_hcp(options, first, Path(options.inputs[1]))
     else:
-        _refuse(options, _FOR_KINDS, f"needs a kind before the input: {', '.join(KINDS)}")
+        of_files = ("limit_outliers", "n_deviations")
+        _refuse(options, (*(name for name in _FOR_KINDS if name not in of_files), *_FOR_ALL_KINDS), _NO_KIND)
         _run_files(options)
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
     """Words that would do nothing are refused, not passed over."""
     for name in names:
-        if getattr(options, name) is not None:
-            raise ValueError(f"{options.flags[name]} {why}")
+        value = getattr(options, name)
+        if value is not None:
+            flag = "--limit-outliers" if name == "limit_outliers" and value else options.flags[name]
+            raise ValueError(f"{flag} {why}")
 
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
-    from icofactor.preprocessing.hcp import find_inputs
-    from icofactor.preprocessing.missing import MAX_MISSING
+    from icofactor.preprocessing.hcp import SERIES, find_inputs
+    from icofactor.preprocessing.outliers import LIMIT
     from icofactor.preprocessing.prepare import Target, failure_lines, prepare_hcp
     from icofactor.preprocessing.subject import Steps
 
@@ -121,33 +137,30 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
             "--spheres is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
             "HCPpipelines/global/templates/standard_mesh_atlases"
         )
-    if kind in ("reho", "alff") and options.limit_outliers:
-        raise ValueError(f"--limit-outliers is for thickness and myelin, not {kind}; it can be done to the store made")
-    limited = kind in ("thickness", "myelin") and options.limit_outliers is not False
+    if options.limit_outliers is False:
+        _refuse(options, ("n_deviations",), "bounds outliers, which --no-limit-outliers leaves as they are")
+    if options.filter == "fft":
+        _refuse(options, ("order",), "is of the Butterworth filter, not of --filter fft")
+    if options.resample_to is not None:
+        _refuse(options, ("target",), "and --resample-to both name the mesh to bring the maps to; give one")
+    limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
         kind,
-        limit=options.n_deviations if limited else None,
-        tr=options.tr,
-        low=options.low,
-        high=options.high,
-        filter=options.filter,
-        order=options.order,
-        rings=options.rings,
+        limit=(LIMIT if options.n_deviations is None else options.n_deviations) if limited else None,
         tie_correction=not options.no_tie_correction,
-        detrend=options.detrend,
-        normalize=options.normalize,
-        max_missing=MAX_MISSING if options.max_missing is None else options.max_missing,
+        **{name: value for name in _STEPS if (value := getattr(options, name)) is not None},
     )
     mesh = options.resample_to or options.target or "fsaverage5"
-    target = Target(options.spheres, options.hemisphere or "both", mesh, options.method)
-    inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=options.series)
+    target = Target(options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive")
+    series = SERIES if options.series is None else options.series
+    inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)
     made = prepare_hcp(
-        [one for one in inputs if one.subject not in options.exclude],
+        _without(inputs, options.exclude, folder),
         options.out,
         steps,
         target,
         participants=options.participants,
-        n_procs=options.n_procs,
+        n_procs=1 if options.n_procs is None else options.n_procs,
         work_dir=options.work_dir,
         overwrite=options.overwrite,
         progress=not options.quiet,
@@ -157,17 +170,38 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
         raise CohortError("\n".join(["the stores lack maps that could not be made", *failure_lines(made.failures)]))
 
 
+def _without(inputs: Sequence[Inputs], exclude: Sequence[str], folder: Path) -> list[Inputs]:
+    """The subjects less those left out."""
+    from icofactor.cohort.participants import bare
+
+    out = {bare(name): name for name in exclude}
+    strangers = sorted(set(out) - {bare(one.subject) for one in inputs})
+    if strangers:
+        raise CohortError(f"{folder}: exclude names subjects that it does not hold: {', '.join(strangers)}")
+    kept = [one for one in inputs if bare(one.subject) not in out]
+    if not kept:
+        raise CohortError(f"{folder}: no subject is left")
+    return kept
+
+
 def _run_files(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.cohorts import Changes, prepare_cohort
+    from icofactor.preprocessing.outliers import LIMIT
 
+    if not options.limit_outliers:
+        _refuse(options, ("n_deviations",), "needs --limit-outliers")
+    if options.smooth is None:
+        _refuse(options, ("surfaces",), "needs --smooth")
+    if options.resample_to is None:
+        _refuse(options, ("spheres", "method"), "needs --resample-to")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
     changes = Changes(
-        limit=options.n_deviations if options.limit_outliers else None,
+        limit=(LIMIT if options.n_deviations is None else options.n_deviations) if options.limit_outliers else None,
         fwhm=options.smooth,
         surfaces=surfaces,
         resample_to=options.resample_to,
         spheres=options.spheres,
-        method=options.method,
+        method=options.method or "adaptive",
     )
     cohort = read_inputs(options)
     made = prepare_cohort(cohort, options.out, changes, overwrite=options.overwrite, progress=not options.quiet)
