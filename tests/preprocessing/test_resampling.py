@@ -23,6 +23,7 @@ from workbench import read_metric, wb_command, write_metric, write_surface
 
 from icofactor.preprocessing import Resampler, fs_lr_to_fsaverage, vertex_areas
 from icofactor.preprocessing.spheres import MeshFiles, find_meshes
+from icofactor.preprocessing.surfaces import as_sphere
 from icofactor.preprocessing.triangles import locate_in_mesh
 from icofactor.sphere import icosphere
 
@@ -94,16 +95,14 @@ def test_stored_valid_roi(data_folder: Path, reference: dict[str, np.ndarray], h
     assert_array_equal(np.diff(resampler.weights.indptr) > 0, resampler.covered)
 
 
+# What hangs on the one source vertex below: target 31031, which it alone joins to a triangle, and its neighbours
+BY_CHANCE = {30976, 30977, 31030, 31031, 31085}
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
-    ("source", "target", "n_by_chance"),
-    [
-        ("fsLR32k", "fsaverage4", 0),
-        ("fsaverage4", "fsLR32k", 0),
-        ("fsLR32k", "fsaverage6", 0),
-        # meshes of like density: some rows hang on whether one weight below 1e-4 is there, which rounding decides
-        ("fsaverage6", "fsLR32k", 5),
-    ],
+    ("source", "target"),
+    [("fsLR32k", "fsaverage4"), ("fsaverage4", "fsLR32k"), ("fsLR32k", "fsaverage6"), ("fsaverage6", "fsLR32k")],
 )
 def test_live_workbench(
     data_folder: Path,
@@ -112,7 +111,6 @@ def test_live_workbench(
     source: str,
     target: str,
     side: str,
-    n_by_chance: int,
 ) -> None:
     old, new = standard(data_folder, source, side), standard(data_folder, target, side)
     real = np.stack([reference[f"{name}_{side[0]}h"] for name in ("corrthick_32k", "myelin_32k")])
@@ -127,9 +125,23 @@ def test_live_workbench(
         options += ["-current-roi", region] if region is not None else []
         wb_command("-metric-resample", metric, old.sphere, new.sphere, name, out, *options)
         off = np.abs(between(old, new, method, region)(real) - read_metric(out))
-        beyond = np.count_nonzero((off > (3e-4 if region is not None else tolerance)).any(axis=0))
-        assert beyond <= (n_by_chance if method == "adaptive" else 0)
+        beyond = np.flatnonzero((off > (3e-4 if region is not None else tolerance)).any(axis=0))
+        excused = BY_CHANCE if (method, source, side) == ("adaptive", "fsaverage6", "right") else set()
+        assert set(beyond.tolist()) <= excused
         assert off.max() < 3e-2
+
+
+def test_the_vertex_that_workbench_puts_elsewhere(data_folder: Path) -> None:
+    """It lies within 5e-5 of an edge: closer than Workbench's single precision tells."""
+    source, target = (
+        as_sphere(standard(data_folder, mesh, "right").sphere, mesh) for mesh in ("fsaverage6", "fsLR32k")
+    )
+    points = [np.asarray(sphere.coordinates, dtype=np.float64) for sphere in (source, target)]
+    point, corners = points[0][32613], [points[1][[31030, 31084, third]] for third in (31031, 31083)]
+    inside, outside = (np.linalg.solve(one.T, point) for one in corners)
+    assert 0 < inside[2] < 5e-5 and -5e-5 < outside[2] < 0
+    (triangle,), (weights,) = locate_in_mesh(points[0][32613:32614], points[1], target.faces)
+    assert sorted(target.faces[triangle]) == [31030, 31031, 31084] and 0 < weights.min() < 5e-5
 
 
 def test_weights_of_the_largest_meshes_are_quick(data_folder: Path) -> None:
