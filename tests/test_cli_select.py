@@ -69,16 +69,52 @@ def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--bootstrap", "4"], "give it with --model"),
         (["--model", "nowhere.zip", "--bootstrap", "4"], "nowhere.zip"),
         (["--ranks", "30"], "halves of 24 subjects hold 12"),
+        (["--ranks", "2", "--splits", "1"], "--splits must be a whole number ≥ 2; found 1"),
+        (["--ranks", "2", "--method", "NMF"], "--method must be one of"),
+        (["--ranks", "2", "--covariates", "age"], "'age'"),
+        (["--model", "FITTED", "--bootstrap", "1"], "--bootstrap must be a whole number ≥ 2; found 1"),
+        (["--model", "FITTED", "--atlas", "no.annot"], "no atlas file no.annot"),
+        (["--model", "FITTED", "--bootstrap", "4", "--exclude", "maps-0001"], "maps-0001"),
         (["--ranks", "2", "--stratify", "scanner"], "'scanner'"),
     ],
 )
 def test_one_clear_line(
     more: list[str], message: str, maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words(maps, tmp_path / "out"), *more]) == 2
+    given = [str(maps / "fitted") if word == "FITTED" else word for word in more]
+    assert main([*words(maps, tmp_path / "out"), *given]) == 2
     line = capsys.readouterr().err.strip()
     assert message in line and "\n" not in line
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_read_for_what_cannot_be_kept(
+    maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    trust = [*words(maps, out), "--model", str(maps / "fitted"), "--spins", "20", "--atlas", str(maps / "lh.annot")]
+    assert main([*trust, "--bootstrap", "2"]) == 0
+
+    def refuse(options: object, **given: object) -> None:
+        raise AssertionError("the maps are read")
+
+    monkeypatch.setattr("icofactor.commands.select.read_inputs", refuse)
+    for file in ("stability.tsv", "loadings_se.tsv"):
+        assert main([*trust, "--bootstrap", "2"]) == 2
+        assert f"{file} exists; pass --overwrite" in capsys.readouterr().err
+        (out / file).unlink()
+    # of an atlas alone the model tells all
+    assert main([*trust, "--overwrite"]) == 0
+    assert "Component 3: " in capsys.readouterr().out
+
+
+def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
+    maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["select", str(maps / "maps.npy"), "-o", str(maps / "fitted"), "--model", str(maps / "fitted"), "-q"]
+    assert main([*given, "--bootstrap", "2", "--work-dir", str(tmp_path / "work")]) == 0
+    assert f"icofactor report {maps / 'fitted'} --overwrite shows it" in capsys.readouterr().out
+    assert (maps / "fitted" / "hemi-L_desc-icofactor_componentsse.shape.gii").is_file()
 
 
 def test_ranks_in_words() -> None:

@@ -146,6 +146,11 @@ def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: A
     for name, array in (("mask", mask), ("atlas.labels", atlas.labels)):
         if array.shape != (sites.n,):
             raise ValueError(f"{sites!r} has {sites.n} sites; {name} has shape {array.shape}")
+    check_spins(n_spins)
+
+
+def check_spins(n_spins: Any) -> None:
+    """Refuse a number of rotations that makes no null."""
     if not isinstance(n_spins, int | np.integer) or n_spins < 1:
         raise ValueError(f"n_spins must be a whole number ≥ 1; found {n_spins!r}")
 

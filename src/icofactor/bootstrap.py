@@ -67,7 +67,8 @@ class Bootstrap:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         n = len(self.component_se)
-        names = [f"component{j + 1:02d}" for j in range(n)]
+        width = max(2, len(str(n)))
+        names = [f"component{j + 1:0{width}d}" for j in range(n)]
         size = np.linalg.norm(model.components_, axis=1)
         table = {
             "component": np.arange(1, n + 1),
@@ -76,11 +77,7 @@ class Bootstrap:
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
         }
         loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
-        sides: tuple[str, ...] = ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
-        if model.sites_.on != "vertices" or None in sides:
-            sides = ()  # GIFTI maps lie on the vertices of a known hemisphere
-        maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
-        files = [place / name for name in ("stability.tsv", "loadings_se.tsv", *maps)]
+        sides, files = _sides(model), bootstrap_files(place, model)
         with ExitStack() as stack:  # all of them, or none
             drafts = [stack.enter_context(atomic_path(file, overwrite)) for file in files]
             write_tsv(drafts[0], table)
@@ -90,6 +87,25 @@ class Bootstrap:
             ):
                 write_maps(draft, half, side, [f"{name} standard error" for name in names])
         return files
+
+
+def bootstrap_files(folder: Path, model: Any) -> list[Path]:
+    """What `Bootstrap.save` writes."""
+    maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in _sides(model)]
+    return [folder / name for name in ("stability.tsv", "loadings_se.tsv", *maps)]
+
+
+def _sides(model: Any) -> tuple[str, ...]:
+    """Hemispheres of which maps are written: GIFTI maps lie on the vertices of a known hemisphere."""
+    if model.sites_.on != "vertices" or model.hemi_ is None:
+        return ()
+    return ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
+
+
+def check_resamples(n_resamples: Any) -> None:
+    """Refuse a number of resamples that has no spread."""
+    if not isinstance(n_resamples, int | np.integer) or n_resamples < 2:
+        raise ValueError(f"n_resamples must be a whole number ≥ 2; found {n_resamples!r}")
 
 
 def bootstrap(
@@ -110,8 +126,7 @@ def bootstrap(
     random_state : int ≥ 0; same seed, same answer.
     work_dir : folder where finished pieces are kept; the same call goes on from there.
     """
-    if not isinstance(n_resamples, int | np.integer) or n_resamples < 2:
-        raise ValueError(f"n_resamples must be a whole number ≥ 2; found {n_resamples!r}")
+    check_resamples(n_resamples)
     work = _Resampling.of(model, cohort, int(random_state))
     run = {
         "command": "bootstrap",

@@ -13,7 +13,15 @@ from icofactor.commands import COMMANDS
 from icofactor.errors import CohortError
 
 # what functions call their arguments, where the command line calls them otherwise
-_ALIASES = {"random_state": "random_seed", "hemi": "hemisphere"}
+_ALIASES = {
+    "random_state": "random_seed",
+    "hemi": "hemisphere",
+    "n_splits": "splits",
+    "n_starts": "starts",
+    "n_nulls": "nulls",
+    "n_resamples": "bootstrap",
+    "n_spins": "spins",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def smooth_maps(n: int, rounds: int, seed: int) -> np.ndarray:
     return np.asarray(e / e.std())
 
 
-def gathered(cohort: Cohort, level: int = 1) -> Cohorts:
+def gathered(cohort: Any, level: int = 1) -> Cohorts:
     return gather(read_input(cohort), level, method_named(METHOD))
 
 

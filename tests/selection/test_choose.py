@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from coarse_cohorts import SMALL, gathered, smooth_noise, three_components
+from coarse_cohorts import SMALL, gathered, smooth_noise, three_components, with_X
 
 import icofactor as ico
+from icofactor.cohort.store import open_store, save_store
 from icofactor.errors import CheckpointError
 from icofactor.selection import Choice, choose_n_components
 from icofactor.selection.nulls import spun_cohort
@@ -107,12 +109,54 @@ def test_stratified_halves_need_columns_that_exist() -> None:
         ({"n_nulls": 2}, "n_nulls must be a whole number ≥ 5; found 2"),
         ({"random_state": -1}, "random_state must be an int ≥ 0"),
         ({"method": "NMF"}, "method must be one of"),
+        ({"level": -1}, "level must be a whole number ≥ 0; found -1"),
+        ({"ranks": [2, 14], "level": 0}, "lie on 20 faces of level 0, .* use ranks up to 13, or a higher level"),
     ],
 )
 def test_what_cannot_be_done_is_refused(changes: dict[str, object], message: str) -> None:
     given = {"ranks": [2, 3], **SMALL, **changes}
     with pytest.raises(ValueError, match=message):
         choose_n_components(three_components(), **given)  # type: ignore[arg-type]
+
+
+def test_a_store_is_passed_over_once_and_gives_the_same_curves(choice: Choice, tmp_path: Path) -> None:
+    """In the order on disk: in the mesh's own order every block of sites would be everywhere in the store."""
+    save_store(three_components(), tmp_path / "store")
+    stored = open_store(tmp_path / "store")
+    assert gathered(stored).view.passes == 1
+    found = choose_n_components(stored, [3, 4], **SMALL)  # type: ignore[arg-type]
+    for name in ("error", "bicv", "agreement", "null_agreement"):
+        np.testing.assert_allclose(found.table[name], choice.table[name][1:3], rtol=1e-5)
+    assert found.reasons[-1] == choice.reasons[-1]
+
+
+def test_what_the_subjects_do_not_allow_is_refused_before_the_maps_are_read(tmp_path: Path) -> None:
+    save_store(three_components(), tmp_path / "store")
+    stored = open_store(tmp_path / "store")
+    shutil.rmtree(tmp_path / "store")  # whoever reads now fails otherwise
+    with pytest.raises(ValueError, match="halves of 48 subjects hold 24"):
+        choose_n_components(stored, [30])
+    with pytest.raises(ValueError, match="'scanner', which is no column"):
+        choose_n_components(stored, [3], stratify=["scanner"])
+
+
+def test_one_number_and_one_start_are_not_said_to_compare() -> None:
+    found = choose_n_components(three_components(), [3], **{**SMALL, "n_starts": 1})  # type: ignore[arg-type]
+    assert found.reasons[0].startswith("Halves of the subjects agree on 3 components, the only number tried: over")
+    assert found.reasons[1] == "Whether another number would be better is not known: try a range."
+    assert np.isnan(found.table["cophenetic"][0])
+    assert not any("no other number" in reason or "Random starts" in reason for reason in found.reasons)
+    assert found.plot().axes
+    nothing = choose_n_components(smooth_noise(), [3], **SMALL)  # type: ignore[arg-type]
+    assert nothing.reasons[0].startswith("No structure with 3 components, the only number tried")
+
+
+def test_the_fewest_subjects() -> None:
+    four = with_X(three_components(), three_components().X, np.arange(4))
+    found = choose_n_components(four, [2], **SMALL)  # type: ignore[arg-type]
+    assert np.isfinite([found.table[name][0] for name in ("error", "heldout", "bicv", "agreement")]).all()
+    with pytest.raises(ValueError, match="at least 4 subjects are needed"):
+        choose_n_components(with_X(four, four.X, np.arange(3)), [2])
 
 
 def test_other_methods_and_arrays() -> None:

@@ -76,12 +76,12 @@ def choose_n_components(
     work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
     verbose : show progress.
     """
-    tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state)
+    tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
     chosen = method_named(method)
     check_engine(engine)
     given = read_input(cohort, mesh, hemi)
     n_subjects = int(given.X.shape[0])
-    _check_subjects(tried, n_subjects)
+    check_subjects(tried, n_subjects)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     stages = Stages(verbose)
     with one_blas_thread():
@@ -101,7 +101,7 @@ def choose_n_components(
 
 
 def check_settings(
-    ranks: Iterable[int], n_splits: int = 20, n_starts: int = 10, n_nulls: int = 10, random_state: int = 0
+    ranks: Iterable[int], n_splits: int, n_starts: int, n_nulls: int, random_state: int, level: int
 ) -> list[int]:
     """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
     tried = list(ranks)
@@ -113,7 +113,8 @@ def check_settings(
             )
     if not tried:
         raise ValueError("ranks is empty: name the numbers of components to try, e.g. range(2, 21)")
-    for name, value, least in (("n_splits", n_splits, 2), ("n_starts", n_starts, 1), ("n_nulls", n_nulls, 5)):
+    numbers = (("n_splits", n_splits, 2), ("n_starts", n_starts, 1), ("n_nulls", n_nulls, 5), ("level", level, 0))
+    for name, value, least in numbers:
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name} must be a whole number ≥ {least}; found {value!r}")
     if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
@@ -121,7 +122,8 @@ def check_settings(
     return sorted({int(rank) for rank in tried})
 
 
-def _check_subjects(ranks: list[int], n_subjects: int) -> None:
+def check_subjects(ranks: list[int], n_subjects: int) -> None:
+    """Refuse more components than halves of the subjects can hold."""
     half = n_subjects // 2
     if ranks[-1] > half:
         raise ValueError(

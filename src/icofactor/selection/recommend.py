@@ -129,10 +129,18 @@ def _nearest(found: Evidence) -> str:
 
 
 def _no_structure(found: Evidence) -> tuple[str, ...]:
+    first, last = found.ranks[0], found.ranks[-1]
+    said = (
+        f"No structure: with no number of components from {first} to {last} are halves of the subjects explained "
+        "better, or agree on components more,"
+    )
+    if first == last:
+        said = (
+            f"No structure with {first} components, the only number tried: halves of the subjects are explained no "
+            "better, and agree on components no more,"
+        )
     return (
-        f"No structure: with no number of components from {found.ranks[0]} to {found.ranks[-1]} are halves of the "
-        "subjects explained better, or agree on components more, than halves of cohorts in which every subject's map "
-        "was rotated on its own.",
+        f"{said} than halves of cohorts in which every subject's map was rotated on its own.",
         _nearest(found),
         "Components fitted to these maps would show the mean map, the smoothness of the data and chance. More "
         "subjects, or maps in which subjects differ more, may change that.",
@@ -163,11 +171,13 @@ def _shared_reason(found: Evidence) -> str:
 def _agreement_reason(found: Evidence, i: int) -> str:
     _, r, ari, _ = found.split[i].mean(axis=0)
     _, null_r, null_ari, _ = found.null[i].mean(axis=0)
+    first = f"{found.ranks[i]} components explain most of what halves of the subjects agree on"
+    if len(found.ranks) == 1:
+        first = f"Halves of the subjects agree on {found.ranks[i]} components, the only number tried"
     return (
-        f"{found.ranks[i]} components explain most of what halves of the subjects agree on: over "
-        f"{found.split.shape[1]} splits matched maps correlate {r:.2f} and winner-takes-all maps have an adjusted Rand "
-        f"index of {ari:.2f}; in {found.null.shape[1]} cohorts of rotated maps these are {null_r:.2f} and "
-        f"{null_ari:.2f}."
+        f"{first}: over {found.split.shape[1]} splits matched maps correlate {r:.2f} and winner-takes-all maps have "
+        f"an adjusted Rand index of {ari:.2f}; in {found.null.shape[1]} cohorts of rotated maps these are "
+        f"{null_r:.2f} and {null_ari:.2f}."
     )
 
 
@@ -182,7 +192,9 @@ def _neighbours_reason(found: Evidence, i: int) -> str:
         text = f"{_listed(near)} components do as well within one standard error."
     elif len(ranks) > 1:
         text = "No other number comes within one standard error of that."
-    if i == len(ranks) - 1:
+    if len(ranks) == 1:
+        text = "Whether another number would be better is not known: try a range."
+    elif i == len(ranks) - 1:
         text += f" {ranks[i]} is the largest number tried: try more."
     elif i == 0 and ranks[0] > 2:
         text += f" {ranks[i]} is the smallest number tried: try fewer."
@@ -201,7 +213,7 @@ def _block_reason(found: Evidence, i: int) -> str:
         "between-subject variance"
     )
     if least == i:
-        return f"{text}, and no other number leaves less."
+        return f"{text}." if len(ranks) == 1 else f"{text}, and no other number leaves less."
     text += (
         f"; {ranks[least]} leave least ({mean[least]:.1%}), and {ranks[enough]} come within one standard error of that."
     )
