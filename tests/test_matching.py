@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,6 +54,51 @@ def test_models_and_arrays(recwarn: pytest.WarningsRecorder) -> None:
     model = ico.CorticalFactorization(3, n_starts=2, tol=1e-3).fit(cohort)
     np.testing.assert_array_equal(ico.match_components(model, model.components_).b, np.arange(3))
     assert not len(recwarn)
+
+
+@pytest.fixture(scope="module")
+def two_meshes() -> list[ico.CorticalFactorization]:
+    """The same three components, fitted on fsaverage4 and fsaverage3, both hemispheres."""
+    fine = ico.simulate_cohort(30, 3, mesh="fsaverage4", random_state=0, hemisphere="both")
+    near = np.concatenate(
+        [half * 2562 + np.arange(642) for half in (0, 1)]
+    )  # fsaverage3 is fsaverage4's first vertices
+    coarse = ico.Cohort(fine.X[:, near], fine.subjects, ico.Sites.named("fsaverage3", hemi="both"), hemisphere="both")
+    return [ico.CorticalFactorization(3, n_starts=2, level=1, tol=1e-3).fit(cohort) for cohort in (fine, coarse)]
+
+
+def test_fits_on_different_meshes_of_fsaverage(two_meshes: list[ico.CorticalFactorization]) -> None:
+    fine, coarse = two_meshes
+    down, up = ico.match_components(coarse, fine), ico.match_components(fine, coarse)
+    np.testing.assert_array_equal(down.b[up.b], np.arange(3))
+    assert down.mean > 0.95 and up.mean > 0.9
+    # the sites of fsaverage3 are some of fsaverage4's: nothing is between them
+    near = np.concatenate([half * 2562 + np.arange(642) for half in (0, 1)])
+    by_hand = ico.match_components(coarse.components_, fine.components_[:, near])
+    np.testing.assert_allclose(down.similarity, by_hand.similarity, rtol=1e-12)
+
+
+def test_masked_sites_do_not_count(two_meshes: list[ico.CorticalFactorization]) -> None:
+    model, _ = two_meshes
+    masked = copy.copy(model)
+    masked.mask_ = np.arange(model.sites_.n) % 5 > 0
+    masked.components_ = np.where(masked.mask_, model.components_, 0.0)
+    assert ico.match_components(model, masked).mean == pytest.approx(1, abs=1e-12)
+    masked.mask_ = np.zeros(model.sites_.n, dtype=bool)
+    with pytest.raises(ValueError, match="no site in common"):
+        ico.match_components(model, masked)
+
+
+def test_fits_that_cannot_be_compared(two_meshes: list[ico.CorticalFactorization]) -> None:
+    model, _ = two_meshes
+    left, other = copy.copy(model), copy.copy(model)
+    left.hemi_ = "left"
+    with pytest.raises(ValueError, match="the same hemispheres; found both and left"):
+        ico.match_components(model, left)
+    rotated = np.roll(model.sites_.coordinates, 1, axis=1)
+    other.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
+    with pytest.raises(ValueError, match="only meshes of fsaverage are compared as they are"):
+        ico.match_components(model, other)
 
 
 def test_a_constant_map_matches_nothing() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+
+_SAME_POSITION = 1e-3
+"""On the unit sphere; meshes are written with some four decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,17 +37,25 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
 
     The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
-    is matched whole.
+    is matched whole. Models may lie on different meshes of fsaverage: b's maps are then taken at the sites nearest to
+    a's. Sites that either model masks do not count.
 
     Parameters
     ----------
     a, b : fitted models, or arrays of components × sites.
-    weights : (n_sites,) how much each site counts, e.g. its area; all alike when None.
+    weights : (n_sites,) how much each site of a counts, e.g. its area; all alike when None.
     """
     maps_a, maps_b = _maps("a", a), _maps("b", b)
+    taken = _taken(a, b)
+    maps_b = maps_b[:, taken]
     if maps_a.shape[1] != maps_b.shape[1]:
         raise ValueError(f"a and b must lie on the same sites; found {maps_a.shape[1]} and {maps_b.shape[1]}")
     w = _weights(weights, maps_a.shape[1])
+    for model, where in ((a, slice(None)), (b, taken)):
+        mask = getattr(model, "mask_", None)
+        w = w if mask is None else w * np.asarray(mask)[where]
+    if not w.any():
+        raise ValueError("a and b have no site in common: where one has data, the other is masked")
     similarity = _standardised(maps_a, w) @ _standardised(maps_b, w).T
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
@@ -65,6 +77,32 @@ def _maps(name: str, x: Any) -> np.ndarray:
     if not np.isfinite(maps).all():
         raise ValueError(f"{name} holds NaN or infinite values")
     return maps
+
+
+def _taken(a: Any, b: Any) -> Any:
+    """Which site of b stands for each site of a."""
+    ours, theirs = getattr(a, "sites_", None), getattr(b, "sites_", None)
+    if ours is None or theirs is None:
+        return slice(None)
+    sides = [getattr(model, "hemi_", None) for model in (a, b)]
+    if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
+        raise ValueError(f"a and b must be of the same hemispheres; found {_sides(a)} and {_sides(b)}")
+    if ours.n == theirs.n and np.allclose(ours.coordinates, theirs.coordinates, atol=_SAME_POSITION):
+        return slice(None)
+    if not all(str(sites.name).startswith("fsaverage") for sites in (ours, theirs)):
+        raise ValueError(
+            f"a lies on {ours!r} and b on {theirs!r}: only meshes of fsaverage are compared as they are; bring the "
+            "maps to one mesh first"
+        )
+    taken = np.empty(ours.n, dtype=np.int64)
+    for half in range(len(ours.frames)):
+        mine, other = np.flatnonzero(ours.hemisphere == half), np.flatnonzero(theirs.hemisphere == half)
+        taken[mine] = other[cKDTree(theirs.coordinates[other]).query(ours.coordinates[mine])[1]]
+    return taken
+
+
+def _sides(model: Any) -> str:
+    return str(getattr(model, "hemi_", None) or ("both" if len(model.sites_.frames) == 2 else "one"))
 
 
 def _weights(weights: Any, n_sites: int) -> np.ndarray:
