@@ -17,7 +17,7 @@ from icofactor.cli import _with_flags, main
 from icofactor.errors import CohortError
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
-SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "-q"]
+SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
 
 
 @pytest.mark.parametrize(

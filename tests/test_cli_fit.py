@@ -21,7 +21,7 @@ from icofactor.planning import Size, estimate, in_bytes, in_seconds
 from trees import freesurfer_tree, hcp_tree, hemispheres, names, write_mgh, write_npz
 
 README = Path(__file__).parent.parent / "README.md"
-QUICK = ["--n-components", "2", "--n-starts", "1", "-q"]
+QUICK = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
 TREE = ["--measure", "thickness", "--smoothing", "10", "--target", "fsaverage4"]
 
 
@@ -90,7 +90,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         def savefig(self, path: Path) -> None:
             path.write_bytes(b"")
 
-    monkeypatch.setattr("icofactor.fitting.plot_components", lambda model, units: Nothing())
+    monkeypatch.setattr("icofactor.fitting.plot_components", lambda model, **more: Nothing())
     monkeypatch.setattr("icofactor.fitting.write_page", lambda folder, **more: (folder / "report.html").touch())
 
 
@@ -121,6 +121,7 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert subjects == ids[:12]
     np.testing.assert_allclose(loadings, model.loadings_, rtol=1e-9, atol=1e-12)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "out" / "figures" / "components.pdf").stat().st_size > 10_000
     header, subjects, loadings = table(tmp_path / "new_loadings.tsv")
     assert header == ["participant_id", "component01", "component02", "component03"]
     assert subjects == ids[12:]
@@ -149,7 +150,7 @@ def test_story_of_the_hcp(data_folder: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     prepare, fit = story("Human Connectome Project")
     assert main([*prepare, "-q"]) == 0
-    assert main([*fit, "-q", "--n-components", "2"]) == 0
+    assert main([*fit, "-q", "--n-components", "2", "--no-figures"]) == 0
     model = load_model(tmp_path / "out" / "model.zip")
     assert repr(model.sites_) == repr(ico.Sites.named("fsaverage5", hemi="both"))
     assert model.mask_ is not None

@@ -53,9 +53,9 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for tree, rows in (("fitted", range(N_FITTED)), ("new", range(N_FITTED, N))):
         freesurfer_tree(root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4")
         write_table(root / f"{tree}.people.tsv", people(rows))
-    words = ["fit", str(root / "fitted"), "--n-components", "3", "--n-starts", "2", "-q"]
+    words = ["fit", str(root / "fitted"), "--n-components", "3", "--n-starts", "2", "--no-figures", "-q"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.fitting.plot_components", lambda model, units: Undrawn())
+        patch.setattr("icofactor.fitting.plot_components", lambda model, **more: Undrawn())
         patch.setattr("icofactor.fitting.write_page", lambda folder, **more: (folder / "report.html").touch())
         assert main([*words, "-o", str(root / "plain")]) == 0
         table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]

@@ -24,22 +24,24 @@ def run_demo(
     modality: str = "thickness",
     hemisphere: Any = "both",
     random_state: int = 0,
+    figures: bool = True,
     overwrite: bool = False,
     verbose: bool = True,
 ) -> str:
     """Simulate a cohort, factorize it, and write all that a fit gives into `out`.
 
     All files appear together at the end, or none; with `overwrite` they take the place of an earlier run's files.
+    Without `figures` the panels are not drawn for print.
 
     Returns
     -------
     A summary in words.
     """
-    check_place(out, overwrite, hemisphere, _MESH)
+    check_place(out, overwrite, hemisphere, _MESH, figures)
     with Stages(verbose).stage("simulation"):
         cohort = simulate_cohort(n_subjects, n_components, modality, hemisphere, random_state, mesh=_MESH)
     model = CorticalFactorization(n_components, random_state=random_state, verbose=verbose)
-    return _summary(fit_cohort(cohort, model, out, overwrite=overwrite, verbose=verbose))
+    return _summary(fit_cohort(cohort, model, out, figures=figures, overwrite=overwrite, verbose=verbose))
 
 
 def _summary(fitted: Fitted) -> str:

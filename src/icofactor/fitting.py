@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +16,17 @@ from icofactor.cohort import methods_text
 from icofactor.cohort.bids import mesh_name_of
 from icofactor.cohort.write import check_folder, fit_files, write_fit
 from icofactor.covariates import Covariates
-from icofactor.diagnostics import diagnose, save_diagnostics
+from icofactor.diagnostics import Diagnostics, diagnose, save_diagnostics
 from icofactor.estimator import CorticalFactorization
 from icofactor.methods import method_named
 from icofactor.progress import Stages
 from icofactor.provenance import provenance_of
-from icofactor.report import plot_components, write_page
+from icofactor.report import draw_panels, plot_components, write_page
+from icofactor.report.beside import Beside, read_selection
+from icofactor.report.content import component_units
+from icofactor.report.surfaces import cortex_of
 
-MODEL, FIGURE, DIAGNOSTICS, PAGE = "model.zip", "components.png", "diagnostics.npz", "report.html"
+MODEL, FIGURE, DIAGNOSTICS, PAGE, FIGURES = "model.zip", "components.png", "diagnostics.npz", "report.html", "figures"
 EXTRAS = (MODEL, FIGURE, DIAGNOSTICS, PAGE)
 
 
@@ -33,12 +38,14 @@ class Fitted:
     ----------
     model : the fitted model.
     data : the cohort as it was fitted, adjusted when there were covariates.
+    folder : where it was written.
     files : what was written.
     warnings : what the fit warned of.
     """
 
     model: CorticalFactorization
     data: Any
+    folder: Path
     files: list[Path]
     warnings: list[str]
 
@@ -54,20 +61,26 @@ class Fitted:
 
     def written(self) -> str:
         """What was written, in words."""
-        return f"Written to {self.files[0].parent}:\n" + "\n".join(f"  {file.name}" for file in self.files)
+        shown = [file.relative_to(self.folder).parts for file in self.files]
+        inside = Counter(parts[0] for parts in shown if len(parts) > 1)
+        lines = dict.fromkeys(f"{name}/ ({inside[name]} files)" if name in inside else name for name, *_ in shown)
+        return f"Written to {self.folder}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def check_place(out: str | Path, overwrite: bool, hemi: str | None = None, mesh: str | None = None) -> None:
+def check_place(
+    out: str | Path, overwrite: bool, hemi: str | None = None, mesh: str | None = None, figures: bool = True
+) -> None:
     """Refuse a folder that cannot take a fit, before anything is read: nobody should wait for what cannot be kept.
 
     Parameters
     ----------
     hemi, mesh : of the maps, where they are known already; so more names are known.
+    figures : whether the panels are drawn for print too.
     """
     names = list(EXTRAS)
     if hemi is not None and mesh is not None:
         names = fit_files(hemi, mesh, mask=True, participants=True, methods=True, extras=EXTRAS)
-    check_folder(out, names, overwrite)
+    check_folder(out, names, overwrite, [FIGURES] if figures else [])
 
 
 def fit_cohort(
@@ -78,10 +91,11 @@ def fit_cohort(
     covariates: Sequence[str] = (),
     timing: dict[str, float] | None = None,
     work_dir: str | Path | None = None,
+    figures: bool = True,
     overwrite: bool = False,
     verbose: bool = False,
 ) -> Fitted:
-    """Fit a cohort and write maps, loadings, tables, provenance, model, diagnostics, figure and page into `out`.
+    """Fit a cohort and write maps, loadings, tables, provenance, model, diagnostics, figures and page into `out`.
 
     All files appear together at the end, or none; with `overwrite` they take the place of an earlier run's files.
 
@@ -92,10 +106,11 @@ def fit_cohort(
     covariates : columns of the participants' table to take out of the maps first; see `Covariates.fit`.
     timing : stage before this → seconds, for the report.
     work_dir : folder for finished pieces, from which an interrupted call goes on; see `CorticalFactorization.fit`.
+    figures : whether to draw every panel of the page for print too (some seconds).
     verbose : show progress bars.
     """
     mesh = mesh_name_of(cohort.sites)
-    check_place(out, overwrite, cohort.hemisphere, mesh)
+    check_place(out, overwrite, cohort.hemisphere, mesh, figures)
     stages, spent = Stages(verbose), dict(timing or {})
     data = cohort
     if covariates:
@@ -108,14 +123,7 @@ def fit_cohort(
     with stages.stage("diagnostics") as show:
         found = diagnose(model, data, timing=spent, warnings=said, on_block=show)
 
-    def draw(path: Path) -> None:
-        with stages.stage("figure"):
-            plot_components(model, units=cohort.units).savefig(path)
-
-    def page(path: Path) -> None:
-        with stages.stage("report"):
-            write_page(path.parent, figures=False, model=model, diagnostics=found)
-
+    drawn = _Drawn(model, found, Path(out), stages)
     files = write_fit(
         out,
         components=model.components_,
@@ -127,11 +135,54 @@ def fit_cohort(
         participants=cohort.participants,
         provenance=provenance_of(model, cohort, said),
         methods=methods_text(model, cohort),
+        folders={FIGURES: drawn.figures} if figures else {},
         # the page last: it shows what the others hold
-        extras={MODEL: model.save, FIGURE: draw, DIAGNOSTICS: lambda path: save_diagnostics(found, path), PAGE: page},
+        extras={
+            MODEL: model.save,
+            FIGURE: drawn.components,
+            DIAGNOSTICS: lambda path: save_diagnostics(found, path),
+            PAGE: drawn.page,
+        },
         overwrite=overwrite,
     )
-    return Fitted(model, data, files, said)
+    return Fitted(model, data, Path(out), files, said)
+
+
+class _Drawn:
+    """What is drawn of a fit; the cortex is read and its views are worked out once for all of it.
+
+    Of what may lie in `out` already, the choice of a number of components is about the cohort and is shown; the rest is
+    about an earlier fit.
+    """
+
+    def __init__(self, model: CorticalFactorization, found: Diagnostics, out: Path, stages: Stages) -> None:
+        self.model, self.found, self.stages = model, found, stages
+        self.beside = Beside(selection=read_selection(out))
+        self.cortex = cortex_of(model.sites_, model.hemi_)
+
+    def figures(self, folder: Path) -> None:
+        with self.stages.stage("figures") as show:
+            draw_panels(self.model, self.found, folder, beside=self.beside, surfaces=self.cortex, on_step=show)
+
+    def components(self, path: Path) -> None:
+        """All components on one page; among the figures already when they are few."""
+        same = path.parent / FIGURES / path.name
+        if same.exists():
+            shutil.copyfile(same, path)
+            return
+        with self.stages.stage("figure"):
+            units = component_units(self.model, self.found.units)
+            plot_components(self.model, units=units, surfaces=self.cortex).savefig(path)
+
+    def page(self, path: Path) -> None:
+        with self.stages.stage("report"):
+            shown: dict[str, Any] = {
+                "model": self.model,
+                "diagnostics": self.found,
+                "beside": self.beside,
+                "surfaces": self.cortex,
+            }
+            write_page(path.parent, figures=False, **shown)
 
 
 def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hostile_fit import small_fit
-from icofactor.atlas import read_atlas
+from icofactor.atlas import Atlas, overlap, read_atlas, write_overlap
+from icofactor.bootstrap import Bootstrap
 from icofactor.checkpoint import Checkpoint
 from icofactor.cohort import load_cohort, open_store, save_store
 from icofactor.cohort.formats import read_maps
@@ -25,7 +26,8 @@ from icofactor.model_file import load_model
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.surfaces import as_sphere, as_values
 from icofactor.report.atlas import read_atlas as read_page_atlas
-from icofactor.report.page import _json, _selection, _text
+from icofactor.report.beside import read_beside, read_record, read_selection
+from icofactor.report.page import _text
 from icofactor.sphere import Sites
 from stores import cohort
 
@@ -244,18 +246,29 @@ def _fitted(folder: Path) -> list[Specimen]:
     (place / "selection.json").write_text(json.dumps(selection))
     (place / "provenance.json").write_text(json.dumps({"inputs": [{"path": "a", "bytes": 1}], "versions": {"x": "1"}}))
     (place / "methods.md").write_text("Maps were factorized.\n")
+    trust = folder / "trust"
+    trust.mkdir()
+    spread = Bootstrap(np.abs(model.components_) / 9, np.abs(model.loadings_) / 9, np.full((4, 3), 0.9))
+    spread.save(trust, model, d.subjects)
+    regions = Atlas(np.arange(sites.n) % 3 - 1, ("a", "b"))
+    write_overlap(overlap(model, regions, n_spins=3), trust / "atlas_overlap.tsv")
     coarse, _ = small_fit(sites, "left", k=2, columns="smooth", method="LE-PNNMF")
     coarse.save(place / "coarse.zip")
     read = {
         "model.zip": lambda: repr(load_model(place / "model.zip").sites_),
         "coarse.zip": lambda: load_model(place / "coarse.zip"),
         "diagnostics.npz": lambda: load_diagnostics(place / "diagnostics.npz"),
-        "selection.json": lambda: _selection(place / "selection.json"),
-        "provenance.json": lambda: _json(place / "provenance.json"),
+        "selection.json": lambda: read_selection(place),
+        "provenance.json": lambda: read_record(place / "provenance.json"),
         "methods.md": lambda: _text(place / "methods.md"),
     }
     form = {".zip": "zip", ".npz": "zip", ".json": "json", ".md": "text"}
     found = [Specimen(name, place / name, call, name, form[Path(name).suffix]) for name, call in read.items()]
+    beside = lambda: read_beside(trust, model, d.subjects)
+    for name in ("stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"):
+        found.append(Specimen(name, trust / name, beside, name, "text"))
+    maps = "hemi-L_desc-icofactor_componentsse.shape.gii"
+    found.append(Specimen(maps, trust / maps, beside, maps, "xml"))
     return [*found, _earlier_fit(folder)]
 
 

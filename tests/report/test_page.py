@@ -143,7 +143,7 @@ def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
 def test_the_command_writes_page_and_figures(
     fitted: Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icofactor.report.panels._DPI", 40)
+    monkeypatch.setattr("icofactor.report.panels.DPI", 40)
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q"]) == 0
     assert str(tmp_path / "out" / "report.html") in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}

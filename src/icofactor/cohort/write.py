@@ -14,7 +14,7 @@
     participants.tsv                                                 (when anything is known about them)
     provenance.json
     methods.md                                                       a paragraph for the paper (when given)
-    (and what the caller adds)
+    (and what the caller adds: files, and folders of files)
 
 "Files" names everything written together, so that overwriting can remove what an earlier fit wrote and this one does
 not. Meshes other than fsaverage's and fs_LR have their own name as space and no density.
@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ _LOADINGS, _PARTICIPANTS, _PROVENANCE = "desc-icofactor_loadings.tsv", "particip
 _DESCRIPTION, _PARCELS, _METHODS = "dataset_description.json", "desc-icofactor_dseg.tsv", "methods.md"
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
 _DSCALAR = "components.dscalar.nii"
+_FOLDERS = ("figures",)
 
 
 def write_dataset_description(
@@ -107,8 +108,10 @@ def fit_files(
     return sorted([*own, *extras])
 
 
-def check_folder(folder: str | Path, names: Sequence[str], overwrite: bool = False) -> None:
-    """Refuse a folder where files of these names cannot or may not be written; look only, make nothing."""
+def check_folder(
+    folder: str | Path, names: Sequence[str], overwrite: bool = False, folders: Sequence[str] = ()
+) -> None:
+    """Refuse a folder where files, and folders inside it, of these names cannot or may not be written; make nothing."""
     folder = Path(folder)
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
@@ -118,6 +121,11 @@ def check_folder(folder: str | Path, names: Sequence[str], overwrite: bool = Fal
     if folder.is_dir():
         for name in names:
             check_target(folder / name, overwrite)
+        for inner in (folder / name for name in folders):
+            if inner.exists() and not inner.is_dir():
+                raise NotADirectoryError(f"{inner} is a file; a folder is to be written there")
+            if inner.exists() and not overwrite:
+                raise FileExistsError(f"{inner} exists; pass overwrite=True to replace it")
 
 
 def write_fit(
@@ -133,6 +141,7 @@ def write_fit(
     provenance: Mapping[str, Any] | None = None,
     methods: str | None = None,
     extras: Mapping[str, Callable[[Path], object]] | None = None,
+    folders: Mapping[str, Callable[[Path], object]] | None = None,
     overwrite: bool = False,
 ) -> list[Path]:
     """A fit as a folder; the files are listed at the top of this module. All of them appear, or none.
@@ -150,6 +159,7 @@ def write_fit(
     provenance : how the fit came about; written as it is.
     methods : the methods paragraph, in Markdown; see `methods_text`.
     extras : name of a further file → what writes it to the path it is called with.
+    folders : "figures" → what fills this folder with files; before the extras, which may use them.
     overwrite : whether to replace an earlier fit: all of its files go, also those the new one has no counterpart of.
 
     Returns
@@ -158,10 +168,10 @@ def write_fit(
     """
     maps, table = np.asarray(components), np.asarray(loadings)
     _check_fit(maps, table, subjects, hemi, mesh_name, mask, participants)
-    folder, extras = Path(out_dir), extras or {}
+    folder, extras, folders = Path(out_dir), extras or {}, folders or {}
     given = {"mask": mask is not None, "participants": bool(participants), "methods": methods is not None}
     names = fit_files(hemi, mesh_name, **given, extras=list(extras))
-    check_folder(folder, names, overwrite)
+    check_folder(folder, names, overwrite, list(folders))
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     stage = folder / f".tmp-{secrets.token_hex(4)}"
     try:
@@ -173,8 +183,13 @@ def write_fit(
         write_json(new / _PROVENANCE, provenance or {})
         if methods is not None:
             (new / _METHODS).write_text(methods, encoding="utf-8", newline="\n")
+        for name, fill in folders.items():
+            (new / name).mkdir()
+            fill(new / name)
+            names += [f"{name}/{path.name}" for path in (new / name).iterdir()]
         for name, write in extras.items():
             write(new / name)
+        names.sort()
         write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
         _publish(stage, folder, names, overwrite)
         return [folder / name for name in names]
@@ -241,10 +256,15 @@ def _publish(stage: Path, folder: Path, names: Sequence[str], overwrite: bool) -
     if unwritten:
         raise FileNotFoundError(f"nothing was written for {unwritten[0]}")
     # again: writing takes a while, and another process may have written meanwhile
-    check_folder(folder, names, overwrite)
+    folders = {str(Path(name).parent) for name in names} - {"."}
+    check_folder(folder, [name for name in names if name == Path(name).name], overwrite, sorted(folders))
     leaving = [name for name in {*names, *_files_of_earlier_fit(folder)} if (folder / name).is_file()]
+    inner = folders | ({str(Path(name).parent) for name in leaving} - {"."})
     try:
         old.mkdir()
+        for name in inner:
+            (old / name).mkdir()
+            (folder / name).mkdir(exist_ok=True)
         for name in leaving:
             os.replace(folder / name, old / name)
         for name in names:
@@ -258,9 +278,17 @@ def _publish(stage: Path, folder: Path, names: Sequence[str], overwrite: bool) -
             if (old / name).exists():
                 os.replace(old / name, folder / name)
         if old.exists():
-            old.rmdir()
+            shutil.rmtree(old, ignore_errors=True)
+        _remove_empty(folder, inner)
         raise
     shutil.rmtree(old, ignore_errors=True)
+    _remove_empty(folder, inner)
+
+
+def _remove_empty(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        if (folder / name).is_dir() and not any((folder / name).iterdir()):
+            (folder / name).rmdir()
 
 
 def _files_of_earlier_fit(folder: Path) -> list[str]:
@@ -268,9 +296,15 @@ def _files_of_earlier_fit(folder: Path) -> list[str]:
     try:
         description = read_json(folder / _DESCRIPTION)
         records = [record for record in description["GeneratedBy"] if record["Name"] == "icofactor"]
-        return [name for record in records for name in record["Files"] if _is_plain(name)]
+        return [name for record in records for name in record["Files"] if _is_inside(name)]
     except (OSError, ValueError, LookupError, TypeError):
         return []
+
+
+def _is_inside(name: Any) -> bool:
+    """Whether this is the name of a file that lies in the fit's folder, or in one that a fit makes there."""
+    folder, _, last = name.rpartition("/") if isinstance(name, str) else ("", "", name)
+    return folder in ("", *_FOLDERS) and _is_plain(last)
 
 
 def _is_plain(name: Any) -> bool:

@@ -6,10 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
-SUMMARY = "simulate a cohort, factorize it and write maps, loadings and a figure"
+SUMMARY = "simulate a cohort, factorize it and write maps, loadings and a report"
 DESCRIPTION = (
     "Simulate a cohort on fsaverage5, factorize it and write what a fit gives: basis maps (GIFTI), "
-    "loadings (TSV), provenance (JSON), the model and one figure. Needs no data and no network."
+    "loadings (TSV), provenance (JSON), the model, a report page and figures for print. Needs no data and no network."
 )
 EXAMPLES = "icofactor demo demo-output"
 
@@ -21,6 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modality", default="thickness", help="thickness, myelin, reho or alff (default: thickness)")
     parser.add_argument("--hemisphere", default="both", choices=["left", "right", "both"], help="default: both")
     parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument(
+        "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
@@ -35,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
         modality=options.modality,
         hemisphere=options.hemisphere,
         random_state=options.random_seed,
+        figures=not options.no_figures,
         overwrite=options.overwrite,
         verbose=not options.quiet,
     )

@@ -15,9 +15,11 @@ import numpy as np
 from icofactor.diagnostics import Association, Diagnostics, Grouping
 from icofactor.report import colours
 from icofactor.report.atlas import read_atlas
+from icofactor.report.beside import Beside
 from icofactor.report.faces import face_lines
 from icofactor.report.figures import SHARP_PERCENTILE, top_of
 from icofactor.report.surfaces import Cortex, Surfaces, cortex_of, labels_on_vertices, n_vertices, on_vertices
+from icofactor.report.trust import selection_charts
 
 _MOST_COLUMNS = 40
 _DIGITS = 5
@@ -69,25 +71,37 @@ def page_content(
     *,
     provenance: Mapping[str, Any] | None = None,
     methods: str = "",
-    selection: Mapping[str, Any] | None = None,
+    beside: Beside | None = None,
     surfaces: Surfaces | None = None,
     atlas: Sequence[str | Path] | None = None,
 ) -> str:
     """The page's data as JSON text, safe inside an HTML script element."""
     block = Block()
+    beside = beside or Beside()
     content = {
         "summary": _summary(model, diagnostics),
-        "cortex": _cortex(model, diagnostics, block, surfaces, atlas),
+        "cortex": _cortex(model, diagnostics, block, surfaces, atlas, beside.component_se),
         "panels": _panels(diagnostics, block),
         "provenance": None if provenance is None else json.dumps(_plain(provenance), indent=2, ensure_ascii=False),
         "methods": methods,
-        "selection": None if selection is None else _plain(selection),
+        "selection": _selection(beside.selection),
+        "stability": _plain(beside.stability),
+        "loading_se": None if beside.loading_se is None else block.numbers(beside.loading_se),
+        "overlap": _plain(beside.overlap),
         "timing": _plain(diagnostics.timing),
         "memory": diagnostics.memory,
         "warnings": list(diagnostics.warnings),
     }
     content["block"] = block.text()
     return safe_json(content)
+
+
+def _selection(selection: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if selection is None:
+        return None
+    charts = [{"title": title, "curves": curves} for title, curves in selection_charts(selection["table"])]
+    shown = {name: selection.get(name) for name in ("table", "recommended", "reasons")}
+    return {"charts": charts, **_plain(shown)}
 
 
 def safe_json(content: Any) -> str:
@@ -157,6 +171,7 @@ def _cortex(
     block: Block,
     surfaces: Surfaces | None,
     atlas: Sequence[str | Path] | None,
+    errors: np.ndarray | None,
 ) -> dict[str, Any]:
     """Surfaces and layers; where the mesh cannot be drawn, the reason."""
     sites = model.sites_
@@ -193,7 +208,7 @@ def _cortex(
         "note": cortex.note,
         "shapes": shapes,
         "halves": halves,
-        "layers": _layers(model, d, cortex, block),
+        "layers": [*_layers(model, d, cortex, block), *_error_layers(model, d, cortex, block, errors)],
         "ramps": ramps,
         "distinct": block.put(colours.distinct(len(d.alone))),
         "regions": _regions(cortex, sites, block, atlas),
@@ -259,6 +274,24 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
         }
     )
     return layers
+
+
+def _error_layers(
+    model: Any, d: Diagnostics, cortex: Cortex, block: Block, errors: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Standard errors of the components, when subjects were resampled."""
+    if errors is None:
+        return []
+    shown = errors if model.mask_ is None else np.where(model.mask_, errors, np.nan)
+    tops = [top_of(one) for one in shown]
+    units = {"units": component_units(model, d.units)}
+    return [
+        _layer(
+            block, model, cortex, one, "error", f"Standard error of component {j + 1}",
+            low=0.0, high=tops[j], shared=max(tops),
+        ) | units
+        for j, one in enumerate(shown)
+    ]  # fmt: skip
 
 
 def _layer(

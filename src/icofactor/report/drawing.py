@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icofactor.report.surfaces import Floats, Hemisphere, Ints, vertex_normals
 
@@ -26,8 +27,9 @@ _PIXELS = (_FINE * 372, _FINE * 276)
 """Columns and rows in which a view is worked out; `_FINE` × `_FINE` of them make one that is shown."""
 _BITS = 22  # numbers of triangles; fsaverage7 has 327,680
 
+Bytes = NDArray[np.uint8]
 Paint = Callable[[Floats], tuple[Floats, Floats]]
-"""From values to their colours (n, 3) and how much of the colour covers the grey, 0 to 1."""
+"""From values (NaN where there is none) to their colours (n, 3) and how much of them covers the grey, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +38,20 @@ class Raster:
 
     Attributes
     ----------
-    pixels : (m,) their numbers
-    corners : (m, 3) vertices of the triangle there
+    corners : (m, 3) vertices of the triangle that each fine pixel shows
     weights : (m, 3) of these vertices; rows sum to 1
-    light : (m,) how bright the surface is
-    grey : (m,) what is seen where there is no map: darker in sulci
+    places : (m,) which of the shown pixels each fine one is part of
+    shown : (n,) numbers of the shown pixels
+    count : (n,) fine pixels that each of them has
+    light : (n,) how bright the surface is
+    grey : (n,) what is seen where there is no map: darker in sulci
     """
 
-    pixels: Ints
     corners: Ints
     weights: Floats
+    places: Ints
+    shown: Ints
+    count: Floats
     light: Floats
     grey: Floats
 
@@ -77,9 +83,13 @@ def rasterise(half: Hemisphere, shape: str, view: str) -> Raster:
     a, b, c = np.moveaxis(corners[shown] - np.stack([columns, rows], axis=1)[:, None], 1, 0)
     weights = np.clip(np.stack([_cross(b, c), _cross(c, a), _cross(a, b)], axis=1) / area[shown, None], 0, None)
     weights /= weights.sum(axis=1, keepdims=True)
-    at = lambda values: np.einsum("ij,ij->i", values[triangles[shown]], weights)
+    part_of = pixels // _PIXELS[0] // _FINE * (_PIXELS[0] // _FINE) + pixels % _PIXELS[0] // _FINE
+    parts = np.bincount(part_of)
+    coarse = np.flatnonzero(parts)
+    places, count = (np.cumsum(parts > 0) - 1)[part_of], parts[coarse].astype(np.float64)
+    at = lambda values: np.bincount(places, np.einsum("ij,ij->i", values[triangles[shown]], weights)) / count
     light = 0.55 + 0.45 * at(np.clip(vertex_normals(vertices, triangles) @ toward, 0, 1))
-    return Raster(pixels, triangles[shown], weights, light, at(0.78 - 0.16 * half.folding))
+    return Raster(triangles[shown], weights, places, coarse, count, light, at(0.78 - 0.16 * half.folding))
 
 
 def _on_pixels(flat: Floats) -> Floats:
@@ -115,30 +125,37 @@ def _front(corners: Floats, depth: Floats) -> tuple[Ints, Ints]:
     return pixels, foremost[pixels] & ((1 << _BITS) - 1)
 
 
-def paint(raster: Raster, values: Floats, colours: Paint, labels: bool = False) -> Floats:
-    """The view as an image (rows, columns, 4) of a map on the vertices, NaN where masked.
+def paint(raster: Raster, values: Floats, colours: Paint, labels: bool = False) -> Bytes:
+    """The view as an image (rows, columns, 3) on white of a map on the vertices, NaN where masked.
 
     Parameters
     ----------
-    labels : whether values name something, so that a pixel has that of its nearest corner instead of a mean.
+    labels : whether values name something, so that a fine pixel has that of its nearest corner instead of a mean.
     """
-    at_corners = values[raster.corners]
-    if labels:
+    at_corners, n = values[raster.corners], len(raster.shown)
+    mean = lambda fine: np.bincount(raster.places, fine, minlength=n) / raster.count
+    if labels:  # colours are mixed, names are not
         level = np.take_along_axis(at_corners, raster.weights.argmax(axis=1)[:, None], axis=1)[:, 0]
-    else:  # next to a masked corner all is masked: NaN carries through the mean
+        colour, cover = colours(level)
+        covered, cover = cover, mean(cover)
+        mixed = np.stack([mean(covered * channel) for channel in colour.T], axis=1)
+    else:  # next to a masked corner all is masked: NaN carries through the mean of corners
         level = np.einsum("ij,ij->i", at_corners, raster.weights)
-    colour, cover = colours(level)
-    rgb = (cover[:, None] * colour + (1 - cover[:, None]) * raster.grey[:, None]) * raster.light[:, None]
-    image = np.zeros((_PIXELS[1] * _PIXELS[0], 4), dtype=np.float32)
-    image[raster.pixels, :3] = np.clip(rgb, 0, 1)
-    image[raster.pixels, 3] = 1
-    image = image.reshape(_PIXELS[1] // _FINE, _FINE, _PIXELS[0] // _FINE, _FINE, 4).sum(axis=(1, 3))
-    image[..., :3] /= np.maximum(image[..., 3:], 1)  # means over what is covered
-    image[..., 3] /= _FINE**2
-    return image
+        known = np.isfinite(level)
+        share = mean(known)
+        with np.errstate(invalid="ignore"):
+            colour, cover = colours(mean(np.where(known, level, 0.0)) / share)
+        cover = cover * share
+        mixed = cover[:, None] * colour
+    rgb = (mixed + (1 - cover[:, None]) * raster.grey[:, None]) * raster.light[:, None]
+    part = (raster.count / _FINE**2)[:, None]
+    size = (_PIXELS[1] // _FINE, _PIXELS[0] // _FINE, 3)
+    image = np.full((size[0] * size[1], 3), 255, dtype=np.uint8)  # no transparency, which files pay for twice
+    image[raster.shown] = np.round(255 * (part * np.clip(rgb, 0, 1) + 1 - part))
+    return image.reshape(size)
 
 
-def show(axes: Any, image: Floats) -> None:
+def show(axes: Any, image: Bytes) -> None:
     """Put a painted view into its panel."""
     axes.imshow(image, interpolation="antialiased", aspect="equal")
     axes.set_axis_off()

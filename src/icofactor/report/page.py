@@ -8,7 +8,7 @@ import html
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from typing import Any
 from icofactor.diagnostics import Diagnostics, load_diagnostics
 from icofactor.errors import FileError
 from icofactor.files import atomic_path, check_target
-from icofactor.reading import Unreadable, naming
-from icofactor.reading.records import read_json, read_text
+from icofactor.reading import naming
+from icofactor.reading.records import read_text
+from icofactor.report.beside import Beside, read_beside, read_record
 from icofactor.report.content import page_content, title_of
-from icofactor.report.surfaces import Surfaces
+from icofactor.report.surfaces import Surfaces, can_be_drawn, cortex_of
 
 MODEL, DIAGNOSTICS, PAGE, FIGURES = "model.zip", "diagnostics.npz", "report.html", "figures"
-_SCRIPTS = ("tools.js", "viewer.js", "charts.js", "page.js")
+_SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
 
 
 def render_page(model: Any, diagnostics: Diagnostics, **content: Any) -> str:
@@ -63,19 +64,20 @@ def write_page(
     overwrite: bool = False,
     model: Any = None,
     diagnostics: Diagnostics | None = None,
+    beside: Beside | None = None,
     on_step: Callable[[float], None] | None = None,
 ) -> Path:
     """Write report.html and figures/ for a folder that a fit has written.
 
     Parameters
     ----------
-    fitted : folder with model.zip and diagnostics.npz; provenance.json, methods.md and selection.json are shown when
-        they are there.
+    fitted : folder with model.zip and diagnostics.npz; provenance.json, methods.md and what `icofactor select` writes
+        are shown when they are there.
     out : folder for the page and the figures; `fitted` when None.
     surfaces : surface files or folders, for meshes other than fsaverage.
     atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
     figures : whether to draw each panel as PNG and PDF too.
-    model, diagnostics : those of the folder, where the caller has them already.
+    model, diagnostics, beside : those of the folder, where the caller has them already.
     on_step : called with the fraction of the work that is done.
 
     Returns
@@ -101,41 +103,46 @@ def write_page(
     check_target(page, overwrite)
     if figures and pictures.exists() and not overwrite:
         raise FileExistsError(f"{pictures} exists; pass overwrite=True to replace it")
-    selection = _selection(folder / "selection.json")
+    beside = read_beside(folder, model, d.subjects) if beside is None else beside
+    if surfaces is not None or can_be_drawn(model):  # read once for the page and the figures
+        surfaces = cortex_of(model.sites_, model.hemi_, surfaces)
     text = render_page(
         model,
         d,
-        provenance=_json(folder / "provenance.json"),
+        provenance=read_record(folder / "provenance.json"),
         methods=_text(folder / "methods.md"),
-        selection=selection,
+        beside=beside,
         surfaces=surfaces,
         atlas=atlas,
     )
     with atomic_path(page, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         if figures:  # both, or none
-            _write_figures(model, d, selection, surfaces, pictures, on_step)
+            _write_figures(model, d, beside, surfaces, pictures, on_step)
     return page
 
 
 def _write_figures(
     model: Any,
     d: Diagnostics,
-    selection: Mapping[str, Any] | None,
+    beside: Beside,
     surfaces: Surfaces | None,
     folder: Path,
     on_step: Callable[[float], None] | None,
 ) -> None:
     """All figures, or none: drawn beside the folder and moved there when they are complete."""
-    from icofactor.report.panels import draw_panels
+    from icofactor.report.panels import draw_panels, is_panel
 
     drawn = Path(tempfile.mkdtemp(prefix=".tmp-figures-", dir=folder.parent))
     try:
         drawn.chmod(0o755)  # mkdtemp's folders are for the owner only
-        draw_panels(model, d, drawn, selection=selection, surfaces=surfaces, on_step=on_step)
+        draw_panels(model, d, drawn, beside=beside, surfaces=surfaces, on_step=on_step)
         if folder.exists():
-            for name in (path.name for path in drawn.iterdir()):
-                (drawn / name).replace(folder / name)
+            for path in folder.iterdir():
+                if is_panel(path.name):  # of an earlier report, which may have had more of them
+                    path.unlink()
+            for path in drawn.iterdir():
+                path.replace(folder / path.name)
         else:
             drawn.rename(folder)
     finally:
@@ -147,31 +154,3 @@ def _text(path: Path) -> str:
         return ""
     with naming(path, "text"):
         return read_text(path)
-
-
-def _selection(path: Path) -> Any:
-    """What `icofactor select` found, as curves can be drawn of it."""
-    found = _json(path)
-    if found is None:
-        return None
-    with naming(path, "record"):
-        table, recommended, reasons = (found.get(name) for name in ("table", "recommended", "reasons"))
-        number = lambda value: value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        columns = list(table.values()) if isinstance(table, dict) else []
-        if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
-            raise Unreadable("holds no table of numbers by rank; icofactor select writes one")
-        if len({len(column) for column in columns}) > 1 or not number(recommended):
-            raise Unreadable("is damaged: its columns differ in length, or what it recommends is no number")
-        if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
-            raise Unreadable("is damaged: its reasons are no sentences")
-    return found
-
-
-def _json(path: Path) -> Any:
-    if not path.is_file():
-        return None
-    with naming(path, "record"):
-        found = read_json(path)
-        if not isinstance(found, dict):
-            raise Unreadable(f"holds a {type(found).__name__} as JSON; a record of names and values is expected")
-        return found

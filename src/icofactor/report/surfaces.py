@@ -104,6 +104,11 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     return _fsaverage(sites, sides)
 
 
+def can_be_drawn(model: Any) -> bool:
+    """Whether a model's maps can be drawn without surface files."""
+    return model.sites_.triangles is not None and model.sites_.n == model.sites_.n_mesh
+
+
 def n_vertices(sites: Sites) -> int:
     """Vertices of one hemisphere's mesh."""
     if sites.on != "faces":

@@ -114,7 +114,7 @@ function matricesPanel(p, array) {
 }
 
 function loadingsPanel(data, p, array, ramp, choose) {
-  const L = array(p.loadings), k = p.n_components, n = p.subjects.length;
+  const L = array(p.loadings), k = p.n_components, n = p.subjects.length, errors = data.loading_se && array(data.loading_se);
   const sorted = Float32Array.from(L).sort(), high = sorted[Math.floor(0.99 * (sorted.length - 1))] || 1, low = Math.min(0, sorted[Math.floor(0.01 * (sorted.length - 1))]);
   const canvas = el("canvas", { width: k, height: n, role: "img", "aria-label": `Loadings of ${n} subjects on ${k} components` });
   const context = canvas.getContext("2d"), image = context.createImageData(k, n);
@@ -132,7 +132,8 @@ function loadingsPanel(data, p, array, ramp, choose) {
   };
   canvas.addEventListener("pointermove", (event) => {
     const [subject, component] = cellAt(event);
-    tip.show(`${p.subjects[subject]}\nComponent ${component + 1}: ${show(L[subject * k + component])}`, event);
+    const error = errors ? ` \u00b1 ${show(errors[subject * k + component], 2)}` : "";
+    tip.show(`${p.subjects[subject]}\nComponent ${component + 1}: ${show(L[subject * k + component])}${error}`, event);
   });
   canvas.addEventListener("pointerleave", tip.hide);
   canvas.addEventListener("click", (event) => choose(cellAt(event)[1]));
@@ -254,14 +255,6 @@ function residualPanel(p, array) {
   return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}`, [node]);
 }
 
-function selectionPanel(selection) {
-  if (!selection || !selection.table) return null;
-  const names = Object.keys(selection.table), n = names.length ? selection.table[names[0]].length : 0;
-  const rows = Array.from({ length: n }, (_, i) => names.map((name) => { const v = selection.table[name][i]; return typeof v === "number" ? show(v) : String(v); }));
-  const found = selection.recommended === null || selection.recommended === undefined ? "No number of components is recommended." : `Recommended: ${selection.recommended} components.`;
-  return section("How many components", "", [el("p", {}, el("strong", {}, found)), el("ul", {}, ...(selection.reasons ?? []).map((text) => el("li", {}, String(text)))), table(names, rows, names.map((_, i) => i))], true);
-}
-
 function runPanel(data) {
   const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
   if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
@@ -298,6 +291,8 @@ function panels(data, array, choose) {
     sparsityPanel(p),
     unusualPanel(p),
     selectionPanel(data.selection),
+    stabilityPanel(data.stability, p),
+    overlapPanel(data.overlap, p),
     methodsPanel(data),
     runPanel(data),
     data.provenance ? section("Provenance", "", [el("pre", {}, data.provenance)]) : null,

@@ -30,12 +30,14 @@ function cortexSection(data, array) {
     return () => {};
   }
   const components = c.layers.filter((layer) => layer.key === "component");
-  const others = c.layers.filter((layer) => layer.key !== "component");
+  const errors = c.layers.filter((layer) => layer.key === "error");
+  const others = c.layers.filter((layer) => layer.key !== "component" && layer.key !== "error");
   const state = { component: 0, layer: "component", cuts: {}, shared: components.length > 1, ramp: "viridis" };
-  const layerNow = () => (state.layer === "component" ? components[state.component] : others.find((layer) => layer.key === state.layer));
+  const perComponent = { component: components, error: errors };
+  const layerNow = () => (perComponent[state.layer] ? perComponent[state.layer][state.component] : others.find((layer) => layer.key === state.layer));
 
   const option = (value, text) => el("option", { value }, text);
-  const layers = el("select", { id: "layer" }, option("component", "Component"), ...others.map((layer) => option(layer.key, layer.name)));
+  const layers = el("select", { id: "layer" }, option("component", "Component"), ...(errors.length ? [option("error", "Standard error of the component")] : []), ...others.map((layer) => option(layer.key, layer.name)));
   const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${layer.name} (${percent(layer.share)} alone)`)));
   const shapes = el("select", { id: "surface" }, ...c.shapes.map((name, i) => option(i, name)));
   const ramps = el("select", { id: "colours" }, ...Object.keys(c.ramps).filter((name) => name !== "diverging").map((name) => option(name, name)));
@@ -89,7 +91,7 @@ function cortexSection(data, array) {
     return decoded.get(layer);
   };
   const scaleOf = (layer) => {
-    const high = layer.key === "component" && state.shared ? layer.shared : layer.high;
+    const high = layer.key in perComponent && state.shared ? layer.shared : layer.high;
     return layer.signed ? [-high, high] : [layer.low, high];
   };
   const cutOf = (layer) => state.cuts[layer.key] ?? layer.cut ?? 0;
@@ -108,8 +110,8 @@ function cortexSection(data, array) {
     }
     for (const node of [threshold, ramps]) node.disabled = Boolean(layer.labels) || (node === ramps && Boolean(layer.signed));
     if (layer.labels) reading.textContent = "nothing";
-    shared.disabled = layer.key !== "component" || components.length === 1;
-    picker.disabled = layer.key !== "component";
+    shared.disabled = !(layer.key in perComponent) || components.length === 1;
+    picker.disabled = !(layer.key in perComponent);
     picker.value = state.component;
     layers.value = state.layer;
     drawBar(layer);
@@ -161,7 +163,7 @@ function cortexSection(data, array) {
 
   function choose(component) {
     state.component = component;
-    state.layer = "component";
+    if (!(state.layer in perComponent)) state.layer = "component";
     update();
   }
   layers.addEventListener("change", () => { state.layer = layers.value; update(); });
