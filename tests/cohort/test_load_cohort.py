@@ -168,8 +168,15 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
     with pytest.raises(CohortError, match=r"has 2 names; .* holds 5 maps"):
         ico.load_cohort(tmp_path, subjects=IDS[:2])
-    with pytest.raises(CohortError, match="holds 5 maps without names of subjects; participants selects 3"):
+    with pytest.raises(CohortError, match="holds 5 maps without names of subjects; participants lists 3: list"):
         ico.load_cohort(tmp_path, participants=IDS[:3])
+    # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
+    some = ico.load_cohort(tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]})
+    check(some, X[[0, 2, 3, 4]], ~WALL, "both", [IDS[i] for i in (0, 2, 3, 4)])
+    more = {"participant_id": [*IDS[:2], "sub-gone", *IDS[2:]], "exclude": [0, 0, 1, 0, 0, 0]}
+    check(ico.load_cohort(tmp_path, participants=more), X, ~WALL, "both", IDS)
+    with pytest.raises(CohortError, match="participants lists 4 and leaves out 1 of them: list all 5 there"):
+        ico.load_cohort(tmp_path, participants={"participant_id": IDS[:4], "exclude": [0, 0, 0, 1]})
 
 
 def test_names_of_maps_are_subjects(tmp_path: Path) -> None:
@@ -229,6 +236,11 @@ def test_surface_image(tmp_path: Path) -> None:
         cohort = ico.load_cohort(image, hemisphere=hemisphere, subjects=IDS, measure="thickness")
         check(cohort, X[:, columns(hemisphere)], ~WALL[columns(hemisphere)], hemisphere, IDS)
     assert ico.load_cohort(image, participants={"participant_id": IDS, "age": [1, 2, 3, 4, 5]}).subjects == tuple(IDS)
+    some = ico.load_cohort(image, participants={"participant_id": IDS, "exclude": [1, 0, 0, 0, 1]})
+    assert list(some.subjects) == IDS[1:4]
+    np.testing.assert_array_equal(some.X, X[1:4])
+    with pytest.raises(CohortError, match="SurfaceImage: holds 5 maps without names of subjects; participants lists 2"):
+        ico.load_cohort(image, participants=IDS[:2])
 
 
 def test_store(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from icofactor.cohort.participants import read_participants
 from icofactor.cohort.pieces import How, copy_map
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.trees import Found, Wanted, find_sources
-from icofactor.cohort.who import Task, grouped, map_names, renamed
+from icofactor.cohort.who import Task, grouped, map_names, numbered, renamed
 from icofactor.errors import CohortError
 from icofactor.progress import Stages
 from icofactor.sphere import Sites
@@ -159,8 +159,7 @@ def _read_image(image: Any, mesh: Any, hemisphere: str | None, task: Task) -> tu
 
     given = read_input(image, mesh, hemisphere)
     n = given.X.shape[0]
-    names = task.subjects or (task.table.ids if task.table is not None and len(task.table.ids) == n else ())
-    names = tuple(names) or tuple(f"map{number + 1:04d}" for number in range(n))
+    names = tuple(task.subjects or numbered(n, "SurfaceImage", task))
     if len(names) != n:
         raise CohortError(f"subjects: has {len(names)} names; the SurfaceImage holds {n} maps")
     chosen = task.select(names, {})

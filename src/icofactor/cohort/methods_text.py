@@ -128,11 +128,7 @@ def _covariates(model: Any) -> str:
     covariates = getattr(model, "covariates_", None)
     if covariates is None:
         return ""
-    kept = (
-        " and lifted by a constant per site where values would have become negative"
-        if covariates.shift is not None
-        else ""
-    )
+    kept = " and lifted by a constant per site where values would have become negative" if covariates.n_shifted else ""
     return (
         f"Before, linear effects of {covariates} were removed at every site by least squares over the subjects; "
         f"the site's mean was kept{kept}."

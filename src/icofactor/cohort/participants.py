@@ -35,13 +35,13 @@ class Participants:
     ----------
     ids : names of the subjects, no two alike, in the order of the table.
     columns : name → one value per subject; without the ids.
-    excluded : subjects that the table's column "exclude" (or "include") leaves out.
+    listed : all subjects of the table, also those that its column "exclude" (or "include") leaves out.
     source : where the table came from, as the provenance has it.
     """
 
     ids: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    excluded: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def match(self, found: Iterable[str]) -> dict[str, str]:
@@ -129,7 +129,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
     return Participants(
         tuple(name for name, keep in zip(ids, used, strict=True) if keep),
         {name: _typed([v for v, keep in zip(column, used, strict=True) if keep]) for name, column in columns.items()},
-        tuple(name for name, keep in zip(ids, used, strict=True) if not keep),
+        tuple(ids),
         source,
     )
 

@@ -128,13 +128,21 @@ def map_names(pieces: Sequence[Piece], task: Task, alone: bool) -> list[str]:
         names = [subject_of(Path(name)) or name for name in piece.maps.names]
         if len(set(names)) == n:
             return names
-    if alone and task.table is not None and len(task.table.ids) == n:
-        task.journal.note(f"the {n} maps of {pieces[0].seen.path} are the {n} subjects of participants, in that order")
-        return list(task.table.ids)
-    if alone and task.table is not None:
-        raise CohortError(
-            f"{pieces[0].seen.path}: holds {n} maps without names of subjects; participants selects "
-            f"{len(task.table.ids)}: list all {n} there in the order of the maps (1 in a column exclude leaves one "
-            f"out), or pass subjects=, their names"
-        )
-    return [f"map{number + 1:04d}" for number in range(n)]
+    return numbered(n, str(pieces[0].seen.path), task, alone)
+
+
+def numbered(n: int, where: str, task: Task, alone: bool = True) -> list[str]:
+    """Subjects of maps without names: those that participants lists, if it lists as many, or numbers."""
+    if task.table is None or not alone:
+        return [f"map{number + 1:04d}" for number in range(n)]
+    # a table of all maps, some of which it leaves out; or of the maps that were left when the file was made
+    for names in (task.table.listed, task.table.ids):
+        if len(names) == n:
+            task.journal.note(f"the {n} maps of {where} are the {n} subjects of participants, in that order")
+            return list(names)
+    left = len(task.table.listed) - len(task.table.ids)
+    raise CohortError(
+        f"{where}: holds {n} maps without names of subjects; participants lists {len(task.table.listed)}"
+        f"{f' and leaves out {left} of them' if left else ''}: list all {n} there in the order of the maps (1 in a "
+        "column exclude leaves one out), or pass subjects=, their names"
+    )
