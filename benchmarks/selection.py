@@ -5,6 +5,7 @@ python benchmarks/selection.py noise [--runs 10] [--fwhm 8,16,32,64]
 python benchmarks/selection.py thickness OUT      (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py sklearn            (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py spin
+python benchmarks/selection.py bootstrap [--runs 30]
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def smooth_noise(rounds: int, seed: int, n_subjects: int = 100) -> Cohort:
     sites = ico.Sites.named("fsaverage5")
     mean = simulate._group_map(simulate.MODALITIES["thickness"], sites, "left")
     X = np.maximum(mean * (1 + np.sqrt(0.165 / 0.835) * smooth_maps(rounds, seed, n_subjects)), 0.02 * mean)
-    return Cohort(X=X, subjects=[f"sub-{i:03d}" for i in range(n_subjects)], sites=sites)
+    return Cohort(X=X, subjects=tuple(f"sub-{i:03d}" for i in range(n_subjects)), sites=sites)
 
 
 def smooth_maps(rounds: int, seed: int, n: int) -> np.ndarray:
@@ -79,7 +80,7 @@ def thickness(options: argparse.Namespace) -> None:
 def real_thickness() -> Cohort:
     with np.load(Path(os.environ["ICOFACTOR_TEST_DATA"]) / "thickness_fsaverage5_n200.npz") as archive:
         X, cortex = archive["thickness"], archive["cortex"]
-    names = [f"sub-{i:03d}" for i in range(len(X))]
+    names = tuple(f"sub-{i:03d}" for i in range(len(X)))
     return Cohort(X=X, subjects=names, sites=ico.Sites.named("fsaverage5", hemi="both"), mask=cortex, hemisphere="both")
 
 
@@ -121,6 +122,35 @@ def spin(options: argparse.Namespace) -> None:
     )
 
 
+def bootstrap(options: argparse.Namespace) -> None:
+    """Standard errors of the bootstrap against the spread over cohorts of other subjects from the same population."""
+    from icofactor.bootstrap import bootstrap as resampled
+
+    for mesh, level, n, rank in (("fsaverage3", 1, 40, 3), ("fsaverage4", 2, 60, 4), ("fsaverage4", 2, 100, 6)):
+        # the simulator draws subjects one by one: its rows are independent samples
+        X = ico.simulate_cohort((options.runs + 1) * n, rank, mesh=mesh, random_state=0).X
+        fit = lambda rows, rank=rank, mesh=mesh, level=level: ico.CorticalFactorization(
+            rank, mesh=mesh, hemi="left", level=level
+        ).fit(rows)
+        model = fit(X[:n])
+        found = resampled(model, X[:n], n_resamples=options.runs)
+        others = [_as_model(model, fit(X[first : first + n]), X[:n]) for first in range(n, len(X), n)]
+        size = [np.linalg.norm(np.std(values, axis=0, ddof=1)) for values in zip(*others, strict=True)]
+        print(
+            f"{mesh}, {n} subjects, {rank} components: bootstrap / other cohorts: maps "
+            f"{np.linalg.norm(found.component_se) / size[0]:.2f}, loadings "
+            f"{np.linalg.norm(found.loading_se) / size[1]:.2f}",
+            flush=True,
+        )
+
+
+def _as_model(model: ico.CorticalFactorization, other: ico.CorticalFactorization, X: np.ndarray) -> list[np.ndarray]:
+    """Maps of another fit and loadings of X on them, in the model's order and scale."""
+    theirs = other.transform(X)
+    scale, order = np.sqrt((theirs**2).mean(axis=0)), ico.match_components(model, other).b
+    return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
+
+
 def _timed(cohort: Cohort) -> tuple[Choice, float]:
     begin = time.perf_counter()
     choice = choose_n_components(cohort, range(2, 21))
@@ -130,11 +160,11 @@ def _timed(cohort: Cohort) -> tuple[Choice, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for work in (simulated, noise, thickness, sklearn, spin):
+    for work in (simulated, noise, thickness, sklearn, spin, bootstrap):
         one = commands.add_parser(work.__name__, help=work.__doc__)
         one.set_defaults(work=work)
-        if work in (simulated, noise):
-            one.add_argument("--runs", type=int, default=20 if work is simulated else 10)
+        if work in (simulated, noise, bootstrap):
+            one.add_argument("--runs", type=int, default={simulated: 20, noise: 10, bootstrap: 30}[work])
         if work is noise:
             one.add_argument("--fwhm", default="8,16,32,64", help="widths of the noise in mm")
         if work is simulated:

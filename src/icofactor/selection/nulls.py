@@ -18,15 +18,15 @@ def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = F
     """One null cohort, on the coarse faces. Maps are turned on the fine faces, and summed up afterwards: turning coarse
     faces would copy some of them into their neighbours, and make the maps smoother."""
     fine, coarse = cohorts.fine, cohorts.coarse
-    means = fine.means
-    middle, spread = means.mean(axis=0), means.std(axis=0)
-    deviation = np.divide(means - middle, spread, out=np.zeros_like(means), where=spread > 0)
+    middle, spread = fine.means.mean(axis=0), fine.means.std(axis=0)
     rng = np.random.default_rng(seed)
     spinner = FaceSpinner(cohorts.sites, int(fine.design.faces[0, 0]), fine.design.faces[:, 1])
-    turned = np.stack([row[spinner.draw(rng)] for row in deviation])
-    maps = middle + turned * spread
+    maps = np.empty_like(fine.means)
+    for own, row in zip(maps, fine.means, strict=True):
+        deviation = np.divide(row - middle, spread, out=np.zeros_like(row), where=spread > 0)
+        own[:] = middle + deviation[spinner.draw(rng)] * spread
     if not signed:
-        maps = np.maximum(maps, 0.0)
+        np.maximum(maps, 0.0, out=maps)
     if fine is coarse:
         return coarse.with_means(maps)
     parent = np.searchsorted(coarse.design.faces[:, 1], fine.design.faces[:, 1] >> 2)

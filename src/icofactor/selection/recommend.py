@@ -214,9 +214,8 @@ def _block_reason(found: Evidence, i: int) -> str:
     )
     if least == i:
         return f"{text}." if len(ranks) == 1 else f"{text}, and no other number leaves less."
-    text += (
-        f"; {ranks[least]} leave least ({mean[least]:.1%}), and {ranks[enough]} come within one standard error of that."
-    )
+    text += f"; {ranks[least]} leave least ({mean[least]:.1%})"
+    text += "." if enough == least else f", and {ranks[enough]} come within one standard error of that."
     if ranks[enough] > ranks[i] + 1:
         text += (
             " So subjects share more variation than these components carry, but halves of them do not agree on how to "
