@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +60,7 @@ class Checkpoint:
 
     def _open(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(".tmp-*"):  # of a killed process
-            leftover.unlink(missing_ok=True)
+        self._stay_in(folder)
         file = folder / _RUN
         if not file.exists():
             if any(folder.iterdir()):
@@ -73,6 +74,21 @@ class Checkpoint:
                 f"{folder} holds the work of another run: {'; '.join(differences)}. "
                 "Go on with the same settings and data, or name a new work folder"
             )
+
+    def _stay_in(self, folder: Path) -> None:
+        """Say that a process is at work here, and remove what killed ones left, unless others are at work too."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        number = os.open(folder, os.O_RDONLY)
+        weakref.finalize(self, os.close, number)
+        with suppress(OSError):  # others are there, or the disk knows no locks
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for leftover in folder.glob(".tmp-*"):
+                leftover.unlink(missing_ok=True)
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_SH)
 
     def piece(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
         """The arrays kept under `key`, or those that `compute` gives, which are kept before they are returned."""

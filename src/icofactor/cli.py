@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         COMMANDS[options.command].run(options)
-    except (ValueError, OSError) as problem:
+    except (ValueError, OSError, MemoryError) as problem:
         if options.verbose:
             raise
         print(f"icofactor {options.command}: {_in_words(problem, options)}", file=sys.stderr)
@@ -44,8 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _in_words(problem: Exception, options: argparse.Namespace) -> str:
     """The problem in the words of the command line: one line, but of a cohort's files one line each."""
     text = str(problem)
+    if isinstance(problem, MemoryError):
+        return f"this needs more memory than there is{text and f' ({text})'}: ask for less, or use a cohort store"
     if isinstance(problem, OSError) and problem.strerror:
-        text = f"{problem.strerror}: {problem.filename or getattr(options, 'out', '')}"
+        where = problem.filename or getattr(options, "out", "")
+        text = f"{problem.strerror}: {where}"
+        if isinstance(problem, FileExistsError):  # what making a folder says
+            text = f"{where} is a file; a folder is to be written there"
     text = _with_flags(text, options.flags)
     if isinstance(problem, CohortError):
         first, *rest = [" ".join(line.split()) for line in text.splitlines() if line.strip()]

@@ -7,7 +7,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,38 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         raise _about(problem, target, temporary) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def made_folder(path: str | Path) -> Iterator[Path]:
+    """A folder, made when missing; after an error the folders that were made go again, unless something is in them."""
+    folder = Path(path)
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except BaseException:
+        for place in missing:
+            with suppress(OSError):
+                place.rmdir()
+        raise
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is inside this block for the same folder; the lock ends with its process."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there two writers at once are the user's care
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks know no locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 def _about(problem: OSError, target: Path, temporary: Path) -> OSError:

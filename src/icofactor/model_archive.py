@@ -89,7 +89,8 @@ def _check_chunk(archive: zipfile.ZipFile, members: dict[str, Any], name: str, s
     else:
         claimed = members[name].file_size
     if claimed != size:
-        raise Unreadable(f"is damaged: {name[:80]} should hold {size} bytes, and claims {claimed}")
+        said = "does not say so" if claimed is None else f"claims {claimed}"
+        raise Unreadable(f"is damaged: {name[:80]} should hold {size} bytes, and {said}")
 
 
 def zstd_size(head: bytes) -> int | None:

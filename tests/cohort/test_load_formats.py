@@ -179,7 +179,7 @@ def test_xml_entities_and_outside_files_are_refused(tmp_path: Path) -> None:
     start = text.index("<GIFTI")
     entity = '<!DOCTYPE GIFTI [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
     (tmp_path / "a.shape.gii").write_text('<?xml version="1.0" encoding="UTF-8"?>' + entity + text[start:])
-    with pytest.raises(CohortError, match=r"a\.shape\.gii: declares XML entities: refused"):
+    with pytest.raises(CohortError, match=r"a\.shape\.gii: declares XML entities, .*: refused"):
         read_maps(tmp_path / "a.shape.gii")
     outside = text.replace('Encoding="GZipBase64Binary"', 'Encoding="ExternalFileBinary"')
     (tmp_path / "b.shape.gii").write_text(outside)

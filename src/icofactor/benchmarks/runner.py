@@ -11,6 +11,7 @@ from icofactor.benchmarks.outcome import Outcome
 from icofactor.benchmarks.sizes import FULL, QUICK
 from icofactor.benchmarks.timing import machine, pinned
 from icofactor.benchmarks.writing import write_json, write_tables
+from icofactor.files import check_target, made_folder
 from icofactor.threads import n_threads
 
 EXPERIMENTS = {
@@ -20,6 +21,7 @@ EXPERIMENTS = {
     "d": "icofactor.benchmarks.refining",
 }
 """Each module has run(sizes, repeats, threads, budget, tell) → Outcome."""
+FILES = ("bench.json", "bench.md", "multistart.png", "time_to_error.png", "growth.png")
 
 
 def run_bench(
@@ -29,17 +31,19 @@ def run_bench(
     quick: bool = False,
     repeats: int = 5,
     budget: float = 120.0,
+    overwrite: bool = False,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Run the experiments named by `only`, and write bench.json, bench.md and plots into the folder `out`.
 
     Parameters
     ----------
-    out : folder for the results; made when missing. Files of an earlier run are replaced.
+    out : folder for the results; made when missing.
     only : some of "a" (multistart), "b" (time to error), "c" (growth), "d" (refinement, coordinate descent, GPU).
     quick : tiny sizes, to see that everything runs; under a minute.
     repeats : how often each thing is measured; medians are reported.
     budget : most seconds of one run of one solver in (b); what is longer is stopped and its rate stated.
+    overwrite : whether to replace the files of an earlier run.
     tell : called with a line now and then.
 
     Returns
@@ -53,10 +57,10 @@ def run_bench(
         raise ValueError(f"repeats must be a whole number ≥ 1; found {repeats!r}")
     if not budget > 0:
         raise ValueError(f"budget must be a number of seconds > 0; found {budget!r}")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    threads = n_threads()
-    with pinned(threads):
+    folder, threads = Path(out), n_threads()
+    with made_folder(folder), pinned(threads):
+        for name in FILES:
+            check_target(folder / name, overwrite)
         results: dict[str, Any] = {
             "machine": machine(threads),
             "settings": {"quick": quick, "repeats": repeats, "budget": budget, "only": list(only)},

@@ -39,6 +39,7 @@ from icofactor.reading.records import read_json
 FORMAT = "icofactor cohort store"
 VERSION = 1
 COMMIT, GROUP, LOCK = "commit.json", "zarr.json", ".lock"
+AGAIN = "copy the cohort store again, or make it anew"
 _MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
 _CODECS = ["bytes", "crc32c"]
 _CHECKSUM_BYTES = 4
@@ -117,7 +118,9 @@ def read_commit(folder: Path) -> Commit:
         _check_commit(commit)
         return commit
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        raise CohortError(f"{file} is damaged, or of another version of icofactor ({brief(problem)})") from problem
+        raise CohortError(
+            f"{file} is damaged, or of another version of icofactor ({brief(problem)}): {AGAIN}"
+        ) from problem
 
 
 def _check_commit(commit: Commit) -> None:
@@ -231,7 +234,7 @@ def array_metadata(folder: Path) -> dict[str, Any]:
         if len(shape) != len(chunks) or not all(isinstance(n, int) and n > 0 for n in [*shape, *chunks]):
             raise ValueError(f"its shape is {shape} in chunks of {chunks}")
     except (OSError, ValueError, LookupError, TypeError) as problem:
-        raise CohortError(f"{file} is damaged ({brief(problem)})") from problem
+        raise CohortError(f"{file} is damaged ({brief(problem)}): {AGAIN}") from problem
     size = chunk_bytes(found)
     for numbers in product(*(range(-(-n // step)) for n, step in zip(shape, chunks, strict=True))):
         check_chunk(folder, numbers, size)
@@ -257,7 +260,7 @@ def check_chunk(folder: Path, numbers: tuple[int, ...], size: int) -> None:
             f"{file} is missing: the cohort store is damaged, or was replaced while it was read"
         ) from None
     if found != size:
-        raise CohortError(f"{file} has {found} bytes instead of {size}: the cohort store is damaged")
+        raise CohortError(f"{file} has {found} bytes instead of {size}: the cohort store is damaged; {AGAIN}")
 
 
 def write_array(folder: Path, values: np.ndarray) -> None:
@@ -291,4 +294,4 @@ def open_array(folder: Path) -> Any:
     try:
         return zarr.open_array(zarr.storage.LocalStore(folder, read_only=True), mode="r", zarr_format=3)
     except Exception as problem:  # whatever zarr misses in metadata that passed our own look
-        raise CohortError(f"{folder / GROUP} is damaged ({brief(problem)})") from problem
+        raise CohortError(f"{folder / GROUP} is damaged ({brief(problem)}): {AGAIN}") from problem

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import Hemisphere
 from icofactor.cohort.store_files import (
+    AGAIN,
     Commit,
     array_metadata,
     check_chunk,
@@ -132,7 +133,7 @@ class _Part:
         try:
             block: NDArray[np.float32] = self._array[rows, columns]
         except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise CohortError(f"{self.folder} is damaged: {problem}") from problem
+            raise CohortError(f"{self.folder} is damaged ({brief(problem)}): {AGAIN}") from problem
         keys = zip((rows, columns), self.chunks, strict=True)
         touched = list(product(*(range(key.start // step, -(-key.stop // step)) for key, step in keys)))
         for numbers in touched:
@@ -262,7 +263,7 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
     except Unreadable as problem:
         raise CohortError(f"{folder} {problem}") from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        raise CohortError(f"{folder} is damaged ({brief(problem)})") from problem
+        raise CohortError(f"{folder} is damaged ({brief(problem)}): {AGAIN}") from problem
     names = [name for name, _ in commit.parts]
     return StoredCohort(
         X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order),
@@ -305,7 +306,7 @@ def _mesh_arrays(folder: Path) -> dict[str, Any]:
         try:
             arrays[name] = np.asarray(open_array(folder / name)[...])
         except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise CohortError(f"{folder / name} is damaged: {problem}") from problem
+            raise CohortError(f"{folder / name} is damaged ({brief(problem)}): {AGAIN}") from problem
         arrays[name].setflags(write=False)
     return arrays
 

@@ -38,7 +38,7 @@ from icofactor.cohort.cifti import write_dscalar
 from icofactor.cohort.gifti import write_label_gii, write_maps
 from icofactor.cohort.labels import distinct_colours, winner_takes_all, write_annot
 from icofactor.cohort.tables import write_json, write_tsv
-from icofactor.files import check_target
+from icofactor.files import alone_in, check_target
 from icofactor.reading.records import read_json
 
 _MAX_NAME = 200
@@ -191,7 +191,8 @@ def write_fit(
             write(new / name)
         names.sort()
         write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
-        _publish(stage, folder, names, overwrite)
+        with alone_in(folder):
+            _publish(stage, folder, names, overwrite)
         return [folder / name for name in names]
     except OSError as problem:
         if problem.errno is None or str(stage) not in str(problem.filename):
@@ -296,7 +297,9 @@ def _files_of_earlier_fit(folder: Path) -> list[str]:
     try:
         description = read_json(folder / _DESCRIPTION)
         records = [record for record in description["GeneratedBy"] if record["Name"] == "icofactor"]
-        return [name for record in records for name in record["Files"] if _is_inside(name)]
+        listed = [name for record in records for name in record["Files"] if _is_inside(name)]
+        linked = [name for name in _FOLDERS if (folder / name).is_symlink()]  # it may lead anywhere
+        return [name for name in listed if name.rpartition("/")[0] not in linked]
     except (OSError, ValueError, LookupError, TypeError):
         return []
 

@@ -25,6 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=float, default=120.0, metavar="SECONDS", help="longest run of one solver in (b) (default: 120)"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
         quick=options.quick,
         repeats=options.repeats,
         budget=options.budget,
+        overwrite=options.overwrite,
         tell=(lambda line: None) if options.quiet else (lambda line: print(line, flush=True)),
     )
     print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'bench.md'}")

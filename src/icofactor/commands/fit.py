@@ -17,6 +17,7 @@ DESCRIPTION = (
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
+_FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
 _PARAMETERS = ("level", "n_starts", "polish", "engine")
 
@@ -120,7 +121,7 @@ def _plan(options: argparse.Namespace, model: Any) -> str:
         )
     if options.covariates:
         code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
-    columns = 20 * 4**model.level * (2 if seen.hemisphere == "both" else 1)
+    columns = 20 * 4 ** min(model.level, _FINEST) * (2 if seen.hemisphere == "both" else 1)
     size = Size(
         n_subjects=len(seen.subjects),
         n_sites=seen.n_sites,

@@ -24,6 +24,7 @@ icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
 icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot,rh.aparc.annot"""
 
 _DEFAULT_RANKS = "2-20"
+_MOST = 10_000  # far beyond what any cohort allows
 _OVERLAP = "atlas_overlap.tsv"
 
 
@@ -65,7 +66,7 @@ def ranks_of(text: str) -> list[int]:
     try:
         for part in words(text):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
+            found += range(int(first), min(int(last or first), int(first) + _MOST) + 1)
     except ValueError:
         found = []
     if not found:

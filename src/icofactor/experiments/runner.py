@@ -20,7 +20,7 @@ from icofactor.experiments.datasets import Dataset, as_table, hcp_datasets, simu
 from icofactor.experiments.found import Context, Section, Table
 from icofactor.experiments.page import picture, render
 from icofactor.experiments.settings import FULL, Sizes
-from icofactor.files import atomic_path, check_target
+from icofactor.files import check_target
 from icofactor.progress import Stages
 from icofactor.threads import n_threads
 
@@ -68,8 +68,11 @@ def reproduce(
     if hcp is not None and cohorts:
         raise ValueError("hcp and cohort exclude each other: give one of them")
     begin, out = time.perf_counter(), Path(out)
+    if out.is_dir():
+        check_target(out / PAGE, overwrite)
+    elif out.exists():
+        raise NotADirectoryError(f"{out} is a file; a folder is to be written there")
     out.mkdir(parents=True, exist_ok=True)
-    check_target(out / PAGE, overwrite)
     datasets, notes = _datasets(out, hcp, spheres, cohorts, sizes, seed, n_procs, progress)
     run = {
         "command": "reproduce",
@@ -142,18 +145,28 @@ def _write(
         about = _about(sections, verdicts, context, notes, time.perf_counter() - begin)
         write_json(made / "tables" / "record.json", about["record"] | {"sizes": asdict(context.sizes)})
         text = render(sections, verdicts, pictures, data, about)
-        _move(made, out)
-        with atomic_path(out / PAGE, overwrite) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        (made / PAGE).write_text(text, encoding="utf-8", newline="\n")
+        _move(made, out, overwrite)
+    except OSError as problem:
+        if problem.errno is None or str(made) not in str(problem.filename or made):
+            raise
+        # by the name that the file would have had
+        failed = Path(problem.filename or made / PAGE).relative_to(made)
+        raise OSError(problem.errno, problem.strerror, str(out / failed)) from problem
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _move(made: Path, out: Path) -> None:
+def _move(made: Path, out: Path, overwrite: bool) -> None:
+    """Nothing is moved where one file would take the place of another unasked; the page comes last."""
+    files = [*sorted(made.glob("*/*")), made / PAGE]
+    there = [target for file in files if (target := out / file.relative_to(made)).exists()]
+    if there and not overwrite:
+        raise FileExistsError(f"{there[0]} exists; pass overwrite=True to replace it")
     for name in ("figures", "tables"):
         (out / name).mkdir(exist_ok=True)
-        for file in (made / name).iterdir():
-            file.replace(out / name / file.name)
+    for file in files:
+        file.replace(out / file.relative_to(made))
 
 
 def stamp(figure: Any, datasets: Sequence[Dataset], section: Section) -> None:

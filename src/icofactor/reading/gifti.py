@@ -77,7 +77,7 @@ def refuse_entities(parser: expat.XMLParserType) -> None:
     """No XML of these formats declares entities; those that do mean harm."""
 
     def refuse(*_: Any) -> None:
-        raise Unreadable("declares XML entities: refused")
+        raise Unreadable("declares XML entities, which no GIFTI file needs: refused")
 
     parser.EntityDeclHandler = refuse
 
@@ -184,7 +184,10 @@ def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
     elif encoding == "GZipBase64Binary":
         flat = _from_bytes(inflate(_plain_bytes(text), size), dtype, size)
     elif encoding == "ExternalFileBinary":
-        raise Unreadable("keeps its data in another file (ExternalFileBinary), which is not followed")
+        raise Unreadable(
+            "keeps its data in another file (ExternalFileBinary), which is not followed; "
+            "wb_command -gifti-convert GZIP_BASE64_BINARY puts them into one"
+        )
     else:
         raise Unreadable(f"has data in an unknown encoding {encoding[:40]!r}")
     column_major = attributes.get("ArrayIndexingOrder") == "ColumnMajorOrder"

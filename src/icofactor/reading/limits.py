@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import math
+import os
 import stat
 import zipfile
 import zlib
@@ -25,6 +27,17 @@ MAX_EXPANSION, FREE_SIZE = 200, 2**26
 _FREE_TEXT = 2**24
 _PIECE = 2**20
 _GZIP = b"\x1f\x8b"
+# what libraries say → what it means; of a checksum its value helps nobody
+_PLAIN = {
+    "Bad CRC-32": "a checksum in it is wrong",
+    "CRC check failed": "its checksum is wrong",
+    "computed checksum do not match": "its checksum is wrong",
+    "Not a gzipped file": "what follows its data is no gzip",
+    "Incorrect length of data": "its compressed data have another length than it says",
+    "decompress": "its compressed data cannot be unpacked",
+    "integer string conversion": "it holds a number of thousands of digits",
+    "Invalid argument": "it refers to a place outside itself",
+}
 
 
 class Unreadable(ValueError):
@@ -59,24 +72,33 @@ def naming(path: Path, what: str, error: type[ValueError] = FileError, advice: s
         again = tail or "; copy it from its source again"
         raise error(f"{path}: is damaged or cut short ({brief(problem)}){again}") from None
     except OSError as problem:
-        raise error(f"{path}: cannot be read ({problem.strerror or brief(problem)})") from problem
+        if problem.errno == errno.EINVAL:  # a place before its beginning
+            raise error(f"{path}: is damaged ({brief(problem)}){tail}") from None
+        raise error(f"{path}: cannot be read ({brief(problem)})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
         raise error(f"{path}: is no readable {what} ({brief(problem)}){tail}") from problem
 
 
 def brief(problem: BaseException) -> str:
-    """What an error of someone else's says, on one line that is not too long."""
+    """What an error of someone else's says, in plain words on one line that is not too long."""
     text = " ".join(str(problem).split())
     text = "".join(character if character.isprintable() else "?" for character in text)
-    plain = isinstance(problem, ValueError | OSError | zlib.error | zipfile.BadZipFile)
-    return ("" if plain else f"{type(problem).__name__}: ") + (text[:197] + "..." if len(text) > 200 else text)
+    for words, plain in _PLAIN.items():
+        if words in text:
+            return plain
+    if isinstance(problem, zipfile.BadZipFile):
+        return "it is no whole zip file"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    named = "" if isinstance(problem, ValueError | OSError) else f"{type(problem).__name__}: "
+    return named + (text[:197] + "..." if len(text) > 200 else text)
 
 
 def check_regular(path: Path) -> None:
     """Refuse what is not a plain file: a pipe or a device may never end."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(str(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise Unreadable("is a pipe or a device, not a file; copy its content to a file first")
 

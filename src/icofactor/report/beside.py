@@ -77,7 +77,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
     with naming(path, "record"):
         found = read_json(path)
         if not isinstance(found, dict):
-            raise Unreadable(f"holds a {type(found).__name__} as JSON; a record of names and values is expected")
+            raise Unreadable("holds JSON that is no record of names and values, as icofactor writes it")
         return found
 
 

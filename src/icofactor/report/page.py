@@ -15,7 +15,7 @@ from typing import Any
 
 from icofactor.diagnostics import Diagnostics, load_diagnostics
 from icofactor.errors import FileError
-from icofactor.files import atomic_path, check_target
+from icofactor.files import atomic_path, check_target, made_folder
 from icofactor.reading import naming
 from icofactor.reading.records import read_text
 from icofactor.report.beside import Beside, read_beside, read_record
@@ -99,8 +99,10 @@ def write_page(
             f"{folder / DIAGNOSTICS}: is of {d.loadings.shape[0]} subjects and {d.loadings.shape[1]} components on "
             f"{len(d.median)} sites; {MODEL} beside it is of another fit"
         )
-    target.mkdir(parents=True, exist_ok=True)
-    check_target(page, overwrite)
+    if target.is_dir():
+        check_target(page, overwrite)
+    elif target.exists():
+        raise NotADirectoryError(f"{target} is a file; a folder is to be written there")
     if figures and pictures.exists() and not overwrite:
         raise FileExistsError(f"{pictures} exists; pass overwrite=True to replace it")
     beside = read_beside(folder, model, d.subjects) if beside is None else beside
@@ -115,7 +117,7 @@ def write_page(
         surfaces=surfaces,
         atlas=atlas,
     )
-    with atomic_path(page, overwrite) as temporary:
+    with made_folder(target), atomic_path(page, overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         if figures:  # both, or none
             _write_figures(model, d, beside, surfaces, pictures, on_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,10 @@ class Wanted:
     smoothing: float | None = None
     target: str | None = None
     entities: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.smoothing is not None and not 0 <= self.smoothing < math.inf:
+            raise ValueError(f"smoothing must be a width in mm, 0 or more; found {self.smoothing}")
 
     @property
     def sides(self) -> tuple[str, ...]:
