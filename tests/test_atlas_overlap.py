@@ -154,6 +154,30 @@ def test_two_hemispheres(tmp_path: Path) -> None:
     assert right.names == ("north", "south")
 
 
+def test_a_file_s_name_tells_its_hemisphere_whatever_the_order(tmp_path: Path) -> None:
+    sites = Sites.named("fsaverage4", hemi="both")
+    files = annot(tmp_path / "lh.a.annot"), annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS))
+    swapped, straight = read_atlas(files[::-1], sites, "both"), read_atlas(files, sites, "both")
+    assert swapped.names == straight.names == ("north", "left south", "right south")
+    np.testing.assert_array_equal(swapped.labels, straight.labels)
+    with pytest.raises(ValueError, match="no regions of the right hemisphere"):
+        read_atlas(files[0], SITES, "right")
+    assert read_atlas(files[1], SITES, None).names == ("south",)
+    with pytest.raises(ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"):
+        read_atlas((files[0], annot(tmp_path / "lh.b.annot")), sites, "both")
+
+
+def test_without_a_mask_sites_without_data_are_no_cortex() -> None:
+    """FreeSurfer writes 0 on the medial wall: it counts no more than with a mask."""
+    maps = np.where(WALL, 0.0, np.exp(SITES.coordinates[:, :2].T))
+    atlas = Atlas(parcels(6), tuple("abcdef"))
+    given = {"components_": maps, "sites_": SITES, "hemi_": "left"}
+    masked = overlap(SimpleNamespace(**given, mask_=~WALL), atlas, n_spins=30)
+    plain = overlap(SimpleNamespace(**given, mask_=None, mean_=maps.mean(axis=0)), atlas, n_spins=30)
+    for name, column in masked.table.items():
+        np.testing.assert_array_equal(plain.table[name], column)
+
+
 def test_faces_take_the_region_of_most_corners(tmp_path: Path) -> None:
     faces = Sites.named("fsaverage4", on="faces")
     atlas = read_atlas(annot(tmp_path / "lh.annot"), faces, "left")

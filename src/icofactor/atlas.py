@@ -8,7 +8,7 @@ the field does; so do those on the medial wall itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.cohort.formats.labels import read_labels
+from icofactor.cohort.names import side_of
 from icofactor.cohort.tables import write_tsv
 from icofactor.errors import FileError
 from icofactor.reading import Unreadable, naming
@@ -78,7 +79,13 @@ class Overlap:
     names: tuple[str, ...]
 
 
-def overlap(model: Any, atlas: Any, n_spins: int = 1000, random_state: int = 0) -> Overlap:
+def overlap(
+    model: Any,
+    atlas: Any,
+    n_spins: int = 1000,
+    random_state: int = 0,
+    on_spin: Callable[[float], None] | None = None,
+) -> Overlap:
     """How a fitted model's components overlap with an atlas.
 
     Parameters
@@ -87,19 +94,34 @@ def overlap(model: Any, atlas: Any, n_spins: int = 1000, random_state: int = 0) 
     atlas : Atlas; or the file of one (.annot, .label.gii, .dlabel.nii), a pair of files for two hemispheres.
     n_spins : rotations of the null.
     random_state : int ≥ 0; same seed, same answer.
+    on_spin : called with the share of the rotations that are done.
     """
     if not hasattr(model, "components_"):
         raise ValueError("model is not fitted yet; call fit first")
-    sites, mask = model.sites_, getattr(model, "mask_", None)
+    sites = model.sites_
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
-    used = np.ones(sites.n, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     # dictionary learning has negative values: its mass is the size of the map
-    found = enrichment(np.abs(model.components_), sites, used, regions, n_spins, random_state)
+    found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, on_spin)
     return _table(found, regions)
 
 
+def _cortex(model: Any) -> np.ndarray:
+    """(n_sites,) True on the cortex: the mask, or without one where the mean map is not 0, as it is on FreeSurfer's
+    medial wall."""
+    mask, mean = getattr(model, "mask_", None), getattr(model, "mean_", None)
+    if mask is not None:
+        return np.asarray(mask, dtype=bool)
+    return np.ones(model.sites_.n, dtype=bool) if mean is None else np.asarray(mean) != 0
+
+
 def enrichment(
-    maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas, n_spins: int = 1000, random_state: int = 0
+    maps: np.ndarray,
+    sites: Sites,
+    mask: np.ndarray,
+    atlas: Atlas,
+    n_spins: int = 1000,
+    random_state: int = 0,
+    on_spin: Callable[[float], None] | None = None,
 ) -> Enrichment:
     """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on the cortex."""
     _check_enrichment(maps, sites, mask, atlas, n_spins)
@@ -112,13 +134,15 @@ def enrichment(
     seeds = np.random.SeedSequence(random_state).spawn(n_spins)
     turn = lambda seed: _density(values, mask, atlas, spinner.draw(np.random.default_rng(seed)))[0]
     as_large, known, null = np.zeros_like(observed), np.zeros_like(observed), np.zeros_like(observed)
-    for spun in in_order(turn, seeds):
+    for done, spun in enumerate(in_order(turn, seeds), 1):
         there = np.isfinite(spun)
         known += there
         with np.errstate(invalid="ignore"):
             # the sums of the data and of a rotation onto itself differ by rounding
             as_large += there & (spun >= observed - 1e-9 * np.abs(observed))
         null += np.where(there, spun, 0.0)
+        if on_spin is not None:
+            on_spin(done / n_spins)
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(np.isfinite(observed), (1 + as_large) / (1 + known), np.nan)
         return Enrichment(share, counts / mask.sum(), observed.T, (null / known).T, p.T)
@@ -216,14 +240,16 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
     sides = ("left", "right") if len(sites.frames) == 2 else (hemi or "left",)
     if sites.n != sites.n_mesh or sites.on == "points":
         raise ValueError(f"an atlas needs all vertices or faces of a mesh; the model lies on {sites!r}")
-    found = _read_sides(files, sides)
+    found = _read_sides(files, sides, told=hemi is not None or len(sides) == 2)
     missing = [side for side in sides if side not in found]
     if missing:
         raise ValueError(
             f"atlas: no regions of the {missing[0]} hemisphere in {', '.join(map(str, files))}; "
             "give one .annot or .label.gii file per hemisphere, left first, or a .dlabel.nii file"
         )
-    shared = set.intersection(*(set(found[side][1].values()) for side in sides)) if len(sides) == 2 else set()
+    # a table may list both hemispheres' names in each of its files: what counts is what lies there
+    there = [{found[side][1].get(int(key), "") for key in np.unique(found[side][0])} for side in sides]
+    shared = set.intersection(*there) if len(sides) == 2 else set()
     labels: list[np.ndarray] = []
     names: list[str] = []
     for side in sides:
@@ -248,8 +274,11 @@ def _is_region(name: str) -> bool:
     return plain not in _NO_REGION and "medial_wall" not in plain
 
 
-def _read_sides(files: Sequence[Path], sides: Sequence[str]) -> dict[str, tuple[np.ndarray, dict[int, str]]]:
-    """Hemisphere → (key of each vertex, name of each key)."""
+def _read_sides(
+    files: Sequence[Path], sides: Sequence[str], told: bool
+) -> dict[str, tuple[np.ndarray, dict[int, str]]]:
+    """Hemisphere → (key of each vertex, name of each key). Which one a file is of, its name tells, or else what is
+    written in it, or else its place in the list; that alone where the model's own hemisphere is not told."""
     found: dict[str, tuple[np.ndarray, dict[int, str]]] = {}
     if len(files) not in (1, len(sides)):
         raise ValueError(f"atlas: {len(files)} files for {len(sides)} hemisphere(s); give one each, left first")
@@ -258,8 +287,13 @@ def _read_sides(files: Sequence[Path], sides: Sequence[str]) -> dict[str, tuple[
             raise FileNotFoundError(f"no atlas file {file}")
         with naming(file, "atlas"):
             for side, labels in read_labels(file).items():
-                # of one hemisphere's file the place in the list counts, whatever its metadata say
-                found[side if file.name.endswith(".dlabel.nii") and side else sides[number]] = labels
+                place = sides[number]
+                which = (side_of(file.name)[0] or side or place) if told else place
+                if file.name.endswith(".dlabel.nii") and side:
+                    which = side
+                if which in found:
+                    raise Unreadable(f"is of the {which} hemisphere, as another of the files is")
+                found[which] = labels
     return found
 
 

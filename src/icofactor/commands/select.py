@@ -193,8 +193,8 @@ def _write_overlap(model: Any, regions: Any, options: argparse.Namespace) -> Non
     from icofactor.atlas import overlap, write_overlap
     from icofactor.progress import Stages
 
-    with Stages(not options.quiet).stage("atlas"):
-        found = overlap(model, regions, options.spins, options.random_seed)
+    with Stages(not options.quiet).stage("atlas") as show:
+        found = overlap(model, regions, options.spins, options.random_seed, on_spin=show)
     options.out.mkdir(parents=True, exist_ok=True)
     write_overlap(found, options.out / _OVERLAP, overwrite=options.overwrite)
     print("\n".join(f"Component {j}: {name}" for j, name in enumerate(found.names, 1)))

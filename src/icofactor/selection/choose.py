@@ -94,8 +94,8 @@ def choose_n_components(
         found = work.evidence(tried, stages)
         recommended, reasons = recommend(found)
         if recommended is not None:
-            with stages.stage("full size"):
-                reasons = (*reasons, work.full_resolution_reason(recommended))
+            with stages.stage("full size") as show:
+                reasons = (*reasons, work.full_resolution_reason(recommended, show))
     settings = {**store.run, "ranks": tried, "stratify": list(stratify)}
     return Choice(_table(found), recommended, reasons, settings)
 
@@ -246,9 +246,9 @@ class _Work:
         error, cophenetic, dispersion = stacked.pop("error").T
         return Evidence(np.array(ranks), **stacked, error=error, cophenetic=cophenetic, dispersion=dispersion)
 
-    def full_resolution_reason(self, rank: int) -> str:
+    def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
         """The held-out error of the recommended rank where it matters."""
-        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT)}
+        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, show=show)}
         share = 1 - self.store.piece(f"full_rank={rank}", make)["values"].mean()
         return (
             f"Subjects left out of the fit: at full resolution {rank} components explain {share:.1%} of their variance "

@@ -7,7 +7,7 @@ mean map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,14 @@ def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.arange(len(parents)) % BLOCK_FOLDS)[parent]
 
 
-def heldout_full(cohorts: Cohorts, fit: Fitter, rank: int, fold: np.ndarray, *where: int) -> np.ndarray:
+def heldout_full(
+    cohorts: Cohorts,
+    fit: Fitter,
+    rank: int,
+    fold: np.ndarray,
+    *where: int,
+    show: Callable[[float], None] = lambda done: None,
+) -> np.ndarray:
     """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold."""
     scheme, weight = method_named(fit.method).scheme, cohorts.sites.n_roots / cohorts.sites.n
     errors = []
@@ -92,6 +99,7 @@ def heldout_full(cohorts: Cohorts, fit: Fitter, rank: int, fold: np.ndarray, *wh
         basis = Basis(W, total["sum.WX"], W.T @ W)
         error = basis.error(loadings(basis.WX, basis.WW, scheme, found.penalty), float(total["sum.squares"]))
         errors.append(error / float(total["sum.deviation"]))
+        show(len(errors) / len(np.unique(fold)))
     return np.array(errors)
 
 
