@@ -3,7 +3,7 @@
 python benchmarks/selection.py simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left] [--out OUT]
 python benchmarks/selection.py noise [--runs 10] [--fwhm 8,16,32,64]
 python benchmarks/selection.py thickness OUT      (needs ICOFACTOR_TEST_DATA)
-python benchmarks/selection.py sklearn            (needs ICOFACTOR_TEST_DATA)
+python benchmarks/selection.py sklearn [--init random]            (needs ICOFACTOR_TEST_DATA)
 python benchmarks/selection.py spin
 python benchmarks/selection.py bootstrap [--runs 30]
 """
@@ -94,7 +94,8 @@ def sklearn(options: argparse.Namespace) -> None:
     seconds = {}
     for rank in (2, 8, 14, 20):
         begin = time.perf_counter()
-        model = NMF(rank, solver="cd", tol=1e-4, random_state=0, max_iter=options.max_iter).fit(X)
+        given = {"init": options.init, "max_iter": options.max_iter, "random_state": 0}
+        model = NMF(rank, solver="cd", tol=1e-4, **given).fit(X)
         seconds[rank] = time.perf_counter() - begin
         print(f"  rank {rank}: {seconds[rank]:.1f} s, {model.n_iter_} iterations", flush=True)
     ranks = np.arange(2, 21)
@@ -175,6 +176,7 @@ def main() -> None:
             one.add_argument("out", type=Path)
         if work is sklearn:
             one.add_argument("--max-iter", type=int, default=2000)
+            one.add_argument("--init", choices=["nndsvda", "random"], help="(default: scikit-learn's own, nndsvda)")
         if work is spin:
             one.add_argument("--spins", type=int, default=500)
     options = parser.parse_args()
