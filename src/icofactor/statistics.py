@@ -185,6 +185,10 @@ class Statistics:
         )
 
 
+Share = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
+"""The columns a block reaches, what it adds to their rows of Lᵀ and to those of the roots, and ‖x‖² of its sites."""
+
+
 class Gathering:
     """Statistics of a design while they are gathered, block by block."""
 
@@ -197,18 +201,20 @@ class Gathering:
         self._Lt: np.ndarray | None = None
         self._root_Lt: np.ndarray | None = None
 
-    def share(self, rows: Rows, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """What a block (float64) adds to Lᵀ and to that of the roots, and ‖x‖² of its sites; threads may ask."""
+    def share(self, rows: Rows, x: np.ndarray) -> Share:
+        """What a block (float64) adds; threads may ask."""
+        D = self._D[rows]
+        reached = np.unique(D.indices)  # those columns only: most blocks reach few
         root = None if self._D_root is None else self._D_root[rows].T @ x
-        return self._D[rows].T @ x, root, np.einsum("ij,ij->i", x, x)
+        return reached, D[:, reached].T @ x, root, np.einsum("ij,ij->i", x, x)
 
-    def add(self, rows: Rows, share: tuple[np.ndarray, np.ndarray | None, np.ndarray]) -> None:
+    def add(self, rows: Rows, share: Share) -> None:
         """Add the share of a block; in a fixed order the sums have the same bits."""
-        Lt, root, site_energy = share
+        reached, Lt, root, site_energy = share
         n_k, D_rows = self._design.n_columns, self._D[rows]
         if self._Lt is None or self._root_Lt is None:
-            self._Lt, self._root_Lt = np.zeros_like(Lt), np.zeros((self._design.sites.n_roots, Lt.shape[1]))
-        self._Lt += Lt
+            self._Lt, self._root_Lt = (np.zeros((n, Lt.shape[1])) for n in (n_k, self._design.sites.n_roots))
+        self._Lt[reached] += Lt
         if root is not None:
             self._root_Lt[self._design.roots.root] += root
         self._K = self._K + D_rows.T @ D_rows
