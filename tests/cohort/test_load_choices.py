@@ -11,7 +11,7 @@ import icofactor as ico
 from icofactor.cohort.participants import read_participants
 from icofactor.errors import CohortError
 from icofactor.sphere import Sites
-from trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, names, write_morph
+from trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, names, write_gifti, write_morph
 
 N = 642
 X = (np.random.default_rng(3).random((4, 2 * N)) + 2).astype(np.float32)
@@ -97,3 +97,38 @@ def test_columns_of_subjects(tmp_path: Path, header: str) -> None:
     table = read_participants(tmp_path / "table.csv")
     assert table is not None and table.ids == ("100307", "100408")
     assert list(table.columns) == ["Age"]
+
+
+def test_files_of_those_left_out_do_not_matter(tmp_path: Path) -> None:
+    """A subject with two sessions is no problem of a cohort without it."""
+    gifti_files(tmp_path, IDS, MAPS)
+    write_gifti(tmp_path / f"{IDS[1]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][1] + 1, "left")
+    with pytest.raises(CohortError, match=r"ses-2_hemi-L.*: subject sub-002, left hemisphere is also in"):
+        ico.load_cohort(tmp_path)
+    chosen = [IDS[i] for i in (0, 2, 3)]
+    for asked in ({"exclude": [IDS[1]]}, {"participants": chosen}):
+        cohort = ico.load_cohort(tmp_path, **asked)  # type: ignore[arg-type]
+        assert list(cohort.subjects) == chosen
+        np.testing.assert_array_equal(cohort.X, X[[0, 2, 3]])
+    with pytest.raises(CohortError, match=r"ses-2_hemi-L.* is also in"):
+        ico.load_cohort(tmp_path, subjects=["a", "b", "c", "d"], exclude=["b"])
+
+
+def test_choices_without_effect_are_refused(tmp_path: Path) -> None:
+    files = gifti_files(tmp_path / "files", IDS, MAPS)
+    tree = freesurfer_tree(tmp_path / "fs", IDS, MAPS, target="fsaverage3")
+    hcp = hcp_tree(tmp_path / "hcp", IDS, MAPS, sphere=SPHERE)
+    cases = (
+        (files, {"smoothing": 0}, "smoothing: chooses among the files of a SUBJECTS_DIR; found files. Leave it out"),
+        (files, {"target": "fsaverage3"}, "target: chooses among .*; found files"),
+        (files, {"measure": "area"}, "there are no maps of area: the names of the files tell of thickness"),
+        (
+            tree,
+            {"entities": {"ses": "1"}},
+            "entities: chooses among .*; found a SUBJECTS_DIR",
+        ),
+        (hcp, {"measure": "myelin", "smoothing": 2}, "smoothing: chooses among .*; found an HCP tree"),
+    )
+    for paths, asked, message in cases:
+        with pytest.raises(CohortError, match=message):
+            ico.load_cohort(paths, **asked)  # type: ignore[arg-type]

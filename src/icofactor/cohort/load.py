@@ -20,7 +20,7 @@ from icofactor.cohort.participants import read_participants
 from icofactor.cohort.pieces import How, copy_map
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.trees import Found, Wanted, find_sources
-from icofactor.cohort.who import Task, grouped, map_names, numbered, renamed
+from icofactor.cohort.who import Task, grouped, map_names, numbered, renamed, report_twice
 from icofactor.errors import CohortError
 from icofactor.progress import Stages
 from icofactor.sphere import Sites
@@ -126,18 +126,20 @@ def load_cohort(
 
 def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
     """All files into one X."""
-    groups = grouped(found, wanted, task.problems)
+    groups, twice = grouped(found, wanted)
     if not groups and not found.missing and not task.problems:
         of = f" of the {how.hemisphere} hemisphere" if how.hemisphere in ("left", "right") else ""
         task.problems.add("paths", f"lead to no files of maps{of}")
     stacked = how.map_name is None and is_stack(groups, how)
     read: Read | None
+    if stacked or task.subjects is not None:
+        report_twice(twice, task.problems)
     if stacked:
         name_rows = lambda pieces: map_names(pieces, task, len(groups) == 1)
         read = read_stacks(list(groups.values()), how, name_rows, lambda names: task.select(names, {}), task.problems)
     else:
         groups = renamed(groups, task)
-        chosen = task.select(list(groups), found.missing)
+        chosen = task.select(list(groups), found.missing, twice)
         people = [(name, groups[there]) for name, there in chosen]
         if not people:
             if not task.problems:

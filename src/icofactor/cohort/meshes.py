@@ -76,7 +76,7 @@ class Mesh:
     def __str__(self) -> str:
         if isinstance(self.given, tuple):
             return mesh_name_of(self.given[0])
-        return self.given if isinstance(self.given, str) else repr(self.given)
+        return mesh_name_of(self.given) if isinstance(self.given, Sites) else str(self.given)
 
     def sites(self, widths: dict[str, int]) -> Sites:
         """The sites of the maps, left first.

@@ -19,7 +19,7 @@ from icofactor.cohort.participants import read_participants
 from icofactor.cohort.pieces import How, Piece, first_readable, read_piece
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.trees import Wanted, find_sources
-from icofactor.cohort.who import Task, grouped, map_names
+from icofactor.cohort.who import Task, grouped, map_names, report_twice
 from icofactor.errors import CohortError
 
 
@@ -73,14 +73,14 @@ def preview_cohort(
     task = Task(Problems(), Journal(), read_participants(participants), tuple(exclude), skip, None, None)
     wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
     found = find_sources(paths, wanted, task.problems)
-    groups = grouped(found, wanted, task.problems)
+    groups, twice = grouped(found, wanted)
     how = How(Mesh.read(found.mesh if mesh is None else mesh), hemisphere, measure)
     begin = time.perf_counter()
     files = [(path, side) for there in groups.values() for side, path in there.items()]
     first = first_readable(files, how)
     seconds = time.perf_counter() - begin
     if first is None:
-        task.select(list(groups), found.missing)
+        task.select(list(groups), found.missing, twice)
         _report_unreadable(files, how, task.problems)
         task.problems.check()
         of = f" of the {hemisphere} hemisphere" if hemisphere in ("left", "right") else ""
@@ -90,7 +90,9 @@ def preview_cohort(
     if first.n_maps > 1 and not stacked:
         task.problems.add_error(first.seen.path, several(first))
     names = [name for _, ids in stacks for name in ids] if stacked else list(groups)
-    chosen = task.select(names, found.missing)
+    if stacked:
+        report_twice(twice, task.problems)
+    chosen = task.select(names, found.missing, {} if stacked else twice)
     task.problems.check()
     if not chosen:
         raise CohortError("paths: no subject is left to read")

@@ -14,6 +14,9 @@ from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.trees import Found, Source, Wanted
 from icofactor.errors import CohortError
 
+Twice = list[tuple[Path, str]]
+"""Files of a subject beyond those it needs, and what is wrong with each."""
+
 
 @dataclass
 class Task:
@@ -27,13 +30,16 @@ class Task:
     subjects: tuple[str, ...] | None
     n_threads: int | None
 
-    def select(self, there: Sequence[str], missing: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+    def select(
+        self, there: Sequence[str], missing: Mapping[str, list[str]], twice: Mapping[str, Twice] | None = None
+    ) -> list[tuple[str, str]]:
         """Name in the cohort and name in the files, of the subjects to read, in order.
 
         Parameters
         ----------
         there : subjects that have files.
         missing : subject → files of it that are missing.
+        twice : subject → files of it beyond one for each hemisphere.
         """
         known = list(dict.fromkeys([*there, *missing]))
         out = set(map(bare, self.exclude))
@@ -55,6 +61,9 @@ class Task:
             self.journal.note(f"left out {len(out)} subjects by exclude: {some(sorted(self.exclude))}")
         chosen = [(name, found) for name, found in chosen if bare(found) not in out]
         self._lacking({name: [f"missing: {f}" for f in missing[found]] for name, found in chosen if found in missing})
+        for _, found in chosen:  # of others it does not matter
+            for path, text in (twice or {}).get(found, []):
+                self.problems.add(path, text)
         # a subject that lacks a file is an error already; what is wrong with its other files is told as well
         return [(name, found) for name, found in chosen if found not in missing or (found in there and not self.skip)]
 
@@ -78,16 +87,17 @@ class Task:
                 self.problems.add(f"subject {name}", text)
 
 
-def grouped(found: Found, wanted: Wanted, problems: Problems) -> dict[str, Files]:
-    """Subject → its files; the same subject twice is reported, a missing hemisphere goes to `found.missing`."""
+def grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], dict[str, Twice]]:
+    """Subject → its files, and what is there twice; a missing hemisphere goes to `found.missing`."""
     groups: dict[str, Files] = {}
+    twice: dict[str, Twice] = {}
     for source in found.sources:
         files = groups.setdefault(source.subject, {})
         clash = next((s for s in files if s == source.side or None in (s, source.side)), "")
         if clash == "":
             files[source.side] = source.path
         else:
-            _report_twice(source, files[clash], problems)
+            twice.setdefault(source.subject, []).append((source.path, _also(source, files[clash])))
     told = {side for files in groups.values() for side in files if side is not None}
     sides = wanted.sides if wanted.hemisphere is not None else sorted(told)
     for subject, files in groups.items():
@@ -96,13 +106,20 @@ def grouped(found: Found, wanted: Wanted, problems: Problems) -> dict[str, Files
                 if side not in files:
                     only = next(iter(files.values()))
                     found.missing.setdefault(subject, []).append(f"the {side} hemisphere (there is only {only})")
-    return {subject: dict(sorted(files.items(), key=lambda item: str(item[0]))) for subject, files in groups.items()}
+    ordered = {name: dict(sorted(files.items(), key=lambda item: str(item[0]))) for name, files in groups.items()}
+    return ordered, twice
 
 
-def _report_twice(source: Source, other: Path, problems: Problems) -> None:
+def report_twice(twice: Mapping[str, Twice], problems: Problems) -> None:
+    """Where files are no single subjects, all that is there twice."""
+    for path, text in (one for several in twice.values() for one in several):
+        problems.add(path, text)
+
+
+def _also(source: Source, other: Path) -> str:
     side = f", {source.side} hemisphere" if source.side else ""
     choose = ", or choose with entities= (ses, task, run, ...)" if source.path.name.startswith("sub-") else ""
-    problems.add(source.path, f"subject {source.subject}{side} is also in {other}; give one file for each{choose}")
+    return f"subject {source.subject}{side} is also in {other}; give one file for each{choose}"
 
 
 def renamed(groups: dict[str, Files], task: Task) -> dict[str, Files]:

@@ -105,7 +105,7 @@ def _all_runs(tree: Path, subjects: Sequence[str], series: str) -> list[str]:
     if not found:
         raise CohortError(
             f"{tree} has no series MNINonLinear/Results/{_RUNS}/RUN{series}.dtseries.nii of any subject: "
-            "name the runs, or what follows RUN in the names of the files"
+            "name the runs (runs=), or what follows RUN in the names of the files (series=)"
         )
     return sorted(found)
 

@@ -22,6 +22,13 @@ _OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")
 _BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|model\.zip")
 _GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS -o TABLE`"
 _TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
+_KINDS = {find_hcp: "an HCP tree", find_freesurfer: "a SUBJECTS_DIR", find_bids: "BIDS derivatives"}
+# what chooses files, for which kinds of input, and these in words
+_CHOICES = (
+    ("smoothing", {"a SUBJECTS_DIR"}, "a SUBJECTS_DIR"),
+    ("target", {"a SUBJECTS_DIR", "an HCP tree", "BIDS derivatives"}, "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
+    ("entities", {"BIDS derivatives", "files"}, "BIDS derivatives"),
+)
 
 
 def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
@@ -53,7 +60,11 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
             _add_trees(found, find, roots, wanted)
         except CohortError as error:
             problems.add(*_split(str(error)))
-    _add_files(found, list(dict.fromkeys(files)), wanted)
+    try:
+        _add_files(found, list(dict.fromkeys(files)), wanted)
+        _check_used(wanted, {_KINDS[find] for find, roots in trees.items() if roots} | ({"files"} if files else set()))
+    except CohortError as error:
+        problems.add(*_split(str(error)))
     return found
 
 
@@ -121,7 +132,24 @@ def _add_folder(
     named = [
         path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
     ]
-    files += named or maps
+    files += named or maps  # names that tell of another measure are refused with all other files
+
+
+def _check_measure(files: list[Path], wanted: Wanted) -> None:
+    """Files whose names all tell of another measure than the one asked for are not those that were meant."""
+    told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
+    if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
+        names = ", ".join(sorted(map(str, told)))
+        raise CohortError(f"paths: there are no maps of {wanted.measure}: the names of the files tell of {names}")
+
+
+def _check_used(wanted: Wanted, kinds: set[str]) -> None:
+    """What chooses among the files of some trees must not be passed over silently where there are none."""
+    for name, of, trees in _CHOICES:
+        if getattr(wanted, name) not in (None, {}) and kinds and not kinds & of:
+            raise CohortError(
+                f"{name}: chooses among the files of {trees}; found {' and '.join(sorted(kinds))}. Leave it out"
+            )
 
 
 def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
@@ -130,6 +158,7 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
     files = [path for path in files if asked.items() <= entities_of(path.name).items()]
     if not files:
         return
+    _check_measure(files, wanted)
     sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
     subjects = subjects_of([path.absolute() for path in files], stems)
     for path, side, subject in zip(files, sides, subjects, strict=True):
