@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
+from icofactor.atlas import Atlas, overlap, write_overlap
+from icofactor.bootstrap import Bootstrap
 from icofactor.diagnostics import save_diagnostics
 from icofactor.sphere import Sites
 
@@ -32,4 +35,26 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
         "reasons": [SCRIPT],
     }
     (folder / "selection.json").write_text(json.dumps(selection))
+    spread = Bootstrap(model.components_ / 9, model.loadings_ / 9, np.linspace(0.5, 0.95, 12).reshape(4, 3))
+    spread.save(folder, model, diagnostics.subjects)
+    regions = Atlas(
+        (sites.coordinates[:, 1] > 0) + 2 * sites.hemisphere, tuple(f"{s} {r}" for s in SIDES for r in REGIONS)
+    )
+    write_overlap(overlap(model, regions, n_spins=20), folder / "atlas_overlap.tsv")
+    write_dlabel(folder / "atlas.dlabel.nii", regions.labels.reshape(2, -1) % 2 + 1)
     return Fitted(folder, model, diagnostics)
+
+
+SIDES, REGIONS = ("left", "right"), ("back", IMAGE)
+
+
+def write_dlabel(path: Path, labels: np.ndarray) -> None:
+    """A CIFTI atlas that leaves the first ten vertices of each hemisphere out, as the HCP's leave the medial wall."""
+    import nibabel as nib
+
+    used = np.arange(labels.shape[1]) >= 10
+    left, right = (nib.cifti2.BrainModelAxis.from_mask(used, f"cortex_{side}") for side in SIDES)
+    table = {0: ("???", (0.0, 0.0, 0.0, 0.0)), **{i: (name, (0.1, 0.2, 0.3, 1.0)) for i, name in enumerate(REGIONS, 1)}}
+    header = nib.cifti2.Cifti2Header.from_axes((nib.cifti2.LabelAxis(["atlas"], [table]), left + right))
+    data = labels[:, used].reshape(1, -1).astype(np.float32)
+    nib.save(nib.Cifti2Image(data, header), path)

@@ -4,8 +4,12 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
+import zipfile
 import zlib
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +20,11 @@ from hypothesis import strategies as st
 
 from hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.cli import main
+from icofactor.cohort.fs_lr import fs_lr_sites
 from icofactor.report import render_page, write_page
+from icofactor.report.beside import read_beside
 from icofactor.report.content import quantised, safe_json
+from icofactor.report.page import _SCRIPTS
 from icofactor.sphere import Sites
 
 
@@ -148,7 +155,14 @@ def test_the_command_writes_page_and_figures(
     assert str(tmp_path / "out" / "report.html") in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     panels = ["components", "maps", "convergence", "explained_variance", "sparsity", "similarity", "loadings"]
-    panels += ["subjects", "selection", "participants-01_age", "participants-02_img-src-x-onerror-window-hacked-2"]
+    panels += [
+        "subjects",
+        "selection",
+        "stability",
+        "atlas_overlap",
+        "participants-01_age",
+        "participants-02_img-src-x-onerror-window-hacked-2",
+    ]
     found = {name.rpartition(".")[0] for name in names}
     assert {name.replace("01", "0").replace("02", "0") for name in found} == {
         name.replace("01", "0").replace("02", "0") for name in panels
@@ -157,6 +171,118 @@ def test_the_command_writes_page_and_figures(
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures"]) == 2
     assert "exists; pass --overwrite to replace it" in capsys.readouterr().err
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures", "--overwrite"]) == 0
+
+
+def test_figures_of_an_earlier_report_go_and_nothing_else(
+    fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_panel(model: object, diagnostics: object, folder: Path, **more: object) -> None:
+        (folder / "components.png").write_text("new")
+
+    monkeypatch.setattr("icofactor.report.panels.draw_panels", one_panel)
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    names = ("components.png", "components-02.png", "stability.pdf", "participants-01_age.png", "mine.png", "maps.svg")
+    for name in names:
+        (folder / name).write_text("old")
+    with pytest.raises(FileExistsError, match="figures exists; pass overwrite=True"):
+        write_page(fitted.folder, tmp_path)
+    assert len(list(folder.iterdir())) == len(names)
+    write_page(fitted.folder, tmp_path, overwrite=True)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "components.png": "new",
+        "mine.png": "old",
+        "maps.svg": "old",
+    }
+
+
+def test_fs_lr_32k_has_a_page() -> None:
+    sites = Sites.both(fs_lr_sites("left"), fs_lr_sites("right"))
+    model, d = small_fit(sites, "both", k=2, mask=np.abs(sites.coordinates[:, 0]) < 0.9, n_starts=1, n_iter=20, tol=0.0)
+    text = render_page(model, d)
+    cortex = content_of(text)["cortex"]
+    assert cortex["shapes"] == ["sphere"]
+    assert cortex["note"] == "Drawn on the sphere."
+    assert [half["n"] for half in cortex["halves"]] == [32492, 32492]
+    codes = array_of(content_of(text), cortex["layers"][0]["values"])
+    np.testing.assert_array_equal(codes == 0, ~model.mask_)
+
+
+def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
+    content, model = content_of(page), fitted.model
+    assert content["selection"]["recommended"] == 3
+    assert content["selection"]["table"][IMAGE] == [1.0, None]
+    assert [chart["title"] for chart in content["selection"]["charts"]] == ["Do halves of the subjects agree?"]
+    expected = np.linspace(0.5, 0.95, 12).reshape(4, 3).mean(axis=0)
+    np.testing.assert_allclose(content["stability"]["stability"], expected, rtol=1e-4)
+    np.testing.assert_allclose(array_of(content, content["loading_se"]), model.loadings_.ravel() / 9, rtol=1e-6)
+    layers = [layer for layer in content["cortex"]["layers"] if layer["key"] == "error"]
+    assert [layer["name"] for layer in layers] == [f"Standard error of component {j}" for j in (1, 2, 3)]
+    codes = array_of(content, layers[1]["values"]).astype(float)
+    shown = layers[1]["from"] + (layers[1]["to"] - layers[1]["from"]) * (codes - 1) / 65534
+    np.testing.assert_allclose(shown[model.mask_], model.components_[1][model.mask_] / 9, atol=1e-4 * layers[1]["to"])
+    table = content["overlap"]
+    assert set(table["component"]) == {1, 2, 3}
+    assert f"left {IMAGE}" in table["region"]
+    assert {"share", "area", "enrichment", "p", "q", "proposed_name"} <= set(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("stability.tsv", "component\tstability\n1\t0.5\n", "has no column stability_5th_percentile"),
+        (
+            "stability.tsv",
+            "component\tstability\tstability_5th_percentile\trelative_standard_error\n1\t0.5\t0.4\t0.1\n",
+            "is of another fit: it holds 1 components, the fit beside it 3",
+        ),
+        ("loadings_se.tsv", "participant_id\tcomponent01\nsub-1\t0.5\n", "holds 1 subjects and 1 components"),
+        ("atlas_overlap.tsv", "component\tregion\n1\n", "has no column share"),
+        ("selection.json", "[]", "holds JSON that is no record"),
+        ("selection.json", '{"table": {}, "recommended": 1, "reasons": []}', "no table of numbers by rank"),
+    ],
+)
+def test_what_is_of_another_fit_is_refused_by_name(
+    fitted: Fitted, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name}.*{re.escape(message)}"):
+        read_beside(tmp_path, fitted.model, fitted.diagnostics.subjects)
+
+
+def test_nothing_beside_the_fit(fitted: Fitted, tmp_path: Path) -> None:
+    found = read_beside(tmp_path, fitted.model, fitted.diagnostics.subjects)
+    assert set(vars(found).values()) == {None}
+    content = content_of(render_page(fitted.model, fitted.diagnostics, beside=found))
+    assert content["selection"] is content["stability"] is content["overlap"] is content["loading_se"] is None
+
+
+def test_regions_of_a_dlabel_atlas_are_on_the_page(fitted: Fitted) -> None:
+    text = render_page(fitted.model, fitted.diagnostics, atlas=[fitted.folder / "atlas.dlabel.nii"])
+    content = content_of(text)
+    regions = content["cortex"]["regions"]
+    coordinates = fitted.model.sites_.coordinates.reshape(2, -1, 3)
+    for half in range(2):
+        numbers = array_of(content, regions["numbers"][half])
+        expected = np.where(coordinates[half, :, 1] > 0, IMAGE, "back")
+        expected[:10] = ""
+        assert [regions["names"][number] for number in numbers] == expected.tolist()
+
+
+def test_the_package_brings_the_pages_parts() -> None:
+    found = files("icofactor.report").joinpath("assets")
+    assert {*_SCRIPTS, "style.css", "template.html"} == {path.name for path in found.iterdir()}
+
+
+def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: no wheel is built")
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(words, cwd=root, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        for path in files("icofactor.report").joinpath("assets").iterdir():
+            assert archive.read(f"icofactor/report/assets/{path.name}") == path.read_bytes()
 
 
 def test_folders_without_a_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

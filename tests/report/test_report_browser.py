@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted
-from icofactor.report import write_page
+from hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
+from icofactor.cohort.fs_lr import fs_lr_sites
+from icofactor.report import render_page, write_page
+from icofactor.sphere import Sites
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tested")
 CHROMIUM = shutil.which("chromium")
@@ -71,12 +73,18 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def opened(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    path = write_page(fitted.folder, tmp_path_factory.mktemp("page"), figures=False)
+def opened(browser: Any, fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    atlas = [fitted.folder / "atlas.dlabel.nii"]
+    path = write_page(fitted.folder, tmp_path_factory.mktemp("page"), figures=False, atlas=atlas)
+    return Opened(browser, path)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield Opened(browser, path)
-        browser.close()
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
 
 
 @pytest.fixture
@@ -151,19 +159,27 @@ def test_components_by_keys_and_threshold_by_slider(view: Opened) -> None:
     np.testing.assert_array_equal(view.picture(), first)
 
 
-@pytest.mark.parametrize("layer", ["component", "median", "explained"])
+@pytest.mark.parametrize("layer", ["component", "error", "median", "deviation", "explained"])
 def test_pointing_reads_the_stored_value(view: Opened, fitted: Fitted, layer: str) -> None:
     model, d = fitted.model, fitted.diagnostics
-    values = {"component": model.components_[0], "median": d.median, "explained": d.explained_map}[layer]
+    values = {
+        "component": model.components_[0],
+        "error": model.components_[0] / 9,
+        "median": d.median,
+        "deviation": d.deviation,
+        "explained": d.explained_map,
+    }[layer]
     view.page.locator("#layer").select_option(layer)
     width = np.ptp(values[model.mask_])
     seen = set()
     for across, down in ((0.2, 0.25), (0.28, 0.3), (0.75, 0.25), (0.7, 0.2), (0.22, 0.66), (0.78, 0.66)):
-        vertex, *rest = view.tip(across, down)
+        vertex, region, *rest = view.tip(across, down)
         side, number = re.fullmatch(r"(left|right) vertex (\d+)", vertex).groups()  # type: ignore[union-attr]
         assert (side == "left") == (across < 0.5)
         site = int(number) + (model.sites_.n // 2 if side == "right" else 0)
         seen.add(site)
+        front = model.sites_.coordinates[site, 1] > 0
+        assert region == ("no region" if int(number) < 10 else IMAGE if front else "back")
         if not model.mask_[site]:
             assert rest == ["masked"]
             continue
@@ -206,3 +222,71 @@ def test_the_methods_can_be_copied(opened: Opened) -> None:
     opened.page.get_by_role("button", name="Copy").click()
     opened.page.get_by_text("Copied.").wait_for()
     assert opened.page.locator("#methods").inner_text().startswith("Cortical maps were factorized.")
+
+
+def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
+    page = view.page
+    chosen = page.locator("#panels section").filter(has=page.get_by_role("heading", name="How many components"))
+    assert "Recommended: 3 components." in chosen.inner_text()
+    assert SCRIPT in chosen.inner_text()
+    assert chosen.locator("svg circle").count() == 2
+    assert chosen.locator("tbody tr").nth(1).inner_text().split() == ["3", "0.200", "n/a"]
+    trust = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Stability of components"))
+    assert trust.locator("tbody tr").first.locator("td").nth(1).inner_text() == "0.684"
+    lie = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Where components lie"))
+    first = lie.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert first[:3] == ["1", f"left {IMAGE}", f"left {IMAGE}"]
+    assert first[3] == "100.0 %"
+    page.locator(".heat canvas").hover(position={"x": 5, "y": 5})
+    assert re.search(r"Component \d: [\d.]+ ± [\d.]+$", page.locator("#tip").inner_text())
+    page.locator("#layer").select_option("error")
+    page.locator(".stage canvas").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#bar .name").inner_text().startswith("Standard error of component 2")
+
+
+def test_four_views_and_their_bar_fit_into_a_laptops_window(view: Opened) -> None:
+    page, before = view.page, view.page.viewport_size
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+    assert page.evaluate("document.getElementById('cortex').offsetHeight") <= 768
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1366
+    page.set_viewport_size(before)
+
+
+def test_it_prints_without_controls(view: Opened) -> None:
+    view.page.emulate_media(media="print")
+    assert not view.page.locator("#layer").is_visible()
+    assert view.page.locator("#methods").is_visible()
+    assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    view.page.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize(
+    ("sites", "hemi", "k"),
+    [
+        (Sites.named("fsaverage3"), "right", 1),
+        (Sites.named("fsaverage3", hemi="both"), "both", 50),
+        (Sites.both(fs_lr_sites("left"), fs_lr_sites("right")), "both", 2),
+        (Sites.from_sphere(Sites.named("fsaverage3").coordinates), "left", 2),
+    ],
+    ids=["one component, one hemisphere", "fifty components", "fs_LR 32k", "points that cannot be drawn"],
+)
+def test_other_fits_open_too(browser: Any, tmp_path: Path, sites: Sites, hemi: str, k: int) -> None:
+    mask = np.abs(sites.coordinates[:, 0]) < 0.9
+    path = tmp_path / "report.html"
+    fit = small_fit(sites, hemi, k, mask=mask, n_starts=1, n_iter=20, tol=0.0)
+    path.write_text(render_page(*fit), encoding="utf-8")
+    found = Opened(browser, path)
+    assert found.said == []
+    assert found.page.locator("#panels section").count() >= 8
+    assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if sites.triangles is None:
+        assert "cannot be drawn" in found.page.locator("#cortex").inner_text()
+    else:
+        assert found.page.locator("#component option").count() == k
+        assert (found.picture() < 0.99).any(axis=2).mean() > 0.1
+        for _ in range(k):  # once around
+            found.page.keyboard.press("ArrowRight")
+        assert found.page.locator("#component").input_value() == "0"
+    found.page.close()

@@ -19,7 +19,7 @@ def words(text: str) -> str:
 
 def new_axes(width: float = 5.2, height: float = 3.4, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
     figure = new_figure(width, height, DPI)
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
     axes = figure.subplots(rows, columns, squeeze=False)
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)

@@ -180,13 +180,15 @@ def new_figure(width: float, height: float, dpi: int) -> Any:
     return figure
 
 
-def colour_bar(figure: Any, box: tuple[float, float, float, float], colours: Any, ends: tuple[float, float]) -> Any:
-    """A horizontal colour bar in `box` (parts of the figure)."""
+def colour_bar(
+    figure: Any, box: tuple[float, float, float, float], colours: Any, ends: tuple[float, float], beyond: str
+) -> Any:
+    """A horizontal colour bar in `box` (parts of the figure); `beyond` names ends with a tip: "neither", "max", ..."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     axes = figure.add_axes(box)
-    bar = figure.colorbar(ScalarMappable(Normalize(*ends), colours), cax=axes, orientation="horizontal")
+    bar = figure.colorbar(ScalarMappable(Normalize(*ends), colours), cax=axes, orientation="horizontal", extend=beyond)
     bar.outline.set_linewidth(0.5)
     bar.ax.tick_params(labelsize=7, width=0.5, length=2)
     return bar

@@ -17,6 +17,7 @@ SURFACES = ("inflated", "pial", "white", "midthickness", "very inflated", "spher
 SHARP_PERCENTILE = 99.5
 # Below this part of the colour scale the map fades into the grey of gyri and sulci.
 _FADE = 0.25
+_GREY = 0.78
 # All in inches.
 _LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
 _NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
@@ -77,7 +78,8 @@ def plot_components(
     _titles(figure, panels, named=model.hemi_ is not None)
     end = 1.0 if scale == "each" else float(tops.max())
     height = figure.get_size_inches()[1]
-    bar = colour_bar(figure, (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), colours, (-end if signed else 0.0, end))
+    box, ends = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), (-end if signed else 0.0, end)
+    bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
     name = "Part of each component's maximum" if scale == "each" else "Component"
     bar.set_label(f"{name} ({units})" if units and scale != "each" else name, fontsize=8, labelpad=2)
     return figure
@@ -119,9 +121,11 @@ def plot_maps(
         middle = (height - _TITLE_HEIGHT - PANEL[1] * (row + 0.5)) / height
         left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
         box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
-        bar = colour_bar(figure, box, colours, (float(low), high))
         if steps:
+            bar = colour_bar(figure, box, colours.resampled(int(high) + 1), (-0.5, high + 0.5), "neither")
             bar.set_ticks(np.arange(0, high + 1, max(1, high // 4)))
+        else:
+            bar = colour_bar(figure, box, colours, (float(low), high), _beyond(values, low, high))
     labels = [part.astype(np.float64) for part in labels_on_vertices(sites, d.parcellation)]
     palette = ListedColormap(distinct(k) / 255)
     name = "Largest\ncomponent"
@@ -129,6 +133,12 @@ def plot_maps(
     _parcel_keys(figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows))
     _titles(figure, panels, named=model.hemi_ is not None)
     return figure
+
+
+def _beyond(values: Floats, low: float, high: float) -> str:
+    """Which ends of a colour scale values go beyond, as matplotlib says it."""
+    under, over = bool(np.nanmin(values) < low), bool(np.nanmax(values) > high)
+    return {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[under, over]
 
 
 def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> None:
@@ -197,6 +207,15 @@ def _faded(level: Floats, colours: Any, signed: bool) -> tuple[Floats, Floats]:
     ramp = np.clip(np.abs(level) / _FADE, 0, 1)
     cover = np.where(known, ramp * ramp * (3 - 2 * ramp), 0.0)
     return colours((level + 1) / 2 if signed else level)[:, :3], cover
+
+
+def _shown(colours: Any, signed: bool) -> Any:
+    """The colour map as it is seen on the grey of the surface, which small values let through."""
+    from matplotlib.colors import ListedColormap
+
+    level = np.linspace(-1 if signed else 0, 1, 256)
+    colour, cover = _faded(level, colours, signed)
+    return ListedColormap(cover[:, None] * colour + (1 - cover[:, None]) * _GREY)
 
 
 def _plain(level: Floats, colours: Any) -> tuple[Floats, Floats]:

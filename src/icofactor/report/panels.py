@@ -190,7 +190,7 @@ def _loadings(d: Diagnostics) -> Any:
 
     k = len(d.alone)
     figure = new_figure(max(5.2, 0.16 * k + 2), 5.4, DPI)
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
     tree, axes = figure.subplots(1, 2, width_ratios=(1, 5))
     if len(d.tree):
         black = lambda _: "0.35"
@@ -230,7 +230,7 @@ def _subjects(d: Diagnostics) -> Any:
 def _against(d: Diagnostics, item: Association | Grouping) -> Any:
     """Loadings of every component against one column."""
     k = len(d.alone)
-    figure, axes = _grid(k, 0.42 if isinstance(item, Association) else _room_for(_group_names(item)))
+    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item)))
     for j, one in enumerate(axes):
         if isinstance(item, Association):
             _scatter(one, item.values, d.loadings[:, j])
@@ -242,7 +242,8 @@ def _against(d: Diagnostics, item: Association | Grouping) -> Any:
         bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
         one.set_title(f"{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
     height = figure.get_size_inches()[1]
-    name = f"{words(item.column)} (n = {item.n}; p corrected over components)"
+    whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
+    name = f"{words(item.column)} (n = {item.n}; p corrected over components{whiskers})"
     figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
     return figure
@@ -267,7 +268,7 @@ def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
         y = height - top - cell[1] - (j // columns) * (cell[1] + gap[1])
         one = figure.add_axes((x / width, y / height, cell[0] / width, cell[1] / height))
         one.spines[["top", "right"]].set_visible(False)
-        one.yaxis.set_major_locator(MaxNLocator(4))
+        one.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         # names of ticks under the last axes of each column only: all of them have the same
         one.tick_params(labelsize=6, length=2, pad=2, labelbottom=j + columns >= n)
         axes.append(one)
@@ -292,7 +293,7 @@ def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
     known = np.isfinite(x)
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.scatter(x[known], y[known], s=6, color=BLUE, alpha=0.6, linewidths=0)
     slope, level = np.polyfit(x[known], y[known], 1)
     ends = np.array([x[known].min(), x[known].max()])

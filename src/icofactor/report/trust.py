@@ -61,10 +61,10 @@ def draw_stability(stability: Mapping[str, list[float]]) -> Any:
     k = len(stability["stability"])
     figure, (row,) = new_axes(max(6.4, 0.3 * k + 2), 2.6, 2)
     middle, low = np.array(stability["stability"]), np.array(stability["stability_5th_percentile"])
-    row[0].bar(np.arange(k), middle, 0.75, color=BLUE)
-    row[0].vlines(np.arange(k), low, middle, color="black", linewidth=1)
-    row[0].set_ylim(min(0.0, float(np.nanmin(low))), 1)
-    row[0].set_ylabel("correlation with resamples\n(line: to the 5th percentile)", fontsize=8)
+    row[0].vlines(np.arange(k), low, middle, color=GREY, linewidth=2)
+    row[0].plot(np.arange(k), middle, "o", color=BLUE, markersize=5)
+    row[0].set_ylim(min(0.0, float(np.nanmin(low))), 1.03)
+    row[0].set_ylabel("correlation with resamples\n(line: down to the 5th percentile)", fontsize=8)
     row[1].bar(np.arange(k), stability["relative_standard_error"], 0.75, color=GREEN)
     row[1].set_ylabel("standard error of the map\n/ size of the map", fontsize=8)
     for axes in row:
@@ -101,6 +101,8 @@ def draw_overlap(overlap: Mapping[str, list[Any]], k: int) -> Any:
 
 
 def _largest(overlap: Mapping[str, list[Any]], component: int, most: int = _REGIONS) -> list[int]:
-    """Rows of a component's largest shares."""
+    """Rows of a component's largest shares, and of the regions that its name comes from."""
     rows = [row for row, j in enumerate(overlap["component"]) if j == component]
-    return sorted(rows, key=lambda row: -overlap["share"][row])[:most]
+    rows.sort(key=lambda row: -overlap["share"][row])
+    names = overlap["proposed_name"][rows[0]].removesuffix("?").split(", ")
+    return [row for at, row in enumerate(rows) if at < most or overlap["region"][row] in names]

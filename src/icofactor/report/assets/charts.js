@@ -290,11 +290,11 @@ function panels(data, array, choose) {
     matricesPanel(p, array),
     sparsityPanel(p),
     unusualPanel(p),
+    runPanel(data),
     selectionPanel(data.selection),
     stabilityPanel(data.stability, p),
     overlapPanel(data.overlap, p),
     methodsPanel(data),
-    runPanel(data),
-    data.provenance ? section("Provenance", "", [el("pre", {}, data.provenance)]) : null,
+    data.provenance ? section("Provenance", "", [el("pre", {}, data.provenance)], true) : null,
   ];
 }

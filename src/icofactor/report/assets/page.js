@@ -1,7 +1,9 @@
 // The page itself: header, controls of the cortex, panels in order.
 
+const plural = (n, word) => `${many(n)} ${word}${n === 1 ? "" : "s"}`;
+
 function header(data) {
-  const s = data.summary, plural = (n, word) => `${many(n)} ${word}${n === 1 ? "" : "s"}`;
+  const s = data.summary;
   document.getElementById("title").textContent = s.title;
   const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
   document.getElementById("lead").textContent =
@@ -106,7 +108,7 @@ function cortexSection(data, array) {
       const ramp = layer.signed ? "diverging" : state.ramp;
       viewer.setPaint({ ...decode(layer), mode: layer.steps ? 1 : 0, low, high, cut: Math.max(cut, -1e30), ramp: array(c.ramps[ramp]) });
       threshold.value = part;
-      reading.textContent = part > 0 ? `${layer.steps ? Math.ceil(cut) : show(cut, 3)} ${layer.units}` : "nothing";
+      reading.textContent = part > 0 ? (layer.steps ? plural(Math.ceil(cut), "division") : `${show(cut, 3)} ${layer.units}`) : "nothing";
     }
     for (const node of [threshold, ramps]) node.disabled = Boolean(layer.labels) || (node === ramps && Boolean(layer.signed));
     if (layer.labels) reading.textContent = "nothing";
@@ -131,15 +133,16 @@ function cortexSection(data, array) {
     const [low, high] = scaleOf(layer), { low: _l, high: _h, cut, ramp } = viewer.paint;
     const strip = el("canvas", { width: 256, height: 1 }), context = strip.getContext("2d"), image = context.createImageData(256, 1);
     for (let i = 0; i < 256; i++) {
-      const value = low + ((high - low) * i) / 255, hidden = Math.abs(value) < cut;
-      for (let channel = 0; channel < 3; channel++) image.data[4 * i + channel] = hidden ? 204 : ramp[3 * i + channel];
+      const at = layer.steps ? Math.round(Math.min(high - low, Math.floor(((high - low + 1) * i) / 256)) * 255 / (high - low)) : i; // whole numbers have nothing between them
+      const value = low + ((high - low) * at) / 255, hidden = Math.abs(value) < cut;
+      for (let channel = 0; channel < 3; channel++) image.data[4 * i + channel] = hidden ? 204 : ramp[3 * at + channel];
       image.data[4 * i + 3] = 255;
     }
     context.putImageData(image, 0, 0);
     const marks = el("div", { class: "ticks" });
     for (const value of layer.steps ? ticks(low, high, Math.min(8, high - low)) : ticks(low, high, 5)) {
       const mark = el("span", {}, show(value, 3));
-      mark.style.left = `${(100 * (value - low)) / (high - low)}%`;
+      mark.style.left = `${layer.steps ? (100 * (value - low + 0.5)) / (high - low + 1) : (100 * (value - low)) / (high - low)}%`;
       marks.append(mark);
     }
     const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the end's colour` : "";
@@ -157,7 +160,7 @@ function cortexSection(data, array) {
     }
     if (!known[index]) lines.push("masked");
     else if (layer.labels) lines.push(values[index] ? `Component ${values[index]}` : "no component");
-    else lines.push(`${show(values[index], 5)}${layer.units ? ` ${layer.units}` : ""}`);
+    else lines.push(layer.steps ? plural(values[index], "division") : `${show(values[index], 5)}${layer.units ? ` ${layer.units}` : ""}`);
     return lines.join("\n");
   };
 

@@ -1,5 +1,12 @@
 // What `icofactor select` found: how many components, how far to trust them, where they lie.
 
+/** A few whole numbers between two. */
+function whole(from, to) {
+  const step = Math.max(1, Math.ceil((to - from) / 8)), found = [];
+  for (let i = Math.ceil(from); i <= to; i++) if (i % step === 0) found.push(i);
+  return found;
+}
+
 /** Curves against the first column of the table: {title, curves: column → name}. */
 function curveChart(selection, { title, curves }) {
   const x = Object.values(selection.table)[0], first = Object.keys(selection.table)[0];
@@ -8,7 +15,7 @@ function curveChart(selection, { title, curves }) {
   if (!known.length || !ranks.length) return null;
   const [low, high] = padded(Math.min(...known), Math.max(...known)), [from, to] = padded(Math.min(...ranks), Math.max(...ranks), 0.03);
   const name = first === "rank" ? "components" : first;
-  const { node, px, py } = frame({ low: from, high: to, name, ticks: ticks(from, to, 6).filter(Number.isInteger) }, { low, high, name: "" }, { width: 520, height: 250, left: 54 });
+  const { node, px, py } = frame({ low: from, high: to, name, ticks: whole(from, to) }, { low, high, name: "" }, { width: 520, height: 250, left: 54 });
   if (selection.recommended !== null) node.append(hint(svg("line", { x1: px(selection.recommended), x2: px(selection.recommended), y1: 10, y2: 208, stroke: "#b9c1cb", "stroke-width": 7, "stroke-opacity": 0.6 }), `Recommended: ${selection.recommended}`));
   for (const { name: label, values, colour } of series) {
     const points = x.map((rank, i) => [rank, values[i]]).filter(([rank, v]) => rank !== null && v !== null);
@@ -21,10 +28,10 @@ function curveChart(selection, { title, curves }) {
 function selectionPanel(selection) {
   if (!selection) return null;
   const names = Object.keys(selection.table), n = selection.table[names[0]].length;
-  const rows = Array.from({ length: n }, (_, i) => names.map((name) => show(selection.table[name][i], 3)));
+  const rows = Array.from({ length: n }, (_, i) => names.map((name) => (Number.isInteger(selection.table[name][i]) ? String(selection.table[name][i]) : fixed(selection.table[name][i], 3))));
   const found = selection.recommended === null ? "No number of components is recommended." : `Recommended: ${selection.recommended} components.`;
-  const numbers = el("details", {}, el("summary", {}, "All numbers"), table(names, rows, names.map((_, i) => i)));
-  numbers.querySelector(".scroll").classList.add("tight");
+  const numbers = table(names.map((name) => name.replaceAll("_", " ")), rows, names.map((_, i) => i));
+  if (names.length > 8) numbers.classList.add("tight");
   return section("How many components", "Curves over numbers of components, by icofactor select; grey: the recommended one.", [
     el("p", {}, el("strong", {}, found)), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
     el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), numbers], true);
@@ -32,10 +39,11 @@ function selectionPanel(selection) {
 
 function stabilityPanel(stability, p) {
   if (!stability) return null;
-  const rows = stability.stability.map((value, j) => [String(j + 1), show(value, 3), show(stability.stability_5th_percentile[j], 3), show(stability.relative_standard_error[j], 3)]);
+  const rows = stability.stability.map((value, j) => [String(j + 1), fixed(value, 3), fixed(stability.stability_5th_percentile[j], 3), fixed(stability.relative_standard_error[j], 3)]);
   const series = [{ name: "mean over resamples", values: stability.stability.map((v) => Math.max(0, v ?? 0)), colour: INK.blue }, { name: "5th percentile", values: stability.stability_5th_percentile.map((v) => Math.max(0, v ?? 0)), colour: INK.orange }];
   return section("Stability of components", "Correlation of each map with its partner in fits to resampled subjects: 1 when other subjects would give the same map. Standard error: of the map over resamples, in parts of the map's size. The layer Standard error shows where; pointing at a loading shows its own.", [
-    keys(series), bars(p, series, "correlation with resamples", (v) => show(v, 3)), table(["component", "stability", "5th percentile", "relative standard error"], rows, [0, 1, 2, 3])]);
+    el("div", { class: "row pairs" }, el("div", {}, keys(series), bars(p, series, "correlation with resamples", (v) => show(v, 3))),
+      table(["component", "stability", "5th percentile", "relative standard error"], rows, [0, 1, 2, 3]))], true);
 }
 
 function overlapPanel(overlap, p) {
@@ -43,9 +51,10 @@ function overlapPanel(overlap, p) {
   const most = 5, blocks = [];
   for (let j = 1; j <= p.n_components; j++) {
     const mine = overlap.component.map((c, i) => i).filter((i) => overlap.component[i] === j).sort((a, b) => overlap.share[b] - overlap.share[a]);
-    mine.slice(0, most).forEach((i, at) => blocks.push([at ? "" : String(j), at ? "" : overlap.proposed_name[i], overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${show(overlap.enrichment[i], 3)} \u00d7`, show(overlap.p[i], 2), show(overlap.q[i], 2)]));
+    const named = overlap.proposed_name[mine[0]].replace(/\?$/, "").split(", ");
+    mine.filter((i, at) => at < most || named.includes(overlap.region[i])).forEach((i, at) => blocks.push([at ? "" : String(j), at ? "" : overlap.proposed_name[i], overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)]));
   }
   const heads = ["component", "proposed name", "region", "share of the component", "share of the cortex", "enrichment", "p", "q"];
-  return section("Where components lie", `The ${most} regions of the atlas that hold most of each component. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from enriched regions; a question mark: none is.`,
+  return section("Where components lie", `The ${most} regions of the atlas that hold most of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from enriched regions; a question mark: none is.`,
     [table(heads, blocks, [0, 3, 4, 5, 6, 7])], true);
 }

@@ -82,6 +82,7 @@ class Viewer {
     this.panes = this.makePanes();
     this.setShape(0);
     new ResizeObserver(() => this.resize()).observe(stage);
+    addEventListener("resize", () => this.resize());
     this.listen();
     this.resize();
   }
@@ -203,7 +204,8 @@ class Viewer {
   resize() {
     const two = this.halves.length === 2, width = this.stage.clientWidth;
     if (!width) return;
-    const paneWidth = width / 2, paneHeight = Math.min(paneWidth * 0.72, 330);
+    // controls, views and colour bar fit into the window together, where it is not too low for that
+    const paneWidth = width / 2, paneHeight = Math.min(paneWidth * 0.72, 330, Math.max(210, (innerHeight - 225) / (two ? 2 : 1)));
     this.stage.style.height = `${Math.round(paneHeight * (two ? 2 : 1))}px`;
     const dense = Math.min(2, window.devicePixelRatio || 1);
     this.canvas.width = Math.round(width * dense);
