@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import CheckpointError
-from icofactor.files import atomic_path, write_arrays
+from icofactor.files import alone_in, atomic_path, nobody_in, write_arrays
 from icofactor.reading.archives import read_arrays
 from icofactor.reading.limits import Unreadable, brief, naming
 from icofactor.reading.records import read_json
@@ -60,7 +59,11 @@ class Checkpoint:
 
     def _open(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._stay_in(folder)
+        leftovers = list(folder.glob(".tmp-*"))
+        if leftovers and nobody_in(folder):  # of killed processes; another one may be at work in the same folder
+            for leftover in leftovers:
+                with suppress(OSError):
+                    leftover.unlink(missing_ok=True)
         file = folder / _RUN
         if not file.exists():
             if any(folder.iterdir()):
@@ -74,21 +77,6 @@ class Checkpoint:
                 f"{folder} holds the work of another run: {'; '.join(differences)}. "
                 "Go on with the same settings and data, or name a new work folder"
             )
-
-    def _stay_in(self, folder: Path) -> None:
-        """Say that a process is at work here, and remove what killed ones left, unless others are at work too."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
-        number = os.open(folder, os.O_RDONLY)
-        weakref.finalize(self, os.close, number)
-        with suppress(OSError):  # others are there, or the disk knows no locks
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for leftover in folder.glob(".tmp-*"):
-                leftover.unlink(missing_ok=True)
-        with suppress(OSError):
-            fcntl.flock(number, fcntl.LOCK_SH)
 
     def piece(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
         """The arrays kept under `key`, or those that `compute` gives, which are kept before they are returned."""
@@ -121,7 +109,7 @@ class Checkpoint:
         for name, array in arrays.items():
             if np.asarray(array).dtype.kind not in "biufU":
                 raise TypeError(f"piece {key!r}: {name} is not an array of numbers or text")
-        with atomic_path(self._file(key), overwrite=True) as temporary:
+        with alone_in(self.folder, with_others=True), atomic_path(self._file(key), overwrite=True) as temporary:
             write_arrays(temporary, arrays)
 
     def _file(self, key: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -58,8 +59,14 @@ def made_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is inside this block for the same folder; the lock ends with its process."""
+def alone_in(folder: Path, with_others: bool = False) -> Iterator[None]:
+    """Wait until no other process is inside this block for the same folder; the lock ends with its process.
+
+    Parameters
+    ----------
+    with_others : several may be inside that all say so.
+    """
+    # a folder is locked as it is, so that no file is left behind
     try:
         import fcntl
     except ImportError:  # not on Windows: there two writers at once are the user's care
@@ -68,10 +75,33 @@ def alone_in(folder: Path) -> Iterator[None]:
     number = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network disks know no locks
-            fcntl.flock(number, fcntl.LOCK_EX)
+            fcntl.flock(number, fcntl.LOCK_SH if with_others else fcntl.LOCK_EX)
         yield
     finally:
         os.close(number)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the hidden folders that killed processes left in a folder; living ones are `alone_in` theirs."""
+    for place in folder.glob(".tmp-*/"):
+        if not place.is_symlink() and nobody_in(place):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def nobody_in(folder: Path) -> bool:
+    """Whether no process is `alone_in` a folder now; False where that cannot be told."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        finally:
+            os.close(number)
+    return False
 
 
 def _about(problem: OSError, target: Path, temporary: Path) -> OSError:

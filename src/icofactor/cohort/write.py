@@ -26,6 +26,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from icofactor.cohort.cifti import write_dscalar
 from icofactor.cohort.gifti import write_label_gii, write_maps
 from icofactor.cohort.labels import distinct_colours, winner_takes_all, write_annot
 from icofactor.cohort.tables import write_json, write_tsv
-from icofactor.files import alone_in, check_target
+from icofactor.files import alone_in, check_target, remove_leftovers
 from icofactor.reading.records import read_json
 
 _MAX_NAME = 200
@@ -174,9 +175,12 @@ def write_fit(
     check_folder(folder, names, overwrite, list(folders))
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     stage = folder / f".tmp-{secrets.token_hex(4)}"
+    new, held = stage / "new", ExitStack()
     try:
-        new = stage / "new"
-        new.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone_in(folder):  # else another process could take the new stage for a killed one's
+            new.mkdir(parents=True)
+            held.enter_context(alone_in(stage))
         _write_maps_of_fit(new, maps, hemi, mesh_name, mask)
         _write_parcels_of_fit(new, maps, table, hemi, mesh_name, mask)
         _write_tables_of_fit(new, table, subjects, participants)
@@ -192,6 +196,7 @@ def write_fit(
         names.sort()
         write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
         with alone_in(folder):
+            remove_leftovers(folder)
             _publish(stage, folder, names, overwrite)
         return [folder / name for name in names]
     except OSError as problem:
@@ -201,6 +206,7 @@ def write_fit(
         raise OSError(problem.errno, problem.strerror, str(folder / Path(problem.filename).name)) from problem
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        held.close()
         for place in missing:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
@@ -259,7 +265,10 @@ def _publish(stage: Path, folder: Path, names: Sequence[str], overwrite: bool) -
     # again: writing takes a while, and another process may have written meanwhile
     folders = {str(Path(name).parent) for name in names} - {"."}
     check_folder(folder, [name for name in names if name == Path(name).name], overwrite, sorted(folders))
+    # what says that the folder is a fit goes first and comes last
+    names = sorted(names, key=lambda name: name == _DESCRIPTION)
     leaving = [name for name in {*names, *_files_of_earlier_fit(folder)} if (folder / name).is_file()]
+    leaving.sort(key=lambda name: name != _DESCRIPTION)
     inner = folders | ({str(Path(name).parent) for name in leaving} - {"."})
     try:
         old.mkdir()
