@@ -23,11 +23,13 @@ from icofactor.cohort.participants import read_participants
 from icofactor.cohort.write import write_fit
 from icofactor.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.model_file import load_model
+from icofactor.preprocessing.hcp import read_series
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.surfaces import as_sphere, as_values
 from icofactor.report.atlas import read_atlas as read_page_atlas
 from icofactor.report.beside import read_beside, read_record, read_selection
 from icofactor.report.page import _text
+from icofactor.report.surfaces import cortex_of
 from icofactor.sphere import Sites
 from stores import cohort
 
@@ -204,7 +206,13 @@ def _surfaces(folder: Path) -> list[Specimen]:
     weights = folder / "weights.npz"
     Resampler((points, faces), (points, faces), method="barycentric").save(weights)
     surface = as_sphere(str(gifti), "sphere")
+    pial, series = folder / "lh.pial.surf.gii", folder / "rest.dtseries.nii"
+    pial.write_bytes(gifti.read_bytes())
+    brain = nib.cifti2.BrainModelAxis.from_surface(np.arange(100), 32_492, name="CIFTI_STRUCTURE_CORTEX_LEFT")
+    nib.save(nib.Cifti2Image(_values(4)[:, :100], (nib.cifti2.SeriesAxis(0, 0.72, 4), brain)), series)
     return [
+        Specimen("surface to draw on", pial, lambda: cortex_of(sites, "left", [pial]), pial.name, "xml"),
+        Specimen("HCP series", series, lambda: read_series(series, "left"), series.name),
         Specimen("sphere GIFTI", gifti, lambda: Sites.from_file(gifti), gifti.name, "xml"),
         Specimen("sphere FreeSurfer", own, lambda: Sites.from_file(own), own.name),
         Specimen("registered sphere", own, lambda: as_sphere(str(own), "source_sphere"), own.name),

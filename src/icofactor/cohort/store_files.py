@@ -257,7 +257,7 @@ def check_chunk(folder: Path, numbers: tuple[int, ...], size: int) -> None:
         found = os.stat(file).st_size
     except OSError:
         raise CohortError(
-            f"{file} is missing: the cohort store is damaged, or was replaced while it was read"
+            f"{file} is missing: the cohort store is damaged, or was replaced while it was read; {AGAIN}"
         ) from None
     if found != size:
         raise CohortError(f"{file} has {found} bytes instead of {size}: the cohort store is damaged; {AGAIN}")

@@ -303,8 +303,9 @@ def _mesh_arrays(folder: Path) -> dict[str, Any]:
             arrays[name] = None
             continue
         array_metadata(folder / name)
+        array = open_array(folder / name)
         try:
-            arrays[name] = np.asarray(open_array(folder / name)[...])
+            arrays[name] = np.asarray(array[...])
         except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
             raise CohortError(f"{folder / name} is damaged ({brief(problem)}): {AGAIN}") from problem
         arrays[name].setflags(write=False)

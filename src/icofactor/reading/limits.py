@@ -32,6 +32,7 @@ _PLAIN = {
     "Bad CRC-32": "a checksum in it is wrong",
     "CRC check failed": "its checksum is wrong",
     "computed checksum do not match": "its checksum is wrong",
+    "Unknown compression method": "its compressed data cannot be unpacked",
     "Not a gzipped file": "what follows its data is no gzip",
     "Incorrect length of data": "its compressed data have another length than it says",
     "decompress": "its compressed data cannot be unpacked",
@@ -90,6 +91,8 @@ def brief(problem: BaseException) -> str:
         return "it is no whole zip file"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
+    if isinstance(problem, KeyError):
+        return f"it lacks {text}"
     named = "" if isinstance(problem, ValueError | OSError) else f"{type(problem).__name__}: "
     return named + (text[:197] + "..." if len(text) > 200 else text)
 
