@@ -22,7 +22,7 @@ _OWN_STYLE = """
 #panels { display: block; }
 #panels section { margin: 14px 0; }
 figure { margin: 14px 0 20px; }
-figure img { width: 100%; height: auto; border: 1px solid var(--line); border-radius: 6px; }
+figure img { max-width: 100%; height: auto; border: 1px solid var(--line); border-radius: 6px; }
 .captions { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; font-size: 13.5px; }
 .captions b { display: block; color: var(--soft); font-size: 12px; font-weight: 600; }
 .verdict { display: inline-block; border-radius: 999px; padding: 0 9px; font-size: 12.5px; white-space: nowrap; }
@@ -34,6 +34,7 @@ figure img { width: 100%; height: auto; border: 1px solid var(--line); border-ra
 .claims tr.first td { border-top: 2px solid #c9d0d8; }
 nav a { margin-right: 14px; color: var(--accent); }
 details summary { cursor: pointer; margin-top: 12px; font-weight: 600; } .wide { overflow-x: auto; }
+.wide th, .wide td { overflow-wrap: normal; } .wide.scroll td { white-space: nowrap; }
 @media (max-width: 820px) { .captions { grid-template-columns: minmax(0, 1fr); } }
 """
 _CLASS = {"holds": "holds", "holds in part": "part", "does not hold": "fails"}

@@ -85,7 +85,7 @@ def map_plate(dataset: Dataset, maps: Maps, piece: Arrays) -> Any:
 
 
 def _units(dataset: Dataset) -> str:
-    return f" ({dataset.units})" if dataset.units else ""
+    return f"\n({dataset.units})" if dataset.units else ""
 
 
 def _locator(steps: bool) -> Any:
