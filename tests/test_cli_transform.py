@@ -138,6 +138,19 @@ def test_values_below_zero_are_counted(place: Path, maps: np.ndarray, tmp_path: 
     assert any("were negative after that and were set to 0" in note for note in notes)
 
 
+def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = ["--participants", str(place / "new.people.tsv"), "--dry-run"]
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
+    out = capsys.readouterr().out
+    assert f"Would read {2 * (N - N_FITTED)} files" in out and "of 4 subjects:\n  5124 sites of fsaverage4" in out
+    assert f"and write their loadings on 3 components to {tmp_path / MAPS}.\nThis takes about" in out
+    assert not any(tmp_path.iterdir())
+    save_store(simulate_cohort(3, 2, mesh="fsaverage3"), tmp_path / "coarse.store")
+    words = ["transform", str(place / "plain"), str(tmp_path / "coarse.store"), "-o", str(tmp_path / MAPS), "--dry-run"]
+    assert main(words) == 2
+    assert "the model has 5124 sites (both); " in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------------- what is refused
 
 

@@ -325,7 +325,7 @@ class Inspector:
         if self._names is None:
             return f"{_some('subject', rows)} (row numbers of X)"
         of = f" ({len(rows)} of {len(chosen)})" if len(rows) > 1 else ""
-        return _some("subject", [self._names[row] for row in rows], 20) + of
+        return _some("subject", [self._names[row] for row in rows.tolist()], 20) + of
 
     def summary(self) -> dict[str, np.ndarray]:
         """What was seen of all blocks, to be recalled in another process."""

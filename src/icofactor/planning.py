@@ -6,6 +6,7 @@ estimates beside what it measures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MiB = 2**20
@@ -22,6 +23,11 @@ _OPERATIONS_PER_SECOND = 6e9
 _FIXED_SECONDS = 0.3
 _UPDATES_DESCENT, _UPDATES_OTHER = 150, 1000
 """Updates of a start until it settles to the default tolerance."""
+_LEAST, _START_SECONDS = 220 * MiB, 2.0
+"""Of a command that draws nothing."""
+_SECONDS_PER_BYTE = {"reho": 22e-9, "alff": 4.5e-9}
+"""Of series, per hemisphere on one core (one run of 1200 volumes, both hemispheres: 13.8 s and 4.5 s in all)."""
+_SECONDS_PER_MAP = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,29 @@ def estimate(size: Size, *, in_memory: bool = True) -> Estimate:
     passes = _SECONDS_PER_VALUE + _SECONDS_PER_VALUE_DIAGNOSTICS + size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
     return Estimate(memory, seconds)
+
+
+def estimate_pass(n_subjects: int, n_sites: int, *, in_memory: bool = True) -> Estimate:
+    """The same of work that takes one pass over X and draws nothing: `transform`, or `prepare` of any maps."""
+    values = n_subjects * n_sites
+    # files are read into X, of which there is a copy at times
+    memory = _LEAST + (12 * values if in_memory else min(_SUMS, 12 * values))
+    return Estimate(memory, _START_SECONDS + _SECONDS_PER_VALUE * values)
+
+
+def estimate_prepare(kind: str, tasks: Sequence[Sequence[int]], n_hemispheres: int, n_procs: int) -> Estimate:
+    """The same of `prepare` of an HCP tree.
+
+    Parameters
+    ----------
+    tasks : for each map to be made the sizes in bytes of the files it is made from.
+    """
+    n_procs = max(1, min(n_procs, len(tasks)))
+    if kind not in _SECONDS_PER_BYTE:
+        return Estimate(n_procs * _LEAST, _START_SECONDS + _SECONDS_PER_MAP * len(tasks) / n_procs)
+    most = max((2.2 * max(sizes) + 1.33 * (sum(sizes) - max(sizes)) for sizes in tasks if sizes), default=0.0)
+    seconds = _SECONDS_PER_BYTE[kind] * n_hemispheres * sum(map(sum, tasks)) / n_procs
+    return Estimate(int(n_procs * (_LEAST + most)), _START_SECONDS + seconds)
 
 
 def seconds_to_check(n_values: int) -> float:

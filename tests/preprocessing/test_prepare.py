@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
@@ -24,6 +25,7 @@ from icofactor.preprocessing.missing import fill_from_neighbours
 from icofactor.preprocessing.prepare import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.subject import Steps
+from icofactor.provenance import input_hashes
 from icofactor.sphere import icosphere
 from icofactor.sphere.files import read_surface
 
@@ -111,7 +113,10 @@ def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path
     steps = [step["step"] for step in store.provenance["preprocessing"]]
     assert steps == ["limit_outliers", "fill_from_neighbours", "resample"]
     assert store.provenance["filled"] == {}
-    assert str(map_file(tree, NAMES[1])) in store.provenance["files"][NAMES[1]]
+    for name, record in zip(NAMES, store.provenance["inputs"], strict=True):
+        data = map_file(tree, name).read_bytes()
+        assert (record["path"], record["subject"], record["bytes"]) == (str(map_file(tree, name)), name, len(data))
+        assert record["sha256"] == hashlib.sha256(data).hexdigest() == input_hashes(store)[record["path"]]
 
 
 def test_outliers_may_stay(tree: Path, spheres: Path, tmp_path: Path) -> None:
@@ -476,6 +481,36 @@ def test_words_that_are_refused(
     assert main(["prepare", *given, "-o", str(tmp_path / "out"), "--quiet"]) == 2
     assert message.replace("TREE", str(tree)) in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_says_what_it_would_do(
+    tree: Path, spheres: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--spheres", str(spheres), "--target", "fsaverage4", "--dry-run"]
+    table = tmp_path / "participants.tsv"
+    table.write_text("participant_id\n" + "\n".join([*NAMES, "nobody"]) + "\n")
+    for kind, n_files in (("myelin", 2), ("alff", 4)):
+        words = ["prepare", kind, str(tree), "-o", str(tmp_path / f"{kind}.store"), *common, "--hemisphere", "left"]
+        assert main([*words, "--exclude", NAMES[0], "--participants", str(table)]) == 0
+        out = capsys.readouterr().out
+        assert (
+            f"Would read {n_files} files" in out and "of 2 subjects\n  will fail: nobody (all): is in the table" in out
+        )
+        assert f"and write {kind} on fsaverage4, left hemisphere, to {tmp_path}/{kind}" in out
+        assert "MiB of memory and" in out and out.endswith("Nothing was written.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["participants.tsv"]
+    (tmp_path / "myelin.store").mkdir()
+    assert main(["prepare", "myelin", str(tree), "-o", str(tmp_path / "myelin.store"), *common]) == 2
+    assert "exists and is not a cohort store: name a new folder" in capsys.readouterr().err
+
+
+def test_who_is_left_out_does_not_fail(tree: Path, spheres: Path, tmp_path: Path) -> None:
+    table = tmp_path / "participants.tsv"
+    table.write_text("participant_id\n" + "\n".join(NAMES) + "\n")
+    words = ["prepare", "myelin", str(tree), "-o", str(tmp_path / "out"), "--spheres", str(spheres), "--quiet"]
+    more = ["--target", "fsaverage4", "--hemisphere", "left", "--participants", str(table), "--exclude", NAMES[1]]
+    assert main([*words, *more]) == 0
+    assert open_store(tmp_path / "out").subjects == (NAMES[0], NAMES[2])
 
 
 def test_from_the_tree_to_components_of_all_four_kinds(tree: Path, spheres: Path, tmp_path: Path) -> None:

@@ -93,6 +93,17 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--overwrite" in capsys.readouterr().err
 
 
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "maps.npy", 1 + np.random.default_rng(0).random((4, 642)))
+    words = ["prepare", str(tmp_path / "maps.npy"), "--hemisphere", "left", "--dry-run", "-o"]
+    assert main([*words, str(tmp_path / "store")]) == 0
+    out = capsys.readouterr().out
+    assert "of 4 subjects:\n  642 sites of fsaverage3, left hemisphere" in out and "This takes about 2" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["maps.npy"]
+    assert main([*words, str(tmp_path / "maps.npy")]) == 2
+    assert "exists and is not a cohort store" in capsys.readouterr().err
+
+
 def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
     with pytest.raises(ValueError, match="spheres is missing: the folder with registered spheres"):

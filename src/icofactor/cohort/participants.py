@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,13 @@ class Participants:
         """Subject of the table → the same subject as the files name it, "sub-" or not."""
         there = {bare(name): name for name in found}
         return {name: there[bare(name)] for name in self.ids if bare(name) in there}
+
+    def without(self, names: Iterable[str]) -> Participants:
+        """The same table less some of its subjects."""
+        out = set(map(bare, names))
+        rows = [row for row, name in enumerate(self.ids) if bare(name) not in out]
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, ids=tuple(self.ids[row] for row in rows), columns=columns)
 
 
 def bare(subject: str) -> str:

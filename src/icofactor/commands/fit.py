@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from icofactor.commands.inputs import add_inputs, check_participants, preview_inputs, read_inputs, words
+from icofactor.commands.inputs import (
+    add_dry_run,
+    add_inputs,
+    check_participants,
+    preview_inputs,
+    read_inputs,
+    words,
+    would_read,
+)
 
 SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
 DESCRIPTION = (
@@ -54,11 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="keep finished pieces there; the same command goes on from them after an interruption",
     )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="say what would be read, and what memory and time it takes; write nothing",
-    )
+    add_dry_run(parser)
     parser.add_argument(
         "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
     )
@@ -135,12 +139,8 @@ def _plan(options: argparse.Namespace, model: Any) -> str:
     )
     needed = estimate(size, in_memory=not seen.stored)
     reading = seen.seconds + seconds_to_check(size.n_subjects * size.n_sites)
-    sides = "both hemispheres" if seen.hemisphere == "both" else f"{seen.hemisphere} hemisphere"
     lines = [
-        f"Would read {seen.n_files} files ({in_bytes(seen.n_bytes)}) of {len(seen.subjects)} subjects:",
-        f"  {seen.n_sites} sites of {seen.mesh}, {sides}",
-        f"  mask: {seen.mask}",
-        *(f"  {note}" for note in seen.notes),
+        *would_read(seen),
         f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {options.out}.",
         f"This takes about {in_bytes(needed.memory)} of memory"
         + ("" if seen.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")

@@ -104,6 +104,40 @@ def preview_inputs(options: argparse.Namespace, **given: Any) -> Any:
     return preview_cohort(paths, **{**_asked(options), **given})
 
 
+def would_read(seen: Any) -> list[str]:
+    """What `preview_inputs` saw, in words."""
+    from icofactor.planning import in_bytes
+
+    sides = "both hemispheres" if seen.hemisphere == "both" else f"{seen.hemisphere} hemisphere"
+    return [
+        f"Would read {seen.n_files} files ({in_bytes(seen.n_bytes)}) of {len(seen.subjects)} subjects:",
+        f"  {seen.n_sites} sites of {seen.mesh}, {sides}",
+        f"  mask: {seen.mask}",
+        *(f"  {note}" for note in seen.notes),
+    ]
+
+
+def in_one_pass(seen: Any) -> str:
+    """Memory and time of reading these maps and going over them once, in words."""
+    from icofactor.planning import estimate_pass, in_bytes, in_seconds, seconds_to_check
+
+    needed = estimate_pass(len(seen.subjects), seen.n_sites, in_memory=not seen.stored)
+    seconds = needed.seconds + seen.seconds + seconds_to_check(len(seen.subjects) * seen.n_sites)
+    return (
+        f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(seconds)} (the first file's time × "
+        "files, and a formula measured on two cores, see icofactor.planning)."
+    )
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """--dry-run."""
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what would be read, and what memory and time it takes; write nothing",
+    )
+
+
 def _paths(options: argparse.Namespace) -> Any:
     return options.inputs[0] if len(options.inputs) == 1 else options.inputs
 

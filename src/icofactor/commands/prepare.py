@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from icofactor.commands.inputs import add_inputs, one_or_two, read_inputs, words
+from icofactor.commands.inputs import (
+    add_dry_run,
+    add_inputs,
+    in_one_pass,
+    one_or_two,
+    preview_inputs,
+    read_inputs,
+    words,
+    would_read,
+)
 from icofactor.errors import CohortError
 
 if TYPE_CHECKING:
     from icofactor.preprocessing.hcp import Inputs
+    from icofactor.preprocessing.prepare import Foreseen, Target
 
 SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
 DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
@@ -47,6 +57,7 @@ _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="the cohort store to write")
+    add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     steps = parser.add_argument_group("steps")
     steps.add_argument(
@@ -129,7 +140,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing.hcp import SERIES, find_inputs
     from icofactor.preprocessing.outliers import LIMIT
-    from icofactor.preprocessing.prepare import Target, failure_lines, prepare_hcp
+    from icofactor.preprocessing.prepare import Target, failure_lines, foresee_hcp, prepare_hcp
     from icofactor.preprocessing.subject import Steps
 
     if options.spheres is None:
@@ -154,13 +165,19 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     target = Target(options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive")
     series = SERIES if options.series is None else options.series
     inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)
+    chosen, table = _without(inputs, options.exclude, folder), _table(options)
+    n_procs = 1 if options.n_procs is None else options.n_procs
+    if options.dry_run:
+        foreseen = foresee_hcp(chosen, options.out, steps, target, participants=table, overwrite=options.overwrite)
+        print(_hcp_plan(foreseen, steps.kind, target, n_procs))
+        return
     made = prepare_hcp(
-        _without(inputs, options.exclude, folder),
+        chosen,
         options.out,
         steps,
         target,
-        participants=options.participants,
-        n_procs=1 if options.n_procs is None else options.n_procs,
+        participants=table,
+        n_procs=n_procs,
         work_dir=options.work_dir,
         overwrite=options.overwrite,
         progress=not options.quiet,
@@ -184,9 +201,39 @@ def _without(inputs: Sequence[Inputs], exclude: Sequence[str], folder: Path) -> 
     return kept
 
 
+def _table(options: argparse.Namespace) -> Any:
+    """The participants, less those left out."""
+    from icofactor.cohort.participants import read_participants
+
+    table = read_participants(options.participants)
+    return None if table is None else table.without(options.exclude)
+
+
+def _hcp_plan(foreseen: Foreseen, kind: str, target: Target, n_procs: int) -> str:
+    """What would be read of an HCP tree, and what it takes."""
+    from icofactor.planning import estimate_prepare, in_bytes, in_seconds
+    from icofactor.preprocessing.prepare import failure_lines
+
+    sides = 2 if target.hemisphere == "both" else 1
+    needed = estimate_prepare(kind, foreseen.sizes, sides, n_procs)
+    n_files, n_bytes = sum(map(len, foreseen.sizes)), sum(map(sum, foreseen.sizes))
+    hemispheres = "both hemispheres" if sides == 2 else f"{target.hemisphere} hemisphere"
+    return "\n".join(
+        [
+            f"Would read {n_files} files ({in_bytes(n_bytes)}) of {foreseen.n_subjects} subjects",
+            *(f"  will fail: {line.strip()}" for line in failure_lines(foreseen.failures)[1:]),
+            f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, foreseen.stores.values()))}.",
+            f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(needed.seconds)} with {n_procs} "
+            "at a time (a formula measured on two cores, see icofactor.planning).",
+            "Nothing was written.",
+        ]
+    )
+
+
 def _run_files(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.cohorts import Changes, prepare_cohort
     from icofactor.preprocessing.outliers import LIMIT
+    from icofactor.preprocessing.prepare import check_new_store
 
     if not options.limit_outliers:
         _refuse(options, ("n_deviations",), "needs --limit-outliers")
@@ -203,6 +250,11 @@ def _run_files(options: argparse.Namespace) -> None:
         spheres=options.spheres,
         method=options.method or "adaptive",
     )
+    if options.dry_run:
+        check_new_store(options.out, options.overwrite)
+        print("\n".join([*would_read(seen := preview_inputs(options)), f"and write them to {options.out}."]))
+        print(f"{in_one_pass(seen)}\nNothing was written.")
+        return
     cohort = read_inputs(options)
     made = prepare_cohort(cohort, options.out, changes, overwrite=options.overwrite, progress=not options.quiet)
     print(f"{options.out}: {made!r}")

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from icofactor.commands.inputs import add_inputs, check_participants, read_inputs
+from icofactor.commands.inputs import (
+    add_dry_run,
+    add_inputs,
+    check_participants,
+    in_one_pass,
+    preview_inputs,
+    read_inputs,
+    would_read,
+)
 
 SUMMARY = "loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
@@ -22,6 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="OUT", type=Path, required=True, help="file.tsv, or a folder for the table"
     )
+    add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
@@ -35,6 +45,9 @@ def run(options: argparse.Namespace) -> None:
     if model.covariates_ is not None:
         terms = model.covariates_.terms
         check_participants(options, lambda table, subjects: columns_of(terms, table, subjects), **given)
+    if options.dry_run:
+        print(_plan(options, model, given, table))
+        return
     cohort = read_inputs(options, **given)
     found = loadings_of(model, cohort)
     files = write_loadings(found, table, cohort, model_at(options.model), overwrite=options.overwrite)
@@ -43,3 +56,15 @@ def run(options: argparse.Namespace) -> None:
         for note in found.notes:
             print(note)
         print("Written: " + ", ".join(map(str, files)))
+
+
+def _plan(options: argparse.Namespace, model: Any, given: dict[str, Any], table: Path) -> str:
+    """What would be read, and what it takes."""
+    seen = preview_inputs(options, **given)
+    if (seen.n_sites, seen.hemisphere) != (model.n_features_in_, model.hemi_ or seen.hemisphere):
+        raise ValueError(
+            f"the model has {model.n_features_in_} sites ({model.hemi_}); {options.inputs[0]} has {seen.n_sites} "
+            f"({seen.hemisphere})"
+        )
+    write = f"and write their loadings on {len(model.components_)} components to {table}."
+    return "\n".join([*would_read(seen), write, in_one_pass(seen), "Nothing was written."])

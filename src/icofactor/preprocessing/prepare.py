@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
@@ -33,6 +34,7 @@ from icofactor.preprocessing.subject import Steps, subject_map
 # Subjects whose maps are held together while a store is written.
 _BLOCK = 64
 _LISTED = 20
+_LONGEST = 120
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,36 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Foreseen:
+    """What would be done.
+
+    Attributes
+    ----------
+    n_subjects : in the tree, and chosen.
+    sizes : for each map to be made the sizes of its files in bytes.
+    stores : name of what is computed → store.
+    failures : who will fail for want of files.
+    """
+
+    n_subjects: int
+    sizes: Sequence[Sequence[int]]
+    stores: Mapping[str, Path]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
 class _Task:
     output: str
     inputs: Inputs
 
     @property
     def key(self) -> str:
-        # a folder's name may hold what a key may not
-        subject = re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", self.inputs.subject)
-        return f"{subject if subject[0].isalnum() else 's=' + subject}.{self.output}"
+        # a folder's name may hold what a key may not; some disks take A for a, and CON for a device
+        name = self.inputs.subject
+        subject = re.sub(r"[^a-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", name)
+        if len(subject) > _LONGEST:
+            subject = f"{subject[:_LONGEST]}=={hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        return f"s={subject}.{self.output}"
 
 
 @dataclass(frozen=True)
@@ -122,10 +145,12 @@ class _Job:
             identity = np.array(task.inputs.identity())
             kept = self.work.get(task.key)
             # the same names with other contents: made anew
-            if kept is not None and np.array_equal(kept["inputs"], identity) and not task.inputs.missing:
+            whole = kept is not None and "sha256" in kept and np.array_equal(kept["inputs"], identity)
+            if whole and not task.inputs.missing:
                 return task, True, None
             made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
             about = {"n_filled": np.array(made.n_filled), "tr": np.array(made.tr, dtype=np.float64)}
+            about["sha256"] = np.array([_sha256(file) for file in task.inputs.files.values()])
             self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
         except (ValueError, OSError, MemoryError) as problem:
             return task, False, str(problem) or type(problem).__name__
@@ -166,12 +191,8 @@ def prepare_hcp(
         raise ValueError(f"n_procs must be 1 or more; got {n_procs}")
     table = read_participants(participants)
     chosen, failures = _chosen(inputs, table)
-    tasks = [task for one in chosen for task in _tasks(one, steps.kind)]
     out = Path(out)
-    stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
-    _check_places(stores.values(), overwrite)
-    cortex = atlas_cortex(target.spheres) or file_cortex(file for one in chosen for file in one.files.values())
-    ways = projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
+    tasks, stores, cortex, ways = _ready(chosen, out, steps, target, overwrite)
     run = {
         "command": "prepare",
         "version": __version__,
@@ -195,6 +216,39 @@ def prepare_hcp(
     if work_dir is None and not failures:
         _remove(folder, tasks)
     return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
+
+
+def foresee_hcp(
+    inputs: Sequence[Inputs],
+    out: str | Path,
+    steps: Steps,
+    target: Target,
+    *,
+    participants: Any = None,
+    overwrite: bool = False,
+) -> Foreseen:
+    """What `prepare_hcp` would read and write; it raises what that would raise before its work."""
+    chosen, failures = _chosen(inputs, read_participants(participants))
+    tasks, stores, _, _ = _ready(chosen, Path(out), steps, target, overwrite)
+    failures += [
+        Failure(task.inputs.subject, task.output, f"{file}: is missing")
+        for task in tasks
+        for file in task.inputs.missing.values()
+    ]
+    sizes = [[file.stat().st_size for file in task.inputs.files.values()] for task in tasks]
+    return Foreseen(len(chosen), sizes, stores, tuple(failures))
+
+
+def _ready(
+    chosen: Sequence[Inputs], out: Path, steps: Steps, target: Target, overwrite: bool
+) -> tuple[list[_Task], dict[str, Path], Cortex, Mapping[str, Projection]]:
+    """The maps to make, where they go, the cortex, and the way to the target; refuses what cannot be."""
+    tasks = [task for one in chosen for task in _tasks(one, steps.kind)]
+    stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
+    for place in stores.values():
+        check_new_store(place, overwrite)
+    cortex = atlas_cortex(target.spheres) or file_cortex(file for one in chosen for file in one.files.values())
+    return tasks, stores, cortex, projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
 
 
 def _chosen(inputs: Sequence[Inputs], table: Participants | None) -> tuple[list[Inputs], list[Failure]]:
@@ -224,17 +278,16 @@ def _places(out: Path, outputs: Sequence[str], kind: str) -> dict[str, Path]:
     return {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in outputs}
 
 
-def _check_places(places: Any, overwrite: bool) -> None:
+def check_new_store(place: Path, overwrite: bool) -> None:
     """Refuse before the work what would be refused after it."""
-    for place in places:
-        if place.exists() and not (overwrite and is_store(place)):
-            raise FileExistsError(
-                f"{place} exists; pass overwrite=True to replace it"
-                if is_store(place)
-                else f"{place} exists and is not a cohort store: name a new folder"
-            )
-        if not place.absolute().parent.is_dir():
-            raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+    if place.exists() and not (overwrite and is_store(place)):
+        raise FileExistsError(
+            f"{place} exists; pass overwrite=True to replace it"
+            if is_store(place)
+            else f"{place} exists and is not a cohort store: name a new folder"
+        )
+    if not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
 
 
 def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterator[tuple[_Task, bool, str | None]]:
@@ -283,7 +336,8 @@ def _write(
                     "icofactor": __version__,
                 },
             ],
-            "files": {task.inputs.subject: [str(file) for file in task.inputs.files.values()] for task in mine},
+            "inputs": [record for task in mine for record in _records(job.work, task)],
+            "participants": None if table is None else dict(table.source),
             **_told(job.work, mine),
             "failed": [asdict(failure) for failure in failures if failure.output in (output, "all")],
         }
@@ -311,6 +365,20 @@ def _cohorts(
             participants={name: values[first : first + _BLOCK] for name, values in columns.items()},
             provenance=provenance,
         )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _records(work: Checkpoint, task: _Task) -> list[dict[str, Any]]:
+    """The files a map was made from, for the provenance."""
+    files, hashes = task.inputs.files.values(), _kept(work, task)["sha256"].tolist()
+    return [
+        {"path": str(file), "bytes": file.stat().st_size, "sha256": found, "subject": task.inputs.subject}
+        for file, found in zip(files, hashes, strict=True)
+    ]
 
 
 def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
