@@ -17,14 +17,23 @@ import pytest
 
 from hostile_fit import small_fit
 from icofactor.atlas import Atlas, overlap, write_overlap
+from icofactor.benchmarks.outcome import Outcome
+from icofactor.benchmarks.outcome import Table as Rows
+from icofactor.benchmarks.runner import _write as write_bench
+from icofactor.benchmarks.timing import machine
 from icofactor.bootstrap import Bootstrap
 from icofactor.checkpoint import Checkpoint
+from icofactor.cli import main
 from icofactor.cohort import append_store, save_store, write_json, write_tsv
 from icofactor.cohort.cifti import write_dscalar
 from icofactor.cohort.gifti import write_label_gii, write_maps
 from icofactor.cohort.labels import distinct_colours, write_annot
 from icofactor.cohort.write import write_fit
 from icofactor.diagnostics import save_diagnostics
+from icofactor.experiments.found import Context, Plate, Section, Table
+from icofactor.experiments.runner import _write
+from icofactor.experiments.settings import QUICK
+from icofactor.files import made_folder
 from icofactor.new_subjects import NewLoadings, write_loadings
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.report.page import write_page
@@ -107,6 +116,23 @@ def _bootstrap(k: int) -> Bootstrap:
     return Bootstrap(np.zeros((k, SITES.n)), RNG.random((3_000, k)), np.ones((4, k)))
 
 
+def _reproduction(out: Path) -> None:
+    """What `icofactor reproduce` does when its experiments are done."""
+    from matplotlib.figure import Figure
+
+    plate = Plate("a", lambda: Figure(), "", "")
+    section = Section("a", "A", "", [plate], [Table("a", "A", {"x": LARGE[0]})])
+    with made_folder(out):
+        _write(out, [section], [], Context([], QUICK, 0, Checkpoint(None, {})), [], 0.0, True, False, lambda done: None)
+
+
+def _bench(out: Path) -> None:
+    outcome = Outcome("d", "first", [Rows("t", [{"x": float(x)} for x in LARGE[0]])])
+    settings = {"quick": True}
+    with made_folder(out):
+        write_bench({"machine": machine(1), "settings": settings, "experiments": {"d": outcome.as_dict()}}, out)
+
+
 def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[], object]]:
     """What writes → the call, replacing what is there."""
     source, model, d = fitted
@@ -142,6 +168,8 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
         "choice": lambda: _choice().save(place / "choice", **again),
         "bootstrap": lambda: _bootstrap(3).save(place / "boot", model, [str(i) for i in range(3_000)], **again),
         "new loadings": lambda: write_loadings(found, place / "new.tsv", cohort(2), source / "model.zip", **again),
+        "reproduction": lambda: _reproduction(place / "reproduction"),
+        "bench": lambda: _bench(place / "bench"),
         "overlap": lambda: write_overlap(
             overlap(model, Atlas(np.arange(SITES.n), tuple(f"r{i}" for i in range(SITES.n))), n_spins=1),
             place / "overlap.tsv",
@@ -165,7 +193,7 @@ WRITERS = (
         "store",
         "append",
     ),
-    *("checkpoint", "page", "choice", "bootstrap", "new loadings", "overlap"),
+    *("checkpoint", "page", "choice", "bootstrap", "new loadings", "overlap", "reproduction", "bench"),
 )
 
 
@@ -208,6 +236,32 @@ def _refused(call: Callable[[], object], place: Path) -> None:
     told = str(caught.value)
     assert str(place) in told, told
     assert ".tmp-" not in told, told
+
+
+@pytest.mark.parametrize("command", ["fit", "prepare", "transform", "report"])
+def test_commands_on_a_full_disk(
+    disk: Path, fitted: tuple[Path, Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """One line, status 2, and the disk is as it was."""
+    source, place = fitted[0], disk / command
+    place.mkdir()
+    maps = str(tmp_path / "lh.maps.npy")
+    np.save(maps, RNG.gamma(2, 1, (600, SITES.n)).astype(np.float32) + 1)
+    read = ["--mesh", "fsaverage3", "--hemisphere", "left"]
+    words = {
+        "fit": [maps, *read, "--n-components", "2", "--n-starts", "1", "--level", "0", "-o", place / "out"],
+        "prepare": [maps, *read, "-o", place / "store"],
+        "transform": [source, maps, "-o", place / "new.tsv"],
+        "report": [source, "--no-figures", "-o", place / "out"],
+    }[command]
+    with full(disk, 2**13):
+        status = main([command, *map(str, words), "-q"])
+    told = capsys.readouterr().err
+    assert status == 2 and told.count("\n") == 1, told
+    assert "No space left on device" in told or "File too large" in told, told
+    assert str(place) in told and "tmp-" not in told.replace(str(disk), ""), told
+    assert not list(place.iterdir()), "something was left"
+    place.rmdir()
 
 
 def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from icofactor.experiments.datasets import Dataset, as_table, hcp_datasets, simu
 from icofactor.experiments.found import Context, Section, Table
 from icofactor.experiments.page import picture, render
 from icofactor.experiments.settings import FULL, Sizes
-from icofactor.files import check_target
+from icofactor.files import check_target, made_folder
 from icofactor.progress import Stages
 from icofactor.threads import n_threads
 
@@ -72,8 +72,8 @@ def reproduce(
         check_target(out / PAGE, overwrite)
     elif out.exists():
         raise NotADirectoryError(f"{out} is a file; a folder is to be written there")
-    out.mkdir(parents=True, exist_ok=True)
-    datasets, notes = _datasets(out, hcp, spheres, cohorts, sizes, seed, n_procs, progress)
+    with made_folder(out):
+        datasets, notes = _datasets(out, hcp, spheres, cohorts, sizes, seed, n_procs, progress)
     run = {
         "command": "reproduce",
         "version": __version__,
