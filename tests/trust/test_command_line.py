@@ -1,0 +1,208 @@
+"""Hostile use of the command line: wrong things in every place, two processes in one place, killed processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from icofactor.checkpoint import Checkpoint
+from icofactor.cli import main
+from icofactor.cohort.write import write_fit
+from icofactor.sphere import Sites
+from stores import contents
+
+SITES = Sites.named("fsaverage3")
+READ = ["--mesh", "fsaverage3", "--hemisphere", "left"]
+FIT = dict(components=np.ones((2, SITES.n)), loadings=np.ones((2, 2)), subjects=["a", "b"], hemi="left")  # noqa: C408
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """maps/ and what is wrong in its place."""
+    folder = tmp_path_factory.mktemp("hostile use")
+    rng = np.random.default_rng(0)
+    for name in ("maps", "-maps", "mäps 地図"):
+        (folder / name).mkdir()
+        for i in range(4):
+            np.save(folder / name / f"sub-{i}.lh.npy", rng.gamma(2, 1, (1, SITES.n)) + 1)
+    (folder / "empty").mkdir()
+    (folder / "empty.npy").touch()
+    (folder / "file").write_text("mine")
+    (folder / "loop").symlink_to("loop")
+    (folder / "folders").mkdir()
+    (folder / "folders" / "again").symlink_to("../folders")
+    write_fit(folder / "fit", **FIT, mesh_name="fsaverage3")
+    return folder
+
+
+WRONG: list[tuple[str, list[str]]] = [
+    *((f"fit {name}", ["fit", name, "-o", "out"]) for name in ("empty", "empty.npy", "loop", "folders", "no", "no*")),
+    ("a fit as maps", ["fit", "fit", "-o", "out"]),
+    ("no such mesh", ["fit", "maps", "--mesh", "fsaverage99", "-o", "out"]),
+    ("a folder as mesh", ["fit", "maps", "--mesh", "empty", "-o", "out"]),
+    ("a folder as mask", ["fit", "maps", *READ, "--mask", "empty", "-o", "out"]),
+    ("a folder as table", ["fit", "maps", *READ, "--participants", "empty", "-o", "out"]),
+    ("a loop as table", ["fit", "maps", *READ, "--participants", "loop", "-o", "out"]),
+    ("nobody to exclude", ["fit", "maps", *READ, "--exclude", "nobody", "-o", "out"]),
+    ("smoothing nan", ["fit", "maps", *READ, "--smoothing", "nan", "-o", "out"]),
+    ("smoothing below 0", ["fit", "maps", *READ, "--smoothing", "-1", "-o", "out"]),
+    *(
+        (f"components {n}", ["fit", "maps", *READ, "--n-components", n, "-o", "out"])
+        for n in ("0", "-1", "1" + "0" * 30)
+    ),
+    ("level below 0", ["fit", "maps", *READ, "--level", "-1", "-o", "out"]),
+    ("no starts", ["fit", "maps", *READ, "--n-starts", "0", "-o", "out"]),
+    ("seed below 0", ["fit", "maps", *READ, "--random-seed", "-1", "-o", "out"]),
+    ("no such column", ["fit", "maps", *READ, "--covariates", "age", "--n-components", "2", "-o", "out"]),
+    ("a file as output", ["fit", "maps", *READ, "--n-components", "2", "-o", "file"]),
+    ("a file on the way", ["fit", "maps", *READ, "--n-components", "2", "-o", "file/out"]),
+    ("a file as work", ["fit", "maps", *READ, "--n-components", "2", "-o", "out", "--work-dir", "file"]),
+    ("maps as work", ["fit", "maps", *READ, "--n-components", "2", "-o", "out", "--work-dir", "maps"]),
+    ("a name too long", ["fit", "maps", *READ, "--n-components", "2", "-o", "x" * 300]),
+    ("no model", ["transform", "maps", "maps", "-o", "new.tsv"]),
+    ("no model at all", ["transform", "no", "maps", "-o", "new.tsv"]),
+    ("a fit without model", ["report", "fit", "-o", "out"]),
+    ("maps as fit", ["report", "maps", "-o", "out"]),
+    ("too many ranks", ["select", "maps", *READ, "--ranks", "2-999999999999", "-o", "out"]),
+    ("no splits", ["select", "maps", *READ, "--ranks", "2", "--splits", "0", "-o", "out"]),
+    ("maps as store", ["prepare", "maps", *READ, "-o", "maps"]),
+    ("a file as store", ["prepare", "maps", *READ, "-o", "file"]),
+    ("nan deviations", ["prepare", "maps", *READ, "--limit-outliers", "--n-deviations", "nan", "-o", "out"]),
+    ("no tree", ["prepare", "thickness", "empty", "--spheres", "empty", "-o", "out"]),
+    ("no subjects", ["demo", "out", "--n-subjects", "0"]),
+    ("a file as demo", ["demo", "file"]),
+    ("a file as bench", ["bench", "-o", "file", "--only", "a", "--quick"]),
+    ("no budget", ["bench", "-o", "out", "--budget", "nan"]),
+    ("a file as reproduction", ["reproduce", "file", "--quick"]),
+    ("no cohort", ["reproduce", "out", "--cohort", "no", "--quick", "--only", "timing"]),
+]
+
+
+@pytest.mark.parametrize("words", [words for _, words in WRONG], ids=[name for name, _ in WRONG])
+def test_wrong_things_are_refused_and_leave_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(place)
+    before = {str(path) for path in place.rglob("*")}
+    assert main([*words, "-q"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"icofactor {words[0]}: ") and "Errno" not in told, told
+    assert {str(path) for path in place.rglob("*")} == before
+    assert (place / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["-maps", "mäps 地図"])
+def test_unusual_names_are_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(place)
+    assert (
+        main(["fit", *READ, "--n-components", "2", "-o", "out", "--dry-run", "--level", "99999999999", "--", name]) == 0
+    )
+    assert "4 subjects" in capsys.readouterr().out
+
+
+def test_too_little_memory_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def greedy(*args: Any, **more: Any) -> None:
+        raise MemoryError("Unable to allocate 7. EiB")
+
+    monkeypatch.setattr("icofactor.demo.run_demo", greedy)
+    assert main(["demo", str(tmp_path / "out"), "-q"]) == 2
+    assert capsys.readouterr().err == (
+        "icofactor demo: this needs more memory than there is (Unable to allocate 7. EiB): "
+        "ask for less, or use a cohort store\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["bench.json", "growth.png"])
+def test_bench_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    assert main(["bench", "-o", str(tmp_path), "--only", "d", "--quick", "-q"]) == 2
+    assert f"{name} exists; pass --overwrite to replace it" in capsys.readouterr().err
+    assert contents(tmp_path) == {name: b"mine"}
+
+
+def test_reproduce_replaces_no_figure_unasked(tmp_path: Path) -> None:
+    from icofactor.experiments.runner import PAGE, _move
+
+    made, out = tmp_path / "made", tmp_path / "out"
+    for folder in (made, out):
+        (folder / "figures").mkdir(parents=True)
+        (folder / "figures" / "a.png").write_text(folder.name)
+    (made / PAGE).write_text("page")
+    with pytest.raises(FileExistsError, match=r"a\.png exists; pass overwrite=True"):
+        _move(made, out, overwrite=False)
+    assert [path.name for path in out.iterdir()] == ["figures"]
+    _move(made, out, overwrite=True)
+    assert (out / "figures" / "a.png").read_text() == "made" and (out / PAGE).exists()
+
+
+# ---------------------------------------------------------------------- processes
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from icofactor.cohort.write import write_fit
+
+def stay(path):
+    print("here", flush=True)
+    time.sleep(600)
+
+write_fit(Path(sys.argv[1]), components=np.ones((2, 642)), loadings=np.ones((2, 2)), subjects=["a", "b"], hemi="left",
+          mesh_name="fsaverage3", extras={"last.txt": stay}, overwrite=True)
+"""
+needs_locks = pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
+
+
+@needs_locks
+def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_path: Path) -> None:
+    """A fit stops while it writes; another one finishes beside it, and after the kill a third cleans up."""
+    out = tmp_path / "out"
+    write_fit(out, **FIT, mesh_name="fsaverage3")
+    before = contents(out)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "here\n"
+        write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+        assert len(list(out.glob(".tmp-*"))) == 1, "the other's, which is alive"
+        writer.send_signal(signal.SIGKILL)
+    assert {name: data for name, data in contents(out).items() if not name.startswith(".tmp-")} == before
+    write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+    assert contents(out) == before
+
+
+@needs_locks
+def test_a_second_process_leaves_the_pieces_of_the_first_alone(tmp_path: Path) -> None:
+    from icofactor.files import alone_in
+
+    run, work = {"command": "fit"}, tmp_path / "work"
+    Checkpoint(work, run)
+    (work / ".tmp-1234-a.npz").write_bytes(b"half")
+    with alone_in(work, with_others=True):  # as while a piece is written
+        Checkpoint(work, run)
+        assert (work / ".tmp-1234-a.npz").exists()
+    Checkpoint(work, run)
+    assert not (work / ".tmp-1234-a.npz").exists()
+
+
+def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:
+    """An earlier fit's list may name figures; where that folder is a link, they are someone else's."""
+    out, pictures = tmp_path / "out", tmp_path / "pictures"
+    write_fit(out, **FIT, mesh_name="fsaverage3")
+    pictures.mkdir()
+    (pictures / "holiday.png").write_text("mine")
+    (out / "figures").symlink_to(pictures)
+    record = out / "dataset_description.json"
+    record.write_text(record.read_text().replace('"provenance.json"', '"provenance.json", "figures/holiday.png"'))
+    write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+    assert (pictures / "holiday.png").read_text() == "mine"
