@@ -298,6 +298,9 @@ def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterato
     answers = pool(delayed(job.run)(task) for task in tasks)
     try:
         yield from tqdm(answers, total=len(tasks), desc=job.steps.kind, unit="map", disable=not progress)
+    except KeyboardInterrupt:
+        kept = f"interrupted; finished maps are kept in {job.work.folder}: the same command goes on from there"
+        raise KeyboardInterrupt(kept) from None
     except BrokenExecutor as problem:
         raise OSError(
             f"a process of {n_procs} was ended, most likely for want of memory: run again with a smaller n_procs; "
