@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         COMMANDS[options.command].run(options)
+    except BrokenPipeError:  # who read what is printed has gone
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
+        return 1
     except (ValueError, OSError, MemoryError) as problem:
         if options.verbose:
             raise

@@ -123,6 +123,21 @@ def test_too_little_memory_is_one_line(
     )
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+def test_a_reader_that_goes_away_is_no_error_to_speak_of(place: Path) -> None:
+    """As in `icofactor fit ... --dry-run | head -1`."""
+    words = ["fit", "maps", *READ, "--n-components", "2", "-o", "out", "--dry-run", "-q"]
+    source, sink = os.pipe()
+    os.close(source)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "icofactor.cli", *words], cwd=place, stdout=sink, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(sink)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize("name", ["bench.json", "growth.png"])
 def test_bench_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (tmp_path / name).write_text("mine")

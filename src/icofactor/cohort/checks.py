@@ -97,7 +97,7 @@ def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
             values = values[mask[columns]] if mask.any() else values
             values = values[np.isfinite(values)]
             if len(values) == 0 or values.min() == values.max():
-                same = f"{values[0]:g}" if len(values) else "NaN"
+                same = f"{values[0]:g}" if len(values) else "NaN, infinite or beyond 3e38"
                 problems.add(rows.where[row][side], f"is {same} at every vertex; there is no map in it")
 
 
@@ -108,7 +108,7 @@ def _report_units(rows: Rows, mask: Bools, problems: Problems) -> None:
         for i, row in enumerate(rows.good):
             values = np.abs(rows.X[row, columns][mask[columns]])
             values = values[np.isfinite(values) & (values > 0)]
-            middles[i] = np.median(values) if len(values) else np.nan
+            middles[i] = np.median(values.astype(np.float64)) if len(values) else np.nan
         known = np.sort(middles[np.isfinite(middles)])
         if len(known) < 2:
             continue
