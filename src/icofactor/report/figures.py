@@ -46,7 +46,7 @@ def plot_components(
     components : which to draw, counted from 0; all when None.
     views : of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
     cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
-    scale : "shared", one colour scale for all, or "each", every component in parts of its own maximum.
+    scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in parts of its own maximum.
     units : of the components, for the colour bar.
     dpi : resolution of the figure.
     surfaces : files or folders of surfaces, for meshes other than fsaverage.
@@ -64,9 +64,9 @@ def plot_components(
     maps = _used_maps(model)
     chosen = _chosen(components, len(maps))
     cortex = cortex_of(model.sites_, model.hemi_, surfaces)
-    tops = np.array([top_of(maps[j]) for j in chosen])
-    signed = bool(np.nanmin(maps[chosen]) < 0)
-    limits = tops if scale == "each" else np.full(len(chosen), tops.max())
+    tops = np.array([top_of(one) for one in maps])
+    signed = bool(np.nanmin(maps) < 0)
+    limits = tops[chosen] if scale == "each" else np.full(len(chosen), tops.max())
     colours = _colour_map(cmap, signed)
     explained = getattr(model, "explained_variance_ratio_", None)
 

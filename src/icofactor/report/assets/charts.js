@@ -1,5 +1,6 @@
 // The panels below the cortex, as SVG made here from the page's numbers.
 
+const MANY = 20; // components that need more room
 const INK = { blue: "#0b6ea8", orange: "#d55e00", band: "#0b6ea8", grey: "#8a939e" };
 
 function section(title, about, nodes, wide = false) {
@@ -146,8 +147,8 @@ function loadingsPanel(data, p, array, ramp, choose) {
     return mark;
   }));
   return section("Loadings", "Subjects (rows) and components (columns) in the order of Ward's clustering, so that alike ones stand side by side. Point to read, click to see that component.", [
-    el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 30 ? "" : String(j + 1))))),
-    el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > 20);
+    el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
+    el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
 }
 
 /** The tree of subjects, leaves at the right; heights as square roots, for the last joins dwarf the others. */
@@ -214,7 +215,7 @@ function participantsPanel(p, array, choose) {
   };
   const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
     ...listed.map((column, c) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
-      const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, value.toFixed(2).replace("-", "\u2212"));
+      const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, k > MANY ? fixed(value, 2).replace("0.", ".") : fixed(value, 2));
       node.style.background = shade(0.75 * value);
       hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
       buttons.set(`${c},${j}`, node);
@@ -228,7 +229,7 @@ function participantsPanel(p, array, choose) {
   pick(...best);
   return section("Loadings and participants",
     "Correlation r with numbers, η² (share of variance between groups) with words; framed where p < 0.05. p: permutations, corrected over components by the largest statistic, not over columns. Choose a cell to see it.",
-    [el("div", { class: "row apart" }, el("div", { class: "cells" }, table, ...note), el("div", {}, words, plot))], true);
+    [el("div", { class: k > 12 ? "" : "row apart" }, el("div", { class: k > MANY ? "cells small" : "cells" }, table, ...note), el("div", { class: "plot" }, words, plot))], true);
 }
 
 function table(heads, rows, numeric = []) {
@@ -255,10 +256,10 @@ function residualPanel(p, array) {
   return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}`, [node]);
 }
 
-function runPanel(data) {
+function runPanel(data, wide) {
   const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
   if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
-  return section("Time and memory", "", [table(["stage", ""], seconds, [1])]);
+  return section("Time and memory", "", [table(["stage", ""], seconds, [1])], wide);
 }
 
 function methodsPanel(data) {
@@ -280,17 +281,18 @@ function methodsPanel(data) {
 }
 
 function panels(data, array, choose) {
-  const p = data.panels, ramp = array(data.cortex.ramps.viridis);
+  const p = data.panels, ramp = array(data.cortex.ramps.viridis), many = p.n_components > MANY;
   return [
     convergencePanel(p),
     variancePanel(p, data.summary),
     loadingsPanel(data, p, array, ramp, choose),
     residualPanel(p, array),
+    many ? unusualPanel(p) : null, // what is narrow stands in pairs
     participantsPanel(p, array, choose),
     matricesPanel(p, array),
     sparsityPanel(p),
-    unusualPanel(p),
-    runPanel(data),
+    many ? null : unusualPanel(p),
+    runPanel(data, many),
     selectionPanel(data.selection),
     stabilityPanel(data.stability, p),
     overlapPanel(data.overlap, p),

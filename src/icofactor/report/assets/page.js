@@ -126,7 +126,7 @@ function cortexSection(data, array) {
       bar.append(el("div", { class: "keys" }, ...components.map((one, j) => {
         const swatch = el("i");
         swatch.style.background = `rgb(${colours.slice(3 * j, 3 * j + 3).join(",")})`;
-        return el("span", { class: "key" }, swatch, one.name);
+        return el("span", { class: "key" }, swatch, components.length > MANY ? String(j + 1) : one.name);
       })));
       return;
     }

@@ -178,7 +178,7 @@ class Viewer {
       this.load(half, "value", values);
       this.load(half, "known", atCorners(paint.known.subarray(half.first, half.first + half.n), half.triangles, 1));
       const corners = new Float32Array(3 * values.length); // all three values of a triangle, at each of its corners
-      for (let i = 0; i < values.length; i++) corners.set(values.subarray(i - (i % 3), i - (i % 3) + 3), 3 * i);
+      for (let i = 0; i < values.length; i++) for (let j = 0; j < 3; j++) corners[3 * i + j] = values[i - (i % 3) + j];
       this.load(half, "corners", corners);
     }
     gl.bindTexture(gl.TEXTURE_2D, this.ramp);
@@ -282,7 +282,7 @@ class Viewer {
       gl.uniform2f(this.line.at.pane, pane.width * dense, pane.height * dense);
       gl.bindVertexArray(half.lineArray);
       // dark under light, so that lines show on any colour
-      for (const [width, lift, ink] of [[1.5 * dense, 0.012, [0.08, 0.1, 0.14, 1]], [0.7 * dense, 0.016, [1, 1, 1, 1]]]) {
+      for (const [width, lift, ink] of [[2.6 * dense, 0.012, [0.08, 0.1, 0.14, 1]], [1.2 * dense, 0.016, [1, 1, 1, 1]]]) {
         gl.uniform1f(this.line.at.width, width);
         gl.uniform1f(this.line.at.lift, lift);
         gl.uniform4fv(this.line.at.ink, ink);
