@@ -188,5 +188,5 @@ def preview_store(stored: Any, rows: Sequence[int], participants: Mapping[str, A
         notes=(f"{left} of its {len(stored.subjects)} subjects are left out",) if left else (),
         lowest=0.0,
         seconds=0.0,
-        stored=list(rows) == list(range(len(stored.subjects))),
+        stored=True,
     )

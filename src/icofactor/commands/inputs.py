@@ -157,19 +157,17 @@ def _refuse_with_store(options: argparse.Namespace) -> None:
 
 
 def _selected(stored: Any, options: argparse.Namespace) -> Any:
-    """A stored cohort with the table given, without those left out; it stays on disk where all its subjects stay."""
+    """A stored cohort with the table given, without those left out; it stays on disk."""
     from dataclasses import replace
 
-    from icofactor.cohort import Cohort
+    from icofactor.cohort.selected import SelectedCohort
 
     if options.participants is None and not options.exclude:
         return stored
     rows, columns = _rows(stored, options)
     if rows == list(range(len(stored.subjects))):
         return replace(stored, participants=columns)
-    fields = ("sites", "mask", "hemisphere", "modality", "units", "provenance")
-    kept = {name: getattr(stored, name) for name in fields}
-    return Cohort(stored.X[rows], tuple(stored.subjects[row] for row in rows), participants=columns, **kept)
+    return SelectedCohort.of(stored, rows, columns)
 
 
 def _rows(stored: Any, options: argparse.Namespace) -> tuple[list[int], dict[str, Any]]:
