@@ -22,6 +22,7 @@ _ALIASES = {
     "n_nulls": "nulls",
     "n_resamples": "bootstrap",
     "n_spins": "spins",
+    "seed": "random_seed",
 }
 
 

@@ -81,6 +81,7 @@ WRONG: list[tuple[str, list[str]]] = [
     ("a file as bench", ["bench", "-o", "file", "--only", "a", "--quick"]),
     ("no budget", ["bench", "-o", "out", "--budget", "nan"]),
     ("a file as reproduction", ["reproduce", "file", "--quick"]),
+    ("a reproduction's seed", ["reproduce", "out", "--random-seed", "-1", "--quick"]),
     ("no cohort", ["reproduce", "out", "--cohort", "no", "--quick", "--only", "timing"]),
 ]
 

@@ -27,6 +27,10 @@ HOSTILE = [
     "$(id)",
     "`id`",
     "con",
+    "CON",
+    "Sub-01",
+    "sub-01",
+    "É" * 100,
     "x" * 200,
     "-rf",
     "*",
@@ -186,8 +190,11 @@ def test_subjects_of_prepared_trees_are_plain_keys(tmp_path: Path, name: str) ->
 def test_prepared_keys_differ_where_subjects_do() -> None:
     from types import SimpleNamespace
 
-    keys = {_Task("thickness", SimpleNamespace(subject=name)).key for name in HOSTILE}  # type: ignore[arg-type]
-    assert len(keys) == len(HOSTILE)
+    long = ["É" * 99 + end for end in "aA"]
+    keys = {_Task("thickness", SimpleNamespace(subject=n)).key.lower() for n in HOSTILE + long}  # type: ignore[arg-type]
+    assert len(keys) == len(HOSTILE) + 2, "also where A and a are one"
+    assert max(map(len, keys)) < 200
+    assert all(key.startswith("s=") for key in keys), "no name of a device on Windows"
 
 
 def test_an_earlier_fits_record_cannot_delete_elsewhere(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def reproduce(
     unknown = [name for name in only if name not in EXPERIMENTS]
     if unknown or not only:
         raise ValueError(f"only must name some of {', '.join(EXPERIMENTS)}; found {', '.join(unknown) or 'none'}")
+    if seed < 0:
+        raise ValueError(f"seed must be a whole number ≥ 0; found {seed}")
     if hcp is not None and cohorts:
         raise ValueError("hcp and cohort exclude each other: give one of them")
     begin, out = time.perf_counter(), Path(out)
