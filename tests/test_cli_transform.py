@@ -270,6 +270,10 @@ def test_a_model_of_the_library_does_too(maps: np.ndarray, place: Path, tmp_path
     left.save(tmp_path / "left.zip")
     assert main(["transform", str(tmp_path / "left.zip"), str(place / "new"), "-o", str(tmp_path / MAPS), "-q"]) == 0
     np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
+    np.save(tmp_path / "both.npy", maps[N_FITTED:])
+    words = ["transform", str(tmp_path / "left.zip"), str(tmp_path / "both.npy"), "-o", str(tmp_path / MAPS), "-q"]
+    assert main([*words, "--overwrite"]) == 0
+    np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
 
 
 def test_fit_cohort_refuses_before_it_works(place: Path) -> None:

@@ -269,6 +269,11 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
         check(cohort, X, ~WALL, "both", [f"map{i:04d}" for i in range(1, 6)])
     left = ico.load_cohort(tmp_path / "thickness.npy", mesh=(sphere, sphere), hemisphere="left")
     assert left.sites.n == N
+    np.testing.assert_array_equal(
+        ico.load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
+    )
+    with pytest.raises(CohortError, match="is one hemisphere, the maps are of both: pass the pair"):
+        ico.load_cohort(tmp_path / "thickness.npy", mesh=sites)
     with pytest.raises(CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
     with pytest.raises(CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"):

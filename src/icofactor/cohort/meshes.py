@@ -56,8 +56,9 @@ class Mesh:
         if isinstance(self.given, tuple):
             return self.given[0].n if n == self.given[0].n + self.given[1].n else None
         if isinstance(self.given, Sites):
-            both = self.given.n_roots == 40 and n == self.given.n
-            return int((self.given.hemisphere == 0).sum()) if both else None
+            if self.given.n_roots == 20:  # a file of both hemispheres, of which one may be asked for
+                return self.given.n if n == 2 * self.given.n else None
+            return int((self.given.hemisphere == 0).sum()) if n == self.given.n else None
         return n // 2 if n in _DOUBLE else None
 
     def wanted(self, side: str) -> list[int]:
