@@ -18,7 +18,7 @@ $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@ $(VENV)/.installed
 
-# Simulate a cohort, factorize it, write maps, loadings and a figure.
+# Simulate a cohort, factorize it, write maps, loadings and a report.
 demo: $(VENV)/.installed
 	$(BIN)/icofactor demo $(OUT) --overwrite
 
