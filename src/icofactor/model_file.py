@@ -48,6 +48,7 @@ def save_model(model: CorticalFactorization, path: str | os.PathLike[str], overw
     import zarr
 
     with atomic_path(Path(path), overwrite) as temporary:
+        temporary.touch()  # where that cannot be done, zarr's store cannot be closed
         store = zarr.storage.ZipStore(temporary, mode="w")
         try:
             group = zarr.create_group(store, zarr_format=3, attributes=_attributes(model))

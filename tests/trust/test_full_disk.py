@@ -281,19 +281,37 @@ def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monke
 
 
 def test_a_disk_that_may_not_be_written_to(disk: Path, fitted: tuple[Path, Any, Any]) -> None:
-    if not os.path.ismount(disk):
-        pytest.skip("no disk could be mounted")
+    with readonly(disk):
+        if os.access(disk, os.W_OK):
+            pytest.skip("no disk could be mounted, and this user may write everywhere")
     place = disk / "readonly"
     place.mkdir()
     save_store(cohort(), place / "cohort.store")
     calls = writers(place, fitted)
     before = contents(disk)
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    try:
+    with readonly(disk):
         for name, call in calls.items():
-            with pytest.raises(OSError, match=r"[Rr]ead-only|not writable") as caught:
+            with pytest.raises(OSError, match=r"[Rr]ead-only|not writable|Permission denied") as caught:
                 call()
             assert str(place) in str(caught.value), name
-    finally:
-        subprocess.run(["mount", "-o", f"remount,rw,size={DISK}", str(disk)], check=True)
     assert contents(disk) == before
+
+
+@contextmanager
+def readonly(folder: Path) -> Iterator[None]:
+    """Nothing may be written to a disk; else, to a folder and those in it."""
+    if os.path.ismount(folder):
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["mount", "-o", f"remount,rw,size={DISK}", str(folder)], check=True)
+        return
+    inside = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for path in inside:
+        path.chmod(0o555)
+    try:
+        yield
+    finally:
+        for path in inside:
+            path.chmod(0o755)
