@@ -265,6 +265,45 @@ def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch:
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".tmp")]
 
 
+def figures(*names: str) -> dict[str, Any]:
+    return {"figures": lambda folder: [(folder / name).write_text(f"new {name}") for name in names]}
+
+
+@pytest.mark.parametrize("number", [0, 3, 9, 14, 20, 99])
+def test_figures_come_and_go_with_the_fit(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {**fit_arguments("left", 1), "folders": figures("a.png", "b.png")}
+    written = write_fit(tmp_path, **one)
+    assert {path.relative_to(tmp_path).as_posix() for path in written} >= {"figures/a.png", "figures/b.png"}
+    (tmp_path / "figures" / "a.png").write_text("old")
+    (tmp_path / "figures" / "mine.png").write_text("mine")
+    with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
+        write_fit(tmp_path, **one)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    replace, moves = os.replace, []
+
+    def interrupted(a: Path, b: Path) -> None:
+        replace(a, b)
+        if ".tmp" in f"{a}{b}" and Path(a).name == Path(b).name:  # between the stage and the folder
+            moves.append(b)
+            if len(moves) == number + 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    other = {**fit_arguments("left", 1), "folders": figures("a.png", "c.png"), "overwrite": True}
+    if number < 99:
+        with pytest.raises(KeyboardInterrupt):
+            write_fit(tmp_path, **other)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    else:
+        write_fit(tmp_path, **other)
+        found = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+        assert found == {"a.png": "new a.png", "c.png": "new c.png", "mine.png": "mine"}
+        (tmp_path / "figures" / "mine.png").unlink()
+        write_fit(tmp_path, **fit_arguments("left", 1), overwrite=True)
+        assert not (tmp_path / "figures").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]
+
+
 def test_extras_have_names_of_their_own_and_are_written(tmp_path: Path) -> None:
     for name in ("provenance.json", "../x", "a/b", ".hidden", ""):
         with pytest.raises(ValueError, match="extras must be plain names"):

@@ -166,8 +166,15 @@ def test_regions_of_an_atlas(tmp_path: Path) -> None:
     assert names[regions["left"][100]] == names[regions["right"][100]] == "front"
     assert names[regions["left"][600]] == "<b>back</b>"
     assert names[regions["right"][600]] == "side"
+    fine = np.zeros(163842, dtype=int)
+    fine[:642] = labels
+    nib.freesurfer.write_annot(tmp_path / "lh.fine.annot", fine, colours, ["unknown", "front", "<b>back</b>"], True)
+    coarse, _ = read_atlas([tmp_path / "lh.fine.annot"], ["left"], 642, nested=True)
+    np.testing.assert_array_equal(coarse["left"], read_atlas([tmp_path / "lh.a.annot"], ["left"], 642)[0]["left"])
     with pytest.raises(ValueError, match="no file of the right hemisphere"):
         read_atlas([tmp_path / "lh.a.annot"], ["left", "right"], 642)
+    with pytest.raises(ValueError, match="163842 vertices in the left hemisphere; the mesh has 642"):
+        read_atlas([tmp_path / "lh.fine.annot"], ["left"], 642)
     with pytest.raises(ValueError, match="642 vertices in the left hemisphere; the mesh has 2562"):
         read_atlas([tmp_path / "lh.a.annot"], ["left"], 2562)
 

@@ -12,12 +12,13 @@ from icofactor.cohort.formats.labels import read_labels
 from icofactor.errors import FileError
 from icofactor.reading import Unreadable, naming
 from icofactor.report.surfaces import side_of
+from icofactor.sphere import n_nodes
 
 Ints = NDArray[np.int64]
 
 
 def read_atlas(
-    paths: Sequence[str | Path], sides: Sequence[str], n_vertices: int
+    paths: Sequence[str | Path], sides: Sequence[str], n_vertices: int, nested: bool = False
 ) -> tuple[dict[str, Ints], tuple[str, ...]]:
     """Region of every vertex: side → (n_vertices,) numbers into the names; number 0 is no region.
 
@@ -25,6 +26,7 @@ def read_atlas(
     ----------
     paths : one FreeSurfer .annot or GIFTI .label.gii per hemisphere, or one CIFTI .dlabel.nii.
     sides : hemispheres wanted, "left", "right".
+    nested : whether the mesh is the first vertices of fsaverage, whose files will then do too.
     """
     found: dict[str, tuple[Ints, dict[int, str]]] = {}
     for path in map(Path, paths):
@@ -39,6 +41,8 @@ def read_atlas(
     regions: dict[str, Ints] = {}
     for side in sides:
         labels, table = found[side]
+        if nested and len(labels) == n_nodes(7):
+            labels = labels[:n_vertices]
         if len(labels) != n_vertices:
             raise FileError(
                 f"{', '.join(map(str, paths))}: has {len(labels)} vertices in the {side} hemisphere; "

@@ -226,7 +226,7 @@ def _regions(cortex: Cortex, sites: Any, block: Block, atlas: Sequence[str | Pat
     if not atlas:
         return None
     sides = [half.side for half in cortex.hemispheres]
-    regions, names = read_atlas(atlas, sides, n_vertices(sites))
+    regions, names = read_atlas(atlas, sides, n_vertices(sites), nested=sites.name in ("fsaverage5", "fsaverage6"))
     numbers = [block.indices(regions[half.side][half.vertices], 2**16) for half in cortex.hemispheres]
     return {"names": list(names), "numbers": numbers}
 

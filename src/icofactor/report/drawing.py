@@ -181,7 +181,11 @@ def new_figure(width: float, height: float, dpi: int) -> Any:
 
 
 def colour_bar(
-    figure: Any, box: tuple[float, float, float, float], colours: Any, ends: tuple[float, float], beyond: str = "neither"
+    figure: Any,
+    box: tuple[float, float, float, float],
+    colours: Any,
+    ends: tuple[float, float],
+    beyond: str = "neither",
 ) -> Any:
     """A horizontal colour bar in `box` (parts of the figure); `beyond` names ends with a tip: "neither", "max", ..."""
     from matplotlib.cm import ScalarMappable

@@ -46,7 +46,8 @@ def plot_components(
     components : which to draw, counted from 0; all when None.
     views : of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
     cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
-    scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in parts of its own maximum.
+    scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in
+        parts of its own maximum.
     units : of the components, for the colour bar.
     dpi : resolution of the figure.
     surfaces : files or folders of surfaces, for meshes other than fsaverage.
