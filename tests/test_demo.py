@@ -179,6 +179,8 @@ def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     assert MAPS.replace("hemi-L", "hemi-R") in capsys.readouterr().out
     for mine in (tmp_path / "mine.txt", tmp_path / "figures" / "mine.txt"):
         mine.write_text("mine")
+    for name in ("stability.pdf", "components.png"):
+        (tmp_path / "figures" / name).write_text("of icofactor report")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     assert main(first) == 2
     assert capsys.readouterr().err.endswith("exists; pass --overwrite to replace it\n")

@@ -24,6 +24,7 @@ from icofactor.provenance import provenance_of
 from icofactor.report import draw_panels, plot_components, write_page
 from icofactor.report.beside import Beside, read_selection
 from icofactor.report.content import component_units
+from icofactor.report.panels import is_panel
 from icofactor.report.surfaces import cortex_of
 
 MODEL, FIGURE, DIAGNOSTICS, PAGE, FIGURES = "model.zip", "components.png", "diagnostics.npz", "report.html", "figures"
@@ -145,7 +146,17 @@ def fit_cohort(
         },
         overwrite=overwrite,
     )
+    _remove_panels(Path(out) / FIGURES, set(files))
     return Fitted(model, data, Path(out), files, said)
+
+
+def _remove_panels(folder: Path, drawn: set[Path]) -> None:
+    """Remove what `icofactor report` drew there of an earlier fit: it is not among that fit's own files."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_panel(path.name) and path not in drawn:
+            path.unlink()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 class _Drawn:

@@ -11,6 +11,7 @@ import zlib
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
+from icofactor.bootstrap import Bootstrap
 from icofactor.cli import main
 from icofactor.cohort.fs_lr import fs_lr_sites
 from icofactor.report import render_page, write_page
@@ -248,6 +250,17 @@ def test_what_is_of_another_fit_is_refused_by_name(
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=rf"{name}.*{re.escape(message)}"):
         read_beside(tmp_path, fitted.model, fitted.diagnostics.subjects)
+
+
+def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitted, tmp_path: Path) -> None:
+    model, subjects = fitted.model, fitted.diagnostics.subjects
+    spread = Bootstrap(model.components_ / 9, model.loadings_ / 9, np.full((4, 3), 0.9))
+    other = SimpleNamespace(components_=1.01 * model.components_, hemi_="both", sites_=model.sites_)
+    spread.save(tmp_path, other, subjects)
+    with pytest.raises(ValueError, match=r"stability\.tsv.*standard errors are those of other maps"):
+        read_beside(tmp_path, model, subjects)
+    spread.save(tmp_path, model, subjects, overwrite=True)
+    assert read_beside(tmp_path, model, subjects).stability is not None
 
 
 def test_nothing_beside_the_fit(fitted: Fitted, tmp_path: Path) -> None:

@@ -42,13 +42,20 @@ class Beside:
 def read_beside(folder: Path, model: Any, subjects: Sequence[str]) -> Beside:
     """What lies in the folder of a fit; what is of another fit is refused."""
     k = len(model.components_)
-    return Beside(
-        read_selection(folder),
-        _stability(folder / STABILITY, k),
-        _loading_se(folder / LOADINGS_SE, subjects, k),
-        _component_se(folder, model),
-        _overlap(folder / OVERLAP, k),
-    )
+    stability, errors = _stability(folder / STABILITY, k), _component_se(folder, model)
+    if stability is not None and errors is not None:
+        with naming(folder / STABILITY, "table"):
+            _check_sizes(stability["relative_standard_error"], errors, model.components_)
+    loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
+    return Beside(read_selection(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
+
+
+def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarray) -> None:
+    """Refuse errors of an earlier fit with as many components: theirs are in parts of other maps."""
+    size = np.linalg.norm(components, axis=1)
+    expected = np.linalg.norm(errors, axis=1) / np.where(size > 0, size, 1.0)
+    if not np.allclose(relative, expected, rtol=1e-3, atol=1e-9, equal_nan=True):
+        raise Unreadable("is of another fit: its standard errors are those of other maps; run icofactor select again")
 
 
 def read_selection(folder: Path) -> Mapping[str, Any] | None:
