@@ -280,6 +280,7 @@ def test_other_fits_open_too(browser: Any, tmp_path: Path, sites: Sites, hemi: s
     found = Opened(browser, path)
     assert found.said == []
     assert found.page.locator("#panels section").count() >= 8
+    assert found.page.get_by_role("heading", name="Overlap and similarity").count() == (k > 1)
     assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if sites.triangles is None:
         assert "cannot be drawn" in found.page.locator("#cortex").inner_text()

@@ -85,7 +85,8 @@ def _figures(
     yield "convergence", _convergence(d)
     yield "explained_variance", _explained(d)
     yield "sparsity", _sparsity(d)
-    yield "similarity", _similarity(d)
+    if k > 1:
+        yield "similarity", _similarity(d)
     yield "loadings", _loadings(d)
     yield "subjects", _subjects(d)
     every: list[Association | Grouping] = [*d.associations, *d.groupings]

@@ -106,6 +106,7 @@ function matrix(p, values, name, about) {
 }
 
 function matricesPanel(p, array) {
+  if (p.n_components < 2) return null;
   const of = (name) => array(p.matrices[name]);
   const legend = keys([{ name: "1", colour: shade(1) }, { name: "0.5", colour: shade(0.5) }, { name: "0", colour: shade(0) }, { name: "\u22120.5", colour: shade(-0.5) }, { name: "\u22121", colour: shade(-1) }]);
   return section("Overlap and similarity of components", "", [legend, el("div", { class: "row" },
