@@ -176,7 +176,7 @@ def test_one_component() -> None:
 
 def test_more_components_than_faces() -> None:
     """20 faces and 25 components: B has more columns than rows; the lift gives each its own map."""
-    found = fit(maps(), 25, level=0, refinement=None)
+    found = fit(maps(), 25, level=0, refinement=None, n_iter=60)
     assert np.isfinite(found.components_).all() and found.components_.shape == (25, SITES.n)
     assert found.explained_ > 0.9
 
@@ -198,7 +198,7 @@ def test_a_hundred_thousand_subjects_of_two_components() -> None:
     X = np.zeros((100_000, faces.n), dtype=np.float32)
     loadings = rng.gamma(2, 1, (100_000, 2)).astype(np.float32)
     X[:, mask] = loadings @ bumps[mask].T + 0.05
-    found = fit(X, 2, mesh=faces, mask=mask, n_starts=1, level=0, refinement=None, n_iter=200)
+    found = fit(X, 2, mesh=faces, mask=mask, n_starts=1, level=0, refinement=None, n_iter=60)
     assert found.loadings_.shape == (100_000, 2)
     assert found.explained_ > 0.97
     for j in range(2):
@@ -271,7 +271,7 @@ runs = (("cpu", "CD-PNNMF"), ("numpy", "CD-PNNMF"), ("cpu", "LE-PNNMF"), ("numpy
 for engine, method in runs[:: int(sys.argv[1])]:
     total = hashlib.sha256()
     model = ico.CorticalFactorization(
-        4, method=method, mesh="fsaverage4", hemi="left", n_starts=4, n_iter=60, engine=engine, random_state=3
+        4, method=method, mesh="fsaverage4", hemi="left", n_starts=3, n_iter=30, engine=engine, random_state=3
     ).fit(X)
     for part in (model.components_, model.loadings_, model.transform(X[:7]), model.starts_.objectives):
         total.update(np.ascontiguousarray(part).tobytes())
