@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from icofactor.atlas import Atlas, enrichment, overlap, read_atlas, write_overlap
+from icofactor.atlas import Atlas, _proposed, enrichment, overlap, read_atlas, write_overlap
 from icofactor.cohort import simulate
 from icofactor.sphere import Sites
 
@@ -90,6 +90,18 @@ def test_components_are_named_by_what_they_overlap(tmp_path: Path) -> None:
     assert rows[0][-1] == "proposed_name" and rows[1][-1] == "left r2" and len(rows) == 37
     with pytest.raises(FileExistsError):
         write_overlap(found, written)
+
+
+def test_a_region_with_a_small_share_gives_no_name() -> None:
+    """Enriched beyond chance on its side, but hardly any of the component lies there."""
+    table = {
+        "component": np.array([1, 1, 1]),
+        "region": np.array(["left a", "left b", "right c"]),
+        "share": np.array([0.6, 0.3, 0.1]),
+        "p": np.array([0.01, 0.2, 0.01]),
+    }
+    assert _proposed(table, 1) == "left a"
+    assert _proposed(table | {"share": np.array([0.4, 0.3, 0.3])}, 1) == "left a, right c"
 
 
 def test_a_component_that_is_everywhere_has_no_sure_name() -> None:

@@ -204,9 +204,11 @@ def _table(found: Enrichment, atlas: Atlas) -> Overlap:
 
 
 def _proposed(table: dict[str, np.ndarray], component: int) -> str:
-    """A name from the regions with the largest shares among those enriched (p ≤ 0.05); else among all, with a "?"."""
+    """A name from the regions with the largest shares among those enriched (p ≤ 0.05) that hold at least a quarter of
+    the largest share; else from the largest of all, with a "?"."""
     mine = np.flatnonzero(table["component"] == component)
-    enriched = mine[table["p"][mine] <= 0.05]
+    share = table["share"][mine]
+    enriched = mine[(table["p"][mine] <= 0.05) & (share >= share.max(initial=0) / 4)]
     chosen = enriched if len(enriched) else mine[:1]
     names: list[str] = []
     for region in table["region"][chosen]:
