@@ -523,7 +523,18 @@ def test_from_the_tree_to_components_of_all_four_kinds(tree: Path, spheres: Path
     assert stores == [*(f"alff_{run}.store" for run in RUNS), "myelin.store", "reho.store", "thickness.store"]
     for name in stores[1:]:
         out = tmp_path / f"{name}.fit"
-        words = ["fit", str(tmp_path / name), "-o", str(out), "--n-components", "2", "--n-starts", "1", "--quiet"]
+        words = [
+            "fit",
+            str(tmp_path / name),
+            "-o",
+            str(out),
+            "--n-components",
+            "2",
+            "--n-starts",
+            "1",
+            "--quiet",
+            "--no-figures",
+        ]
         assert main(words) == 0
         for side in ("L", "R") if name == "thickness.store" else ("L",):
             (file,) = out.glob(f"hemi-{side}_space-fsaverage_den-3k_desc-icofactor_components.shape.gii")
