@@ -1,6 +1,6 @@
 """Read thousands of damaged and hostile files: icofactor must refuse each with its own error, or read it.
 
-    python benchmarks/fuzz.py                   # about 6,000 files over all readers, a few minutes
+    python benchmarks/fuzz.py                   # more than 5,000 files over all readers, some minutes
     python benchmarks/fuzz.py --per-kind 500    # more of them
     python benchmarks/fuzz.py --messages        # also what the refusals say, numbers left out
 
