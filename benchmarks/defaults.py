@@ -36,7 +36,7 @@ def data() -> tuple[np.ndarray, str]:
 
 
 TABLES: dict[str, dict[str, dict[str, Any]]] = {
-    "Start level (10 starts, tol 1e-5)": {f"level {i}": {"level": i} for i in range(4)},
+    "Start level": {f"level {i}": {"level": i} for i in range(4)},
     "Number of starts": {f"{n} starts": {"n_starts": n} for n in (1, 3, 5, 10, 20, 50)},
     "Tolerance": {f"tol {t:g}": {"tol": t} for t in (1e-3, 1e-4, 1e-5, 1e-6)},
     "Halving": {
