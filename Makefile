@@ -22,9 +22,9 @@ $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/icofactor demo $(OUT) --overwrite
 
-# Lint, types, import layers, tests.
+# Lint, types, import layers, tests (two processes; a file's tests stay together).
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
