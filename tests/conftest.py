@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from icofactor.design import Design
-from icofactor.sphere import Sites, vertex_to_face
-from icofactor.statistics import Pyramid, Statistics
+from icofactor.factorization.design import Design
+from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.sphere.operators import vertex_to_face
+from icofactor.sphere.sites import Sites
 
 VARIABLE = "ICOFACTOR_TEST_DATA"
 N_LEFT = 10242

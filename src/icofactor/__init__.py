@@ -11,29 +11,39 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "METHODS": "icofactor.methods",
-    "PAPER_METHODS": "icofactor.methods",
+    "METHODS": "icofactor.factorization.methods",
+    "PAPER_METHODS": "icofactor.factorization.methods",
     "Sites": "icofactor.sphere",
-    "Design": "icofactor.design",
-    "Statistics": "icofactor.statistics",
-    "Pyramid": "icofactor.statistics",
-    "Data": "icofactor.statistics",
-    "solve": "icofactor.solver",
-    "Solution": "icofactor.solver",
-    "multistart": "icofactor.manystarts",
-    "Multistart": "icofactor.manystarts",
-    "Refinement": "icofactor.refinement",
-    "refine": "icofactor.refinement",
-    "CorticalFactorization": "icofactor.estimator",
-    "load_model": "icofactor.model_file",
-    "match_components": "icofactor.matching",
-    "choose_n_components": "icofactor.selection",
-    "plot_components": "icofactor.report",
+    "Design": "icofactor.factorization.design",
+    "Statistics": "icofactor.factorization.statistics",
+    "Pyramid": "icofactor.factorization.statistics",
+    "Data": "icofactor.factorization.statistics",
+    "solve": "icofactor.factorization._solve",
+    "Solution": "icofactor.factorization._solve",
+    "multistart": "icofactor.factorization._multistart",
+    "Multistart": "icofactor.factorization._multistart",
+    "Refinement": "icofactor.factorization._refine",
+    "refine": "icofactor.factorization._refine",
+    "CorticalFactorization": "icofactor.estimator.estimator",
+    "load_model": "icofactor.estimator.saving",
+    "match_components": "icofactor.factorization.matching",
+    "choose_n_components": "icofactor.assessment.selection",
+    "plot_components": "icofactor.results.report",
     "Cohort": "icofactor.cohort",
-    "Covariates": "icofactor.covariates",
+    "Covariates": "icofactor.preprocessing.covariates",
     "load_cohort": "icofactor.cohort",
     "simulate_cohort": "icofactor.cohort",
+    "fit_cohort": "icofactor.results.fit_cohort",
 }
+_MODULES = {
+    "cohort": "icofactor.cohort",
+    "preprocessing": "icofactor.preprocessing",
+    "atlas": "icofactor.assessment.atlas",
+    "bootstrap": "icofactor.assessment.bootstrap",
+    "diagnostics": "icofactor.results.diagnostics",
+    "report": "icofactor.results.report",
+}
+"""Modules that are reached as attributes: `ico.bootstrap.bootstrap(...)`."""
 
 __all__ = [
     "METHODS",
@@ -51,6 +61,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "choose_n_components",
+    "fit_cohort",
     "load_cohort",
     "load_model",
     "match_components",
@@ -63,6 +74,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
         if name == "METHODS":
@@ -77,17 +90,20 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from icofactor.cohort import Cohort, load_cohort, simulate_cohort
-    from icofactor.covariates import Covariates
-    from icofactor.design import Design
-    from icofactor.estimator import CorticalFactorization
-    from icofactor.manystarts import Multistart, multistart
-    from icofactor.matching import match_components
-    from icofactor.methods import METHODS, PAPER_METHODS
-    from icofactor.model_file import load_model
-    from icofactor.refinement import Refinement, refine
-    from icofactor.report import plot_components
-    from icofactor.selection import choose_n_components
-    from icofactor.solver import Solution, solve
-    from icofactor.sphere import Sites
-    from icofactor.statistics import Data, Pyramid, Statistics
+    from icofactor.assessment.selection.choose import choose_n_components
+    from icofactor.cohort.cohort import Cohort
+    from icofactor.cohort.read import load_cohort
+    from icofactor.cohort.simulate import simulate_cohort
+    from icofactor.estimator.estimator import CorticalFactorization
+    from icofactor.estimator.saving import load_model
+    from icofactor.factorization._multistart import Multistart, multistart
+    from icofactor.factorization._refine import Refinement, refine
+    from icofactor.factorization._solve import Solution, solve
+    from icofactor.factorization.design import Design
+    from icofactor.factorization.matching import match_components
+    from icofactor.factorization.methods import METHODS, PAPER_METHODS
+    from icofactor.factorization.statistics import Data, Pyramid, Statistics
+    from icofactor.preprocessing.covariates import Covariates
+    from icofactor.results.fit_cohort import fit_cohort
+    from icofactor.results.report.figures import plot_components
+    from icofactor.sphere.sites import Sites

@@ -1,6 +1,85 @@
-"""The errors icofactor raises of its own; all are ValueErrors, so scikit-learn's habits keep working."""
+"""The errors icofactor raises. All are ValueErrors, so scikit-learn's habits keep working.
+
+An error holds what went wrong as fields; its message is made from them. Texts written in the code may refer to
+arguments in braces, ``{hemi}`` or ``{hemi='both'}``. Python shows them as they stand, the command line shows the
+option that sets the argument: no code has to take a message apart.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any
+
+Naming = Callable[[str, str | None], str]
+"""(argument, value as Python writes it or None) → how the reader would write it."""
+
+
+def in_python(argument: str, value: str | None = None) -> str:
+    """An argument as a Python user writes it: ``hemi`` or ``hemi='both'``."""
+    return argument if value is None else f"{argument}={value}"
+
+
+def literal(text: object) -> str:
+    """Text from outside (a name, a value), safe inside a text that may refer to arguments."""
+    return str(text).replace("{", "{{").replace("}", "}}")
+
+
+def render(text: str, naming: Naming = in_python) -> str:
+    """A text with its references to arguments written the reader's way; doubled braces are single ones.
+
+    Braces that hold no argument stand for themselves: part of the text may come from a file.
+    """
+    found, place = [], 0
+    while place < len(text):
+        if text[place : place + 2] in ("{{", "}}"):
+            found.append(text[place])
+            place += 2
+            continue
+        end = text.find("}", place) if text[place] == "{" else -1
+        argument, equals, value = text[place + 1 : end].partition("=") if end > 0 else ("", "", "")
+        if argument.isidentifier():
+            found.append(naming(argument, value if equals else None))
+            place = end + 1
+        else:
+            found.append(text[place])
+            place += 1
+    return "".join(found)
+
+
+class Phrase(str):
+    """A description of what was found, shown as it stands: ``Phrase("an array of shape (3,)")``."""
+
+    __slots__ = ()
+
+
+class ArgumentError(ValueError):
+    """An argument is not what it must be.
+
+    Parameters
+    ----------
+    argument : str
+        Its name, as the function calls it.
+    found : object
+        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message shows nothing.
+    expected : str
+        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or a brace.
+        May refer to arguments in braces.
+    """
+
+    def __init__(self, argument: str, found: object, expected: str) -> None:
+        self.argument, self.found, self.expected = argument, found, expected
+        super().__init__(argument, found, expected)
+
+    def describe(self, naming: Naming = in_python) -> str:
+        """The message, with arguments named the reader's way."""
+        expected = render(self.expected, naming)
+        sentence = self.expected[:1] == "{" or self.expected[:1].isupper()
+        text = expected if sentence else f"{naming(self.argument, None)} must be {expected}"
+        return text if self.found is None else f"{text}; found {shown(self.found)}"
+
+    def __str__(self) -> str:
+        return self.describe()
 
 
 class DivergenceError(ValueError):
@@ -8,7 +87,26 @@ class DivergenceError(ValueError):
 
 
 class FileError(ValueError):
-    """A file is damaged, or is not what it was taken for; the message names it."""
+    """A file is damaged, or is not what it was taken for.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, folder, subject or argument that the problem is about.
+    problem : str
+        What is wrong with it and what to do; may refer to arguments in braces.
+    """
+
+    def __init__(self, path: str | PathLike[str], problem: str | None = None) -> None:
+        self.path, self.problem = str(path), problem
+        super().__init__(self.path, problem)
+
+    def describe(self, naming: Naming = in_python) -> str:
+        """The message, with arguments named the reader's way."""
+        return self.path if self.problem is None else f"{self.path}: {render(self.problem, naming)}"
+
+    def __str__(self) -> str:
+        return self.describe()
 
 
 class ModelFileError(FileError):
@@ -20,4 +118,40 @@ class CheckpointError(FileError):
 
 
 class CohortError(FileError):
-    """Files do not make a cohort; the message names every bad one."""
+    """Files do not make a cohort; the message names every bad one.
+
+    Attributes
+    ----------
+    problems : (where, what) of each problem; `path` and `problem` are those of the first.
+    """
+
+    MOST_LISTED = 50
+    """A whole folder of wrong files is understood from its first fifty."""
+
+    def __init__(self, path: str | PathLike[str], problem: str | None = None) -> None:
+        super().__init__(path, problem)
+        self.problems: Sequence[tuple[str, str | None]] = ((self.path, problem),)
+
+    @classmethod
+    def of(cls, problems: Sequence[tuple[str, str]]) -> CohortError:
+        """One error about several files, at least one."""
+        error = cls(*problems[0])
+        error.problems = tuple(problems)
+        return error
+
+    def lines(self, naming: Naming = in_python) -> list[str]:
+        """One line per problem, and one that counts them when there are several."""
+        lines = [where if what is None else f"{where}: {render(what, naming)}" for where, what in self.problems]
+        if len(lines) == 1:
+            return lines
+        more = [f"... and {len(lines) - self.MOST_LISTED} more"] if len(lines) > self.MOST_LISTED else []
+        return [f"{len(lines)} problems:", *lines[: self.MOST_LISTED], *more]
+
+    def describe(self, naming: Naming = in_python) -> str:
+        return "\n  ".join(self.lines(naming))
+
+
+def shown(found: Any) -> str:
+    """What was found, short enough for a message."""
+    text = str(found) if isinstance(found, Phrase) else repr(found)
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from icofactor.cohort import Cohort, Truth
-from icofactor.sphere import Sites
+from icofactor.cohort.cohort import Cohort, Truth
+from icofactor.sphere.sites import Sites
 
 SITES = Sites.icosphere(1)
 

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cohort.participants import read_participants
+from helpers.trees import (
+    fmriprep_tree,
+    freesurfer_tree,
+    gifti_files,
+    hcp_tree,
+    hemispheres,
+    names,
+    write_gifti,
+    write_morph,
+)
+from icofactor.cohort.subjects import read_participants
 from icofactor.errors import CohortError
-from icofactor.sphere import Sites
-from trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, names, write_gifti, write_morph
+from icofactor.sphere.sites import Sites
 
 N = 642
 X = (np.random.default_rng(3).random((4, 2 * N)) + 2).astype(np.float32)

@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cohort import Cohort, save_store
-from icofactor.errors import CohortError
-from icofactor.inputs import same_sites
-from icofactor.sphere import Sites
-from trees import (
+from helpers.trees import (
     cifti_files,
     fmriprep_tree,
     freesurfer_tree,
@@ -27,6 +23,11 @@ from trees import (
     write_mgh,
     write_npz,
 )
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import save_store
+from icofactor.errors import CohortError
+from icofactor.sphere.meshes import same_sites
+from icofactor.sphere.sites import Sites
 
 N = 642
 RNG = np.random.default_rng(0)
@@ -71,7 +72,7 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
     """CIFTI dscalars of fs_LR 32k with 59412 ordinates, resampled from fsaverage5."""
     import nibabel as nib
 
-    from icofactor.preprocessing import Resampler
+    from icofactor.preprocessing.resampling import Resampler
 
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
         real = archive["thickness"]
@@ -259,7 +260,7 @@ def test_store(tmp_path: Path) -> None:
 
 
 def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
-    from trees import write_surface
+    from helpers.trees import write_surface
 
     sites = Sites.named("fsaverage3")
     sphere = write_surface(tmp_path / "lh.sphere.surf.gii", sites.coordinates, np.asarray(sites.triangles))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-import icofactor.cohort.formats.read as formats
+import icofactor.io.maps as formats
+from helpers.trees import cifti_files, freesurfer_tree, gifti_files, hemispheres, names, write_gifti, write_mgh
 from icofactor.errors import CohortError
-from trees import cifti_files, freesurfer_tree, gifti_files, hemispheres, names, write_gifti, write_mgh
 
 N = 642
 RNG = np.random.default_rng(1)

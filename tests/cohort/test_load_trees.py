@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cohort.names import mesh_of, side_of, subjects_of
-from icofactor.cohort.participants import read_participants
-from icofactor.errors import CohortError
-from icofactor.sphere import Sites
-from trees import (
+from helpers.trees import (
     fmriprep_tree,
     freesurfer_tree,
     gifti_files,
@@ -26,6 +22,11 @@ from trees import (
     write_mgh,
     write_morph,
 )
+from icofactor.cohort.names import mesh_of, subjects_of
+from icofactor.cohort.subjects import read_participants
+from icofactor.errors import CohortError
+from icofactor.io.filenames import side_of
+from icofactor.sphere.sites import Sites
 
 N = 642
 RNG = np.random.default_rng(2)
@@ -243,7 +244,7 @@ def test_hemisphere_in_names(name: str, side: str | None, rest: str) -> None:
     ],
 )
 def test_subjects_in_paths(paths: list[str], subjects: list[str]) -> None:
-    from icofactor.cohort.formats import without_ending
+    from icofactor.io.maps import without_ending
 
     files = [Path(path) for path in paths]
     assert subjects_of(files, [side_of(without_ending(file.name))[1] for file in files]) == subjects

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.trees import gifti_files, hemispheres, names, write_surface
 from icofactor.errors import CohortError
-from icofactor.provenance import input_hashes
-from icofactor.sphere import Sites
-from trees import gifti_files, hemispheres, names, write_surface
+from icofactor.results.provenance import input_hashes
+from icofactor.sphere.sites import Sites
 
 N = 642
 X = (np.random.default_rng(4).random((3, 2 * N)) + 2).astype(np.float32)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from icofactor.cohort import MODALITIES, Cohort, simulate_cohort
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.simulate import MODALITIES, simulate_cohort
 
 
 def between_share(X: np.ndarray) -> float:

@@ -10,21 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icofactor.cohort import (
-    StoredCohort,
-    append_store,
-    compact_store,
-    create_store,
-    is_store,
-    open_store,
-    save_store,
-    simulate_cohort,
-    store_read,
-)
-from icofactor.cohort.store_files import locked
+from helpers.stores import BOTH, SITES, check_same, cohort, contents
+from icofactor.cohort.simulate import simulate_cohort
+from icofactor.cohort.store import read as store_read
+from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
+from icofactor.cohort.store.layout import is_store, locked
+from icofactor.cohort.store.read import StoredCohort, open_store
 from icofactor.errors import CohortError
-from icofactor.sphere import Sites
-from stores import BOTH, SITES, check_same, cohort, contents
+from icofactor.sphere.sites import Sites
 
 
 @pytest.mark.parametrize("sites", [SITES, BOTH, Sites.named("fsaverage3", on="faces")])

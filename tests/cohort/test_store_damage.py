@@ -14,16 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from icofactor.cohort import (
-    Cohort,
-    append_store,
-    create_store,
-    open_store,
-    save_store,
-)
+from helpers.stores import check_same, cohort, contents
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import append_store, create_store, save_store
+from icofactor.cohort.store.read import open_store
 from icofactor.errors import CohortError
-from icofactor.sphere import Sites
-from stores import check_same, cohort, contents
+from icofactor.sphere.sites import Sites
 
 
 def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> None:
@@ -53,7 +49,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 sys.path.insert(0, sys.argv[2])
-import stores
+from helpers import stores
 from icofactor import cohort
 
 def blocks():

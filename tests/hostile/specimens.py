@@ -12,26 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from hostile_fit import small_fit
-from icofactor.atlas import Atlas, overlap, read_atlas, write_overlap
-from icofactor.bootstrap import Bootstrap
-from icofactor.checkpoint import Checkpoint
-from icofactor.cohort import load_cohort, open_store, save_store
-from icofactor.cohort.formats import read_maps
+from helpers.hostile_fit import small_fit
+from helpers.stores import cohort
+from icofactor.assessment.atlas import Atlas, overlap, read_atlas, write_overlap
+from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cohort.masks import read_mask
-from icofactor.cohort.participants import read_participants
-from icofactor.cohort.write import write_fit
-from icofactor.diagnostics import load_diagnostics, save_diagnostics
-from icofactor.model_file import load_model
+from icofactor.cohort.read import load_cohort
+from icofactor.cohort.store.create import save_store
+from icofactor.cohort.store.read import open_store
+from icofactor.cohort.subjects import read_participants
+from icofactor.estimator.saving import load_model
+from icofactor.io.maps import read_maps
 from icofactor.preprocessing.hcp import read_series
 from icofactor.preprocessing.resampling import Resampler
-from icofactor.preprocessing.surfaces import as_sphere, as_values
-from icofactor.report.atlas import read_atlas as read_page_atlas
-from icofactor.report.beside import read_beside, read_record, read_selection
-from icofactor.report.page import _text
-from icofactor.report.surfaces import cortex_of
-from icofactor.sphere import Sites
-from stores import cohort
+from icofactor.results.diagnostics.saving import load_diagnostics, save_diagnostics
+from icofactor.results.folder import write_fit
+from icofactor.results.report.atlas import read_atlas as read_page_atlas
+from icofactor.results.report.page import _text
+from icofactor.results.report.selection_files import read_beside, read_record, read_selection
+from icofactor.results.report.surfaces import cortex_of
+from icofactor.sphere.sites import Sites
+from icofactor.sphere.surfaces import as_sphere, as_values
+from icofactor.streaming.checkpoint import Checkpoint
 
 N = 642
 RUN = {"command": "fit", "data": "0" * 64, "settings": {"n_components": 3}}

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icofactor.cohort import Cohort, simulate_cohort
-from icofactor.preprocessing import OutlierLimiter, limit_outliers
-from icofactor.sphere import Sites
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.simulate import simulate_cohort
+from icofactor.preprocessing.outliers import limit_outliers
+from icofactor.preprocessing.transformers import OutlierLimiter
+from icofactor.sphere.sites import Sites
 
 
 def test_bound_is_that_of_each_subject() -> None:

@@ -13,21 +13,23 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from hcp_tree import TR, HcpMaker, N, columns_of, write_cifti
 
-import icofactor.preprocessing.prepare as module
-from icofactor.cli import main
-from icofactor.cohort.store import open_store
+import icofactor.preprocessing.prepare_hcp as module
+from helpers.hcp_tree import TR, HcpMaker, N, columns_of, write_cifti
+from icofactor.cli.main import main
+from icofactor.cohort.store.read import open_store
 from icofactor.errors import CheckpointError, CohortError
-from icofactor.preprocessing import alff, bandpass, concatenate_runs, limit_outliers, reho
+from icofactor.io.surfaces import read_surface
+from icofactor.preprocessing import alff, reho
 from icofactor.preprocessing.hcp import find_inputs
+from icofactor.preprocessing.hcp_subject import Steps
 from icofactor.preprocessing.missing import fill_from_neighbours
-from icofactor.preprocessing.prepare import Prepared, Target, prepare_hcp
+from icofactor.preprocessing.outliers import limit_outliers
+from icofactor.preprocessing.prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
-from icofactor.preprocessing.subject import Steps
-from icofactor.provenance import input_hashes
-from icofactor.sphere import icosphere
-from icofactor.sphere.files import read_surface
+from icofactor.preprocessing.temporal import bandpass, concatenate_runs
+from icofactor.results.provenance import input_hashes
+from icofactor.sphere.hierarchy import icosphere
 
 RUNS = ("rfMRI_REST1_LR", "rfMRI_REST1_RL")
 NAMES = ("100307", "100408", "101107")

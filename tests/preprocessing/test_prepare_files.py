@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from icofactor.cli import main
-from icofactor.cohort import Cohort, simulate_cohort
-from icofactor.cohort.store import open_store
-from icofactor.preprocessing import Resampler, limit_outliers
-from icofactor.preprocessing.cohorts import Changes, prepare_cohort
+from icofactor.cli.main import main
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.simulate import simulate_cohort
+from icofactor.cohort.store.read import open_store
+from icofactor.preprocessing.outliers import limit_outliers
+from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
+from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.smoothing import SurfaceSmoother
-from icofactor.sphere import Sites
+from icofactor.sphere.sites import Sites
 
 
 def cohort_of(hemisphere: str = "left", mask: np.ndarray | None = None) -> Cohort:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from icofactor.preprocessing import bandpass, concatenate_runs, reho, ring_incidence
-from icofactor.sphere import Sites
+from icofactor.preprocessing import reho
+from icofactor.preprocessing.reho import ring_incidence
+from icofactor.preprocessing.temporal import bandpass, concatenate_runs
+from icofactor.sphere.sites import Sites
 
 FACES3 = Sites.named("fsaverage3").triangles
 N3 = 642

@@ -19,13 +19,13 @@ from scipy.spatial.transform import Rotation
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from workbench import read_metric, wb_command, write_metric, write_surface
 
-from icofactor.preprocessing import Resampler, fs_lr_to_fsaverage, vertex_areas
-from icofactor.preprocessing.spheres import MeshFiles, find_meshes
-from icofactor.preprocessing.surfaces import as_sphere
-from icofactor.preprocessing.triangles import locate_in_mesh
-from icofactor.sphere import icosphere
+from helpers.workbench import read_metric, wb_command, write_metric, write_surface
+from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
+from icofactor.preprocessing.templates import MeshFiles, find_meshes
+from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.surfaces import as_sphere, vertex_areas
+from icofactor.sphere.triangles import locate_in_mesh
 
 SHORT = {"lh": "left", "rh": "right"}
 MESHES = {"fs4": "fsaverage4", "fs5": "fsaverage5", "fslr32k": "fsLR32k"}

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icofactor.preprocessing import BandPass, alff, bandpass, unit_series
+from icofactor.preprocessing import alff
+from icofactor.preprocessing.temporal import bandpass, unit_series
+from icofactor.preprocessing.transformers import BandPass
 
 TR = 0.72
 TIMES = TR * np.arange(1000)

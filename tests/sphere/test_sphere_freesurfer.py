@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from icofactor.sphere import Sites, freesurfer_mesh, icosphere, locate, n_faces
-from icofactor.sphere.freesurfer import same_listing
+from icofactor.sphere import locate
+from icofactor.sphere.fsaverage import freesurfer_mesh, same_listing
+from icofactor.sphere.hierarchy import icosphere, n_faces
 from icofactor.sphere.locate import locate_sites
+from icofactor.sphere.sites import Sites
 
 DENSITY = {4: "3k", 5: "10k", 6: "41k"}
 

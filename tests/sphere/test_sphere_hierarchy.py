@@ -9,21 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icofactor.sphere import (
+from icofactor.sphere import locate
+from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
-    TURN,
     ancestor,
     children,
     face_centres,
     face_corners,
     icosphere,
-    locate,
     n_edges,
     n_faces,
     n_nodes,
     parent,
 )
-from icofactor.sphere.locate import locate_sites
+from icofactor.sphere.locate import TURN, locate_sites
 
 LEVELS = range(MAX_LEVEL + 1)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from icofactor.sphere import face_to_vertex, icosphere, vertex_to_face
+from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.operators import face_to_vertex, vertex_to_face
 
 
 def test_means_by_hand() -> None:

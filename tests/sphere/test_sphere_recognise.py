@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from icofactor.sphere import IcosahedralMatch, freesurfer_mesh, icosphere, recognise
+from icofactor.sphere import recognise
+from icofactor.sphere.fsaverage import freesurfer_mesh
+from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.recognise import IcosahedralMatch
 
 
 def scramble(level: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

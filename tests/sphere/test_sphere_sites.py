@@ -13,16 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from icofactor.sphere import (
-    MAX_LEVEL,
-    Sites,
-    face_centres,
-    freesurfer_mesh,
-    icosphere,
-    locate,
-    n_faces,
-    n_nodes,
-)
+from icofactor.sphere import locate
+from icofactor.sphere.fsaverage import freesurfer_mesh
+from icofactor.sphere.hierarchy import MAX_LEVEL, face_centres, icosphere, n_faces, n_nodes
+from icofactor.sphere.sites import Sites
 
 
 @pytest.fixture(scope="module")

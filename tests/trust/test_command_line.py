@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from icofactor.checkpoint import Checkpoint
-from icofactor.cli import main
-from icofactor.cohort.write import write_fit
-from icofactor.sphere import Sites
-from stores import contents
+from helpers.stores import contents
+from icofactor.cli.main import main
+from icofactor.results.folder import write_fit
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.checkpoint import Checkpoint
 
 SITES = Sites.named("fsaverage3")
 READ = ["--mesh", "fsaverage3", "--hemisphere", "left"]
@@ -116,7 +116,7 @@ def test_too_little_memory_is_one_line(
     def greedy(*args: Any, **more: Any) -> None:
         raise MemoryError("Unable to allocate 7. EiB")
 
-    monkeypatch.setattr("icofactor.demo.run_demo", greedy)
+    monkeypatch.setattr("icofactor.results.demo.run_demo", greedy)
     assert main(["demo", str(tmp_path / "out"), "-q"]) == 2
     assert capsys.readouterr().err == (
         "icofactor demo: this needs more memory than there is (Unable to allocate 7. EiB): "
@@ -132,7 +132,11 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(place: Path) -> None:
     os.close(source)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "icofactor.cli", *words], cwd=place, stdout=sink, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "icofactor.cli", *words],
+            cwd=place,
+            stdout=sink,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     finally:
         os.close(sink)
@@ -148,7 +152,7 @@ def test_bench_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_reproduce_replaces_no_figure_unasked(tmp_path: Path) -> None:
-    from icofactor.experiments.runner import PAGE, _move
+    from icofactor_lab.reproduce.runner import PAGE, _move
 
     made, out = tmp_path / "made", tmp_path / "out"
     for folder in (made, out):
@@ -168,7 +172,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from icofactor.cohort.write import write_fit
+from icofactor.results.folder import write_fit
 
 def stay(path):
     print("here", flush=True)
@@ -199,7 +203,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_pat
 
 @needs_locks
 def test_a_second_process_leaves_the_pieces_of_the_first_alone(tmp_path: Path) -> None:
-    from icofactor.files import alone_in
+    from icofactor.io.atomic import alone_in
 
     run, work = {"command": "fit"}, tmp_path / "work"
     Checkpoint(work, run)

@@ -15,31 +15,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostile_fit import small_fit
-from icofactor.atlas import Atlas, overlap, write_overlap
-from icofactor.benchmarks.outcome import Outcome
-from icofactor.benchmarks.outcome import Table as Rows
-from icofactor.benchmarks.runner import _write as write_bench
-from icofactor.benchmarks.timing import machine
-from icofactor.bootstrap import Bootstrap
-from icofactor.checkpoint import Checkpoint
-from icofactor.cli import main
-from icofactor.cohort import append_store, save_store, write_json, write_tsv
-from icofactor.cohort.cifti import write_dscalar
-from icofactor.cohort.gifti import write_label_gii, write_maps
-from icofactor.cohort.labels import distinct_colours, write_annot
-from icofactor.cohort.write import write_fit
-from icofactor.diagnostics import save_diagnostics
-from icofactor.experiments.found import Context, Plate, Section, Table
-from icofactor.experiments.runner import _write
-from icofactor.experiments.settings import QUICK
-from icofactor.files import made_folder
-from icofactor.new_subjects import NewLoadings, write_loadings
+from helpers.hostile_fit import small_fit
+from helpers.stores import cohort
+from icofactor.assessment.atlas import Atlas, overlap, write_overlap
+from icofactor.assessment.bootstrap import Bootstrap
+from icofactor.assessment.selection.choice import Choice
+from icofactor.cli.main import main
+from icofactor.cohort.store.create import append_store, save_store
+from icofactor.io.atomic import made_folder
+from icofactor.io.cifti import write_dscalar
+from icofactor.io.freesurfer import write_annot
+from icofactor.io.gifti import write_label_gii, write_maps
+from icofactor.io.tables import write_json, write_tsv
 from icofactor.preprocessing.resampling import Resampler
-from icofactor.report.page import write_page
-from icofactor.selection.choice import Choice
-from icofactor.sphere import Sites
-from stores import cohort
+from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.folder import write_fit
+from icofactor.results.parcellation import distinct_colours
+from icofactor.results.report.page import write_page
+from icofactor.results.transform import NewLoadings, write_loadings
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.checkpoint import Checkpoint
+from icofactor_lab.bench.outcome import Outcome
+from icofactor_lab.bench.outcome import Table as Rows
+from icofactor_lab.bench.runner import _write as write_bench
+from icofactor_lab.bench.timing import machine
+from icofactor_lab.reproduce.found import Context, Plate, Section, Table
+from icofactor_lab.reproduce.runner import _write
+from icofactor_lab.reproduce.settings import QUICK
 
 DISK = 20 * 2**20
 SITES = Sites.named("fsaverage3")
@@ -274,7 +276,7 @@ def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monke
         (folder / "first.png").write_bytes(b"x")
         (folder / "second.png").write_bytes(LARGE.tobytes())
 
-    monkeypatch.setattr("icofactor.report.panels.draw_panels", draw)
+    monkeypatch.setattr("icofactor.results.report.panels.draw_panels", draw)
     with full(disk, 2**20), pytest.raises(OSError, match=r"No space left|File too large"):
         write_page(source, place, model=model, diagnostics=d)
     assert not contents(place)

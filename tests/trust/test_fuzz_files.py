@@ -1,6 +1,6 @@
 """Damaged and hostile files of every kind: refused by name with an error of icofactor's, or read.
 
-`python benchmarks/fuzz.py` does the same with thousands of files.
+`python -m icofactor_lab.docs_tables.fuzz` does the same with thousands of files.
 """
 
 from __future__ import annotations

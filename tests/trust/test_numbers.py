@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.refinement import Refinement
-from icofactor.sphere import Sites
+from icofactor.factorization._refine import Refinement
+from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
 QUICK: dict[str, Any] = {

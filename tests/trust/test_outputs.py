@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostile_fit import small_fit
-from icofactor.cli import main
-from icofactor.cohort import Cohort, save_store, write_fit
-from icofactor.diagnostics import save_diagnostics
-from icofactor.preprocessing.prepare import _Task
-from icofactor.sphere import Sites
-from stores import cohort, contents
+from helpers.hostile_fit import small_fit
+from helpers.stores import cohort, contents
+from icofactor.cli.main import main
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import save_store
+from icofactor.preprocessing.prepare_hcp import _Task
+from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.folder import write_fit
+from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
 HOSTILE = [
@@ -179,7 +181,7 @@ def test_subjects_never_become_paths(tmp_path: Path) -> None:
 def test_subjects_of_prepared_trees_are_plain_keys(tmp_path: Path, name: str) -> None:
     from types import SimpleNamespace
 
-    from icofactor.checkpoint import Checkpoint
+    from icofactor.streaming.checkpoint import Checkpoint
 
     work = Checkpoint(tmp_path / "work", {"a": 1})
     work.put(_Task("thickness", SimpleNamespace(subject=name)).key, {"map": np.ones(3)})  # type: ignore[arg-type]

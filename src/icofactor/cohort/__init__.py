@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from icofactor.cohort.bids import mesh_name_of
-from icofactor.cohort.cifti import write_dscalar
 from icofactor.cohort.cohort import Cohort, Truth
-from icofactor.cohort.gifti import write_label_gii, write_maps
-from icofactor.cohort.labels import distinct_colours, winner_takes_all, write_annot
-from icofactor.cohort.load import load_cohort
-from icofactor.cohort.methods_text import methods_text
+from icofactor.cohort.read import load_cohort
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
-from icofactor.cohort.store import (
-    StoredCohort,
-    append_store,
-    compact_store,
-    create_store,
-    is_store,
-    open_store,
-    save_store,
-)
-from icofactor.cohort.tables import write_json, write_tsv
-from icofactor.cohort.write import write_dataset_description, write_fit
+from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
+from icofactor.cohort.store.layout import is_store
+from icofactor.cohort.store.read import StoredCohort, open_store
+from icofactor.io.cifti import write_dscalar
+from icofactor.io.freesurfer import write_annot
+from icofactor.io.gifti import write_label_gii, write_maps
+from icofactor.io.tables import write_json, write_tsv
+from icofactor.sphere.names import mesh_name_of
 
 __all__ = [
     "MODALITIES",
@@ -30,19 +22,14 @@ __all__ = [
     "append_store",
     "compact_store",
     "create_store",
-    "distinct_colours",
     "is_store",
     "load_cohort",
     "mesh_name_of",
-    "methods_text",
     "open_store",
     "save_store",
     "simulate_cohort",
-    "winner_takes_all",
     "write_annot",
-    "write_dataset_description",
     "write_dscalar",
-    "write_fit",
     "write_json",
     "write_label_gii",
     "write_maps",

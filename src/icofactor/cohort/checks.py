@@ -13,7 +13,6 @@ from icofactor.cohort.problems import Journal, Problems
 # Millimetres against micrometres are 1000, fractions against percent 100; scanners differ by less than this.
 _OTHER_UNITS = 30
 _SAME_WALL, _OTHER_WALL = 0.9, 0.5
-
 Bools = NDArray[np.bool_]
 
 

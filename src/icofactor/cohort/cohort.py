@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.names import check_words
-from icofactor.sphere import Sites
+from icofactor.sphere.sites import Sites
 
 Hemisphere = Literal["left", "right", "both"]
-
 # Rows looked at together when X is checked, so that a memory-mapped X is never held twice.
 _ROWS_PER_CHECK = 64
 

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.bids import N_FS_LR, is_fs_lr, mesh_name_of
-from icofactor.cohort.fs_lr import fs_lr_sites
 from icofactor.errors import CohortError
-from icofactor.inputs import sites_for
-from icofactor.sphere import Sites, n_faces, n_nodes
+from icofactor.sphere.fs_lr import fs_lr_sites
+from icofactor.sphere.hierarchy import n_faces, n_nodes
+from icofactor.sphere.meshes import sites_for
+from icofactor.sphere.names import N_FS_LR, is_fs_lr, mesh_name_of
+from icofactor.sphere.sites import Sites
 
 _LEVELS = range(3, 8)
 _DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * N_FS_LR}

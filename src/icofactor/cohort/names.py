@@ -8,17 +8,6 @@ from pathlib import Path
 from typing import Any
 
 _MAX_NAME, _BREAKS = 200, "\t\n\r"
-_SIDES = {"l": "left", "lh": "left", "left": "left", "r": "right", "rh": "right", "right": "right"}
-# From the surest to the least sure way of writing a hemisphere; the least sure ones in capitals only.
-_HEMISPHERE = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?:^|[._])hemi-(L|R)(?=[._]|$)",
-        r"(?:^|[._-])(lh|rh)(?=[._-]|$)",
-        r"(?:^|[._-])([Ll]eft|[Rr]ight)(?=[._-]|$)",
-        r"(?:^|[._-])(L|R)(?=[._-]|$)",
-    )
-)
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
@@ -50,19 +39,6 @@ def check_words(subjects: Sequence[str], participants: Mapping[str, Any]) -> Non
         for cell in (column, *(value for value in values if isinstance(value, str))):
             if any(mark in cell for mark in _BREAKS):
                 raise ValueError(f"participants must not hold tabs or line breaks; found {cell[:80]!r}")
-
-
-def side_of(name: str) -> tuple[str | None, str]:
-    """The hemisphere a name tells of, "left", "right" or None, and the name without it."""
-    for pattern in _HEMISPHERE:
-        found = list(pattern.finditer(name))
-        sides = {_SIDES[match[1].lower()] for match in found}
-        if len(sides) == 1:
-            first = found[0]
-            return sides.pop(), (name[: first.start()] + name[first.end() :]).strip("._-")
-        if sides:
-            return None, name
-    return None, name
 
 
 def subject_of(path: Path) -> str | None:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.formats import Maps, Unreadable, read_maps, reading
 from icofactor.cohort.meshes import Mesh
 from icofactor.errors import CohortError
+from icofactor.io.guard import Unreadable
+from icofactor.io.maps import read_maps, reading
+from icofactor.io.types import Maps
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,9 @@ from scipy.spatial import cKDTree
 from scipy.special import log_ndtr, ndtri
 
 from icofactor.cohort.cohort import Cohort, Hemisphere, Truth
-from icofactor.sphere import Sites
+from icofactor.sphere.sites import Sites
 
 Floats = NDArray[np.float64]
-
 _MESHES = ("fsaverage3", "fsaverage4", "fsaverage5")
 _SOURCE_LEVEL = 5
 _DEFAULT_VARIABILITY = 0.165

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from icofactor.preprocessing.alff import alff
-from icofactor.preprocessing.bandpass import bandpass, concatenate_runs, unit_series
 from icofactor.preprocessing.reho import reho, ring_incidence
+from icofactor.preprocessing.temporal import bandpass, concatenate_runs, unit_series
 
 _HOMES = {
     "limit_outliers": "icofactor.preprocessing.outliers",
@@ -21,13 +21,13 @@ _HOMES = {
     "fs_lr_to_fsaverage": "icofactor.preprocessing.resampling",
     "SurfaceSmoother": "icofactor.preprocessing.smoothing",
     "smooth_surface": "icofactor.preprocessing.smoothing",
-    "vertex_areas": "icofactor.preprocessing.surfaces",
+    "vertex_areas": "icofactor.sphere.surfaces",
     "find_inputs": "icofactor.preprocessing.hcp",
-    "Steps": "icofactor.preprocessing.subject",
-    "Target": "icofactor.preprocessing.prepare",
-    "prepare_hcp": "icofactor.preprocessing.prepare",
-    "Changes": "icofactor.preprocessing.cohorts",
-    "prepare_cohort": "icofactor.preprocessing.cohorts",
+    "Steps": "icofactor.preprocessing.hcp_subject",
+    "Target": "icofactor.preprocessing.prepare_hcp",
+    "prepare_hcp": "icofactor.preprocessing.prepare_hcp",
+    "Changes": "icofactor.preprocessing.prepare_maps",
+    "prepare_cohort": "icofactor.preprocessing.prepare_maps",
 }
 
 __all__ = [
@@ -67,12 +67,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from icofactor.preprocessing.cohorts import Changes, prepare_cohort
     from icofactor.preprocessing.hcp import find_inputs
+    from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import limit_outliers
-    from icofactor.preprocessing.prepare import Target, prepare_hcp
+    from icofactor.preprocessing.prepare_hcp import Target, prepare_hcp
+    from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
     from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
     from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
-    from icofactor.preprocessing.subject import Steps
-    from icofactor.preprocessing.surfaces import vertex_areas
     from icofactor.preprocessing.transformers import BandPass, OutlierLimiter
+    from icofactor.sphere.surfaces import vertex_areas

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.preprocessing.series import band_bins, checked_band, checked_series, checked_tr
+from icofactor.preprocessing.temporal import band_bins, checked_band, checked_series, checked_tr
 
 NORMALIZATIONS = ("none", "mean")
 _ROWS = 1024

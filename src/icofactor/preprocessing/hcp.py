@@ -22,7 +22,6 @@ KINDS = ("thickness", "myelin", "reho", "alff")
 MAPS = {"thickness": "thickness_MSMAll", "corrected": "corrThickness_MSMAll", "myelin": "MyelinMap_BC_MSMAll"}
 SERIES = "_Atlas_MSMAll_hp2000_clean"
 N_VERTICES = 32492
-
 _RUNS = "rfMRI_REST*"
 
 
@@ -153,7 +152,7 @@ def read_region(file: Path) -> dict[str, NDArray[np.bool_]]:
 
 
 def _read(file: Path) -> Any:
-    from icofactor.cohort.formats import read_maps
+    from icofactor.io.maps import read_maps
 
     maps = read_maps(file)
     for side, values in maps.parts.items():

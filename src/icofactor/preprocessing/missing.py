@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icofactor.preprocessing.reho import ring_incidence
-from icofactor.preprocessing.series import Bools
+from icofactor.preprocessing.temporal import Bools
 
 MAX_MISSING = 0.01
 """Share of the cortex that may be filled: a few dead vertices where the signal is lost, not a whole region."""
-
 _ROWS = 1024
 
 

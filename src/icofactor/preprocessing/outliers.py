@@ -7,9 +7,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.cohort import Cohort
-from icofactor.preprocessing.series import checked_mask
-from icofactor.preprocessing.steps import after
+from icofactor.cohort.cohort import Cohort
+from icofactor.preprocessing.provenance import after
+from icofactor.preprocessing.temporal import checked_mask
 
 LIMIT = 4.4478
 """3 × 1.4826: three standard deviations, had the values a normal distribution."""
@@ -17,8 +17,12 @@ LIMIT = 4.4478
 
 @overload
 def limit_outliers(Xs: Cohort, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None) -> Cohort: ...
+
+
 @overload
 def limit_outliers(Xs: ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None) -> NDArray[Any]: ...
+
+
 def limit_outliers(
     Xs: Cohort | ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None
 ) -> Cohort | NDArray[Any]:

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from icofactor.checkpoint import digest
 from icofactor.cohort.cohort import Hemisphere
 from icofactor.errors import CohortError
 from icofactor.preprocessing.hcp import read_region
-from icofactor.preprocessing.maps import apply_weights
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
-from icofactor.preprocessing.spheres import find_meshes
-from icofactor.preprocessing.surfaces import as_roi, as_sphere
-from icofactor.sphere import Sites
+from icofactor.preprocessing.templates import find_meshes
+from icofactor.preprocessing.weights import apply_weights
+from icofactor.sphere.sites import Sites
+from icofactor.sphere.surfaces import as_roi, as_sphere
+from icofactor.streaming.checkpoint import digest
 
 SIDES: tuple[str, str] = ("left", "right")
 # A vertex of the target counts as cortex when at least half of what it would be made of lies in the cortex.

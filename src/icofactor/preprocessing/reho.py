@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from icofactor.preprocessing.series import Bools, checked_series
+from icofactor.preprocessing.temporal import Bools, checked_series
 
 # Rows ranked and volumes summed together: bounds the memory beside the series and their ranks.
 _ROWS, _VOLUMES = 1024, 128

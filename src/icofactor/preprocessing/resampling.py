@@ -19,19 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from icofactor.files import atomic_path, write_arrays
-from icofactor.preprocessing.maps import apply_weights, inverse, scaled, sums
-from icofactor.preprocessing.spheres import find_meshes
-from icofactor.preprocessing.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
-from icofactor.preprocessing.triangles import Floats, locate_in_mesh
-from icofactor.reading import Unreadable, naming
-from icofactor.reading.archives import read_arrays
-from icofactor.reading.records import parse_json
+from icofactor.io.atomic import atomic_path, write_arrays
+from icofactor.io.guard import Unreadable, naming
+from icofactor.io.json import parse_json
+from icofactor.io.npz import read_arrays
+from icofactor.preprocessing.templates import find_meshes
+from icofactor.preprocessing.weights import apply_weights, inverse, scaled, sums
+from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
+from icofactor.sphere.triangles import Floats, locate_in_mesh
 
 METHODS = ("adaptive", "barycentric")
 FORMAT = "icofactor resampling weights"
 VERSION = 1
-
 # Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and more between fs_LR
 # and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other hemisphere.
 _REGISTERED = 0.6

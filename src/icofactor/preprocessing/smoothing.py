@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from icofactor.preprocessing.geodesic import distances_within, surface_graph
-from icofactor.preprocessing.maps import apply_weights, inverse, scaled, sums
-from icofactor.preprocessing.surfaces import Surface, as_roi, as_surface, vertex_areas
+from icofactor.preprocessing.weights import apply_weights, inverse, scaled, sums
+from icofactor.sphere.geodesic import distances_within, surface_graph
+from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
 
 METHODS = ("area", "equal", "plain")
 FWHM_PER_SIGMA = float(np.sqrt(8 * np.log(2)))

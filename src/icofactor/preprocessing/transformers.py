@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
-from icofactor.preprocessing.bandpass import bandpass
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
+from icofactor.preprocessing.temporal import bandpass
 
 
 class OutlierLimiter(TransformerMixin, BaseEstimator):

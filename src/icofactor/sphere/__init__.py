@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icofactor.sphere.freesurfer import FreeSurferMesh, freesurfer_mesh
+from icofactor.sphere.fsaverage import FreeSurferMesh, freesurfer_mesh
 from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
     Icosphere,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.reading import Unreadable
+from icofactor.io.guard import Unreadable
 from icofactor.sphere.hierarchy import MAX_LEVEL
 from icofactor.sphere.sites import Sites
 

@@ -22,9 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Triangles = NDArray[np.int32]
-
 MAX_LEVEL = 7
-
 # The 20 faces of FreeSurfer's icosahedron, in the order from which all its finer meshes follow.
 ROOTS = (
     (0, 3, 4), (0, 4, 5), (0, 5, 1), (0, 1, 2), (0, 2, 3),

@@ -24,6 +24,8 @@ def _rotation(axis: ArrayLike, angle: float) -> Floats:
 # this one small rotation, which moves them by more than the rounding of file coordinates (1e-4) but
 # well within a face of level 7 (edge 0.008, inscribed circle 0.002).
 TURN = _rotation(_TURN_AXIS, _TURN_ANGLE)
+
+
 TURN.setflags(write=False)
 
 

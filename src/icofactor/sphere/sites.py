@@ -9,16 +9,15 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.io.surfaces import read_surface
 from icofactor.sphere import hierarchy
-from icofactor.sphere.files import read_surface
-from icofactor.sphere.freesurfer import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
+from icofactor.sphere.fsaverage import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, n_faces
 from icofactor.sphere.locate import locate_sites
 from icofactor.sphere.recognise import IcosahedralMatch, fit_rotation, recognise
 
 On = Literal["vertices", "faces"]
 Hemi = Literal["left", "right", "both"]
-
 # Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
 _SAME_POSITION = 5e-4
 _SAME_RADIUS = 0.01

@@ -1,0 +1,1 @@
+"""How many components, how stable they are, and where they lie."""

@@ -1,0 +1,316 @@
+"""Where components lie: their overlap with the regions of an atlas, against rotations on the sphere.
+
+Enrichment of a map in a region is its mean there over its mean on the whole cortex. Smooth maps are high or low over
+large stretches, so its null is the same map rotated: nearest-vertex reassignment, the right hemisphere turning with
+the left one as its mirror image. Sites that get their value from the medial wall count as missing in that rotation, as
+the field does; so do those on the medial wall itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.errors import FileError
+from icofactor.io.filenames import side_of
+from icofactor.io.guard import Unreadable, naming
+from icofactor.io.labels import read_labels
+from icofactor.io.tables import write_tsv
+from icofactor.sphere.rotations import SiteSpinner
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.threads import in_order
+
+_NO_REGION = {"", "???", "unknown", "medial_wall", "medialwall", "medial wall", "corpuscallosum", "background"}
+_N_FSAVERAGE = 163842
+_NAMED_REGIONS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas:
+    """Regions of the sites.
+
+    Attributes
+    ----------
+    labels : (n_sites,) number of the region of each site, −1 where there is none.
+    names : of the regions.
+    """
+
+    labels: np.ndarray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Enrichment:
+    """Maps (rows) in regions (columns).
+
+    Attributes
+    ----------
+    share : part of the map's mass that lies in the region; the rest of the mass lies outside all regions.
+    area : part of the cortex that the region is.
+    enrichment : mean of the map in the region over its mean on the cortex.
+    null : mean enrichment over rotations.
+    p : share of rotations, the data counted among them, that are as enriched or more; NaN for regions without sites.
+    """
+
+    share: np.ndarray
+    area: np.ndarray
+    enrichment: np.ndarray
+    null: np.ndarray
+    p: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Components and the regions of an atlas.
+
+    Attributes
+    ----------
+    table : columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
+        Hochberg, over the table); by component and falling share.
+    names : one per component, proposed from its largest overlaps.
+    """
+
+    table: dict[str, np.ndarray]
+    names: tuple[str, ...]
+
+
+def overlap(
+    model: Any,
+    atlas: Any,
+    n_spins: int = 1000,
+    random_state: int = 0,
+    on_spin: Callable[[float], None] | None = None,
+) -> Overlap:
+    """How a fitted model's components overlap with an atlas.
+
+    Parameters
+    ----------
+    model : fitted, on the vertices or faces of a mesh.
+    atlas : Atlas; or the file of one (.annot, .label.gii, .dlabel.nii), a pair of files for two hemispheres.
+    n_spins : rotations of the null.
+    random_state : int ≥ 0; same seed, same answer.
+    on_spin : called with the share of the rotations that are done.
+    """
+    if not hasattr(model, "components_"):
+        raise ValueError("model is not fitted yet; call fit first")
+    sites = model.sites_
+    regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
+    # dictionary learning has negative values: its mass is the size of the map
+    found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, on_spin)
+    return _table(found, regions)
+
+
+def _cortex(model: Any) -> np.ndarray:
+    """(n_sites,) True on the cortex: the mask, or without one where the mean map is not 0, as it is on FreeSurfer's
+    medial wall."""
+    mask, mean = getattr(model, "mask_", None), getattr(model, "mean_", None)
+    if mask is not None:
+        return np.asarray(mask, dtype=bool)
+    return np.ones(model.sites_.n, dtype=bool) if mean is None else np.asarray(mean) != 0
+
+
+def enrichment(
+    maps: np.ndarray,
+    sites: Sites,
+    mask: np.ndarray,
+    atlas: Atlas,
+    n_spins: int = 1000,
+    random_state: int = 0,
+    on_spin: Callable[[float], None] | None = None,
+) -> Enrichment:
+    """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on the cortex."""
+    _check_enrichment(maps, sites, mask, atlas, n_spins)
+    values = np.ascontiguousarray(np.where(mask, maps, 0.0).T)
+    one = np.arange(sites.n)
+    observed, sums, counts = _density(values, mask, atlas, one)
+    total = values.sum(axis=0)
+    share = np.divide(sums.T, total[:, None], out=np.zeros_like(sums.T), where=total[:, None] > 0)
+    spinner = SiteSpinner(sites)
+    seeds = np.random.SeedSequence(random_state).spawn(n_spins)
+    turn = lambda seed: _density(values, mask, atlas, spinner.draw(np.random.default_rng(seed)))[0]
+    as_large, known, null = np.zeros_like(observed), np.zeros_like(observed), np.zeros_like(observed)
+    for done, spun in enumerate(in_order(turn, seeds), 1):
+        there = np.isfinite(spun)
+        known += there
+        with np.errstate(invalid="ignore"):
+            # the sums of the data and of a rotation onto itself differ by rounding
+            as_large += there & (spun >= observed - 1e-9 * np.abs(observed))
+        null += np.where(there, spun, 0.0)
+        if on_spin is not None:
+            on_spin(done / n_spins)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.where(np.isfinite(observed), (1 + as_large) / (1 + known), np.nan)
+        return Enrichment(share, counts / mask.sum(), observed.T, (null / known).T, p.T)
+
+
+def _density(
+    values: np.ndarray, mask: np.ndarray, atlas: Atlas, taken: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Enrichment (regions × maps), sums and counts per region, where site i takes the value of site taken[i]."""
+    there = np.flatnonzero(mask & mask[taken])
+    inside = there[atlas.labels[there] >= 0]
+    shape = (len(atlas.names), len(mask))
+    gather = sp.csr_array((np.ones(len(inside)), (atlas.labels[inside], taken[inside])), shape=shape)
+    sums, counts = gather @ values, np.bincount(atlas.labels[inside], minlength=len(atlas.names)).astype(np.float64)
+    overall = values[taken[there]].mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (sums / counts[:, None]) / overall, sums, counts
+
+
+def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas, n_spins: int) -> None:
+    if maps.ndim != 2 or maps.shape[1] != sites.n:
+        raise ValueError(f"{sites!r} has {sites.n} sites; maps have shape {maps.shape}")
+    if (maps[:, mask] < 0).any():
+        raise ValueError("maps must be ≥ 0: the mass of a map with negative values has no share")
+    for name, array in (("mask", mask), ("atlas.labels", atlas.labels)):
+        if array.shape != (sites.n,):
+            raise ValueError(f"{sites!r} has {sites.n} sites; {name} has shape {array.shape}")
+    check_spins(n_spins)
+
+
+def check_spins(n_spins: Any) -> None:
+    """Refuse a number of rotations that makes no null."""
+    if not isinstance(n_spins, int | np.integer) or n_spins < 1:
+        raise ValueError(f"n_spins must be a whole number ≥ 1; found {n_spins!r}")
+
+
+def _table(found: Enrichment, atlas: Atlas) -> Overlap:
+    from scipy.stats import false_discovery_control
+
+    n_maps = len(found.share)
+    present = np.flatnonzero(found.area > 0)
+    rows = [(j, k) for j in range(n_maps) for k in present[np.argsort(-found.share[j, present], kind="stable")]]
+    j, k = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    p = found.p[j, k]
+    known = np.isfinite(p)
+    q = np.full(len(p), np.nan)
+    q[known] = false_discovery_control(p[known])
+    table = {
+        "component": j + 1,
+        "region": np.array([atlas.names[i] for i in k]),
+        "share": found.share[j, k],
+        "area": found.area[k],
+        "enrichment": found.enrichment[j, k],
+        "null_enrichment": found.null[j, k],
+        "p": p,
+        "q": q,
+    }
+    return Overlap(table, tuple(_proposed(table, component + 1) for component in range(n_maps)))
+
+
+def _proposed(table: dict[str, np.ndarray], component: int) -> str:
+    """A name from the regions with the largest shares among those enriched (p ≤ 0.05) that hold at least a quarter of
+    the largest share; else from the largest of all, with a "?"."""
+    mine = np.flatnonzero(table["component"] == component)
+    share = table["share"][mine]
+    enriched = mine[(table["p"][mine] <= 0.05) & (share >= share.max(initial=0) / 4)]
+    chosen = enriched if len(enriched) else mine[:1]
+    names: list[str] = []
+    for region in table["region"][chosen]:
+        side, _, plain = str(region).partition(" ")
+        base = plain if side in ("left", "right") else str(region)
+        twin = [name for name in names if name.partition(" ")[2] == base and name != region]
+        if twin and side in ("left", "right"):
+            names[names.index(twin[0])] = f"bilateral {base}"
+        elif f"bilateral {base}" not in names and len(names) < _NAMED_REGIONS:
+            names.append(str(region))
+    return ", ".join(names) + ("" if len(enriched) else "?")
+
+
+def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> Path:
+    """The table as TSV, with the proposed name of each component in a last column."""
+    proposed = np.array(found.names)[np.asarray(found.table["component"]) - 1]
+    return write_tsv(path, {**found.table, "proposed_name": proposed}, overwrite=overwrite)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None) -> Atlas:
+    """The regions of sites from .annot, .label.gii (one file per hemisphere) or .dlabel.nii files.
+
+    Annotations of fsaverage (163842 vertices) also serve fsaverage5 and fsaverage6, which are its first vertices.
+    Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall, and what is called
+    unknown, is no region.
+    """
+    files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    sides = ("left", "right") if len(sites.frames) == 2 else (hemi or "left",)
+    if sites.n != sites.n_mesh or sites.on == "points":
+        raise ValueError(f"an atlas needs all vertices or faces of a mesh; the model lies on {sites!r}")
+    found = _read_sides(files, sides, told=hemi is not None or len(sides) == 2)
+    missing = [side for side in sides if side not in found]
+    if missing:
+        raise ValueError(
+            f"atlas: no regions of the {missing[0]} hemisphere in {', '.join(map(str, files))}; "
+            "give one .annot or .label.gii file per hemisphere, left first, or a .dlabel.nii file"
+        )
+    # a table may list both hemispheres' names in each of its files: what counts is what lies there
+    there = [{found[side][1].get(int(key), "") for key in np.unique(found[side][0])} for side in sides]
+    shared = set.intersection(*there) if len(sides) == 2 else set()
+    labels: list[np.ndarray] = []
+    names: list[str] = []
+    for side in sides:
+        keys, table = found[side]
+        region = np.full(len(keys), -1, dtype=np.int64)
+        for key in np.unique(keys):
+            name = table.get(int(key), "")
+            if _is_region(name):
+                region[keys == key] = len(names)
+                names.append(f"{side} {name}" if name in shared else name)
+        try:
+            labels.append(_on_sites(region, sites, side))
+        except Unreadable as problem:
+            raise FileError(f"{', '.join(map(str, files))}: {problem}") from None
+    if not names:
+        raise ValueError(f"atlas: {', '.join(map(str, files))} names no region")
+    return Atlas(np.concatenate(labels), tuple(names))
+
+
+def _is_region(name: str) -> bool:
+    plain = name.strip().lower()
+    return plain not in _NO_REGION and "medial_wall" not in plain
+
+
+def _read_sides(
+    files: Sequence[Path], sides: Sequence[str], told: bool
+) -> dict[str, tuple[np.ndarray, dict[int, str]]]:
+    """Hemisphere → (key of each vertex, name of each key). Which one a file is of, its name tells, or else what is
+    written in it, or else its place in the list; that alone where the model's own hemisphere is not told."""
+    found: dict[str, tuple[np.ndarray, dict[int, str]]] = {}
+    if len(files) not in (1, len(sides)):
+        raise ValueError(f"atlas: {len(files)} files for {len(sides)} hemisphere(s); give one each, left first")
+    for number, file in enumerate(files):
+        if not file.exists():
+            raise FileNotFoundError(f"no atlas file {file}")
+        with naming(file, "atlas"):
+            for side, labels in read_labels(file).items():
+                place = sides[number]
+                which = (side_of(file.name)[0] or side or place) if told else place
+                if file.name.endswith(".dlabel.nii") and side:
+                    which = side
+                if which in found:
+                    raise Unreadable(f"is of the {which} hemisphere, as another of the files is")
+                found[which] = labels
+    return found
+
+
+def _on_sites(region: np.ndarray, sites: Sites, side: str) -> np.ndarray:
+    """Regions of vertices as regions of the sites of one hemisphere."""
+    n_sides = len(sites.frames)
+    n_vertices = sites.n // n_sides if sites.on == "vertices" else None
+    if n_vertices is None:
+        assert sites.triangles is not None
+        n_vertices = int(np.asarray(sites.triangles).max()) + 1
+    if len(region) == _N_FSAVERAGE and sites.name in ("fsaverage5", "fsaverage6"):
+        region = region[:n_vertices]
+    if len(region) != n_vertices:
+        raise Unreadable(f"has {len(region)} vertices in the {side} hemisphere; the mesh has {n_vertices}")
+    if sites.on == "vertices":
+        return region
+    a, b, c = region[np.asarray(sites.triangles)].T
+    return np.where(b == c, b, a)  # two of three corners decide

@@ -1,0 +1,271 @@
+"""How far a fitted model's components depend on the subjects at hand: resampling them.
+
+A resample draws as many subjects as there are, with replacement, fits them anew on the model's own faces from random
+starts of their own, and lifts to full resolution. Components are matched back to the model's. Starting from the model's
+solution instead would be quicker and too sure: the fit stays near it, where another sample would have led elsewhere
+(docs/selection.md).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.assessment.selection.heldout import Columns
+from icofactor.estimator.inputs import read_input
+from icofactor.estimator.workspace import open_view
+from icofactor.factorization._lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization.matching import match_components, reordered
+from icofactor.factorization.methods import method_named
+from icofactor.factorization.schemes.base import Scheme
+from icofactor.factorization.statistics import Statistics
+from icofactor.io.atomic import atomic_path
+from icofactor.io.gifti import write_maps
+from icofactor.io.tables import write_tsv
+from icofactor.preprocessing.covariates import as_the_fit
+from icofactor.progress import Stages
+from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
+from icofactor.streaming.threads import in_order, one_blas_thread
+
+CHUNK = 10
+"""Resamples per piece that is kept."""
+MOST_STARTS = 10
+"""A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
+MOST_UPDATES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Spread over resamples of the subjects.
+
+    Attributes
+    ----------
+    component_se : (n_components, n_sites) standard error of each basis map at each site, 0 where masked.
+    loading_se : (n_subjects, n_components) standard error of the loadings that comes from the basis.
+    similarity : (n_resamples, n_components) correlation of each map with its partner in the resample.
+    """
+
+    component_se: np.ndarray
+    loading_se: np.ndarray
+    similarity: np.ndarray
+
+    @property
+    def stability(self) -> np.ndarray:
+        """(n_components,) mean similarity: 1 when other subjects would give the same map."""
+        return np.asarray(self.similarity.mean(axis=0))
+
+    def save(self, folder: str | Path, model: Any, subjects: Sequence[str], overwrite: bool = False) -> list[Path]:
+        """Write stability.tsv, loadings_se.tsv and the maps of standard errors, one GIFTI file per hemisphere."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        n = len(self.component_se)
+        width = max(2, len(str(n)))
+        names = [f"component{j + 1:0{width}d}" for j in range(n)]
+        size = np.linalg.norm(model.components_, axis=1)
+        table = {
+            "component": np.arange(1, n + 1),
+            "stability": self.stability,
+            "stability_5th_percentile": np.quantile(self.similarity, 0.05, axis=0),
+            "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
+        }
+        loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
+        sides, files = _sides(model), bootstrap_files(place, model)
+        with ExitStack() as stack:  # all of them, or none
+            drafts = [stack.enter_context(atomic_path(file, overwrite)) for file in files]
+            write_tsv(drafts[0], table)
+            write_tsv(drafts[1], loadings)
+            for side, draft, half in zip(
+                sides, drafts[2:], np.split(self.component_se, max(1, len(sides)), axis=1), strict=False
+            ):
+                write_maps(draft, half, side, [f"{name} standard error" for name in names])
+        return files
+
+
+def bootstrap_files(folder: Path, model: Any) -> list[Path]:
+    """What `Bootstrap.save` writes."""
+    maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in _sides(model)]
+    return [folder / name for name in ("stability.tsv", "loadings_se.tsv", *maps)]
+
+
+def _sides(model: Any) -> tuple[str, ...]:
+    """Hemispheres of which maps are written: GIFTI maps lie on the vertices of a known hemisphere."""
+    if model.sites_.on != "vertices" or model.hemi_ is None:
+        return ()
+    return ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
+
+
+def check_resamples(n_resamples: Any) -> None:
+    """Refuse a number of resamples that has no spread."""
+    if not isinstance(n_resamples, int | np.integer) or n_resamples < 2:
+        raise ValueError(f"n_resamples must be a whole number ≥ 2; found {n_resamples!r}")
+
+
+def bootstrap(
+    model: Any,
+    cohort: Any,
+    n_resamples: int = 100,
+    random_state: int = 0,
+    work_dir: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+) -> Bootstrap:
+    """Standard errors of maps and loadings, and the stability of each component.
+
+    Parameters
+    ----------
+    model : fitted CorticalFactorization.
+    cohort : what it was fitted to.
+    n_resamples : at least 2; each takes two passes over the maps.
+    random_state : int ≥ 0; same seed, same answer.
+    work_dir : folder where finished pieces are kept; the same call goes on from there.
+    """
+    check_resamples(n_resamples)
+    work = _Resampling.of(model, cohort, int(random_state))
+    run = {
+        "command": "bootstrap",
+        "n_starts": min(int(model.n_starts), MOST_STARTS),
+        "n_iter": min(int(model.n_iter), MOST_UPDATES),
+        "random_state": int(random_state),
+        "model": digest(model.components_, model.solution_.B),
+        "data": digest(work.stats.L),
+    }
+    store = Checkpoint(work_dir, run)
+    firsts = range(0, int(n_resamples), CHUNK)
+    parts: list[Arrays] = []
+    with one_blas_thread(), warnings.catch_warnings(), Stages(verbose).stage("bootstrap") as show:
+        warnings.simplefilter("ignore")  # what a fit warns of, the model's own has said
+        one = lambda first: _chunk(work, store, first, min(CHUNK, int(n_resamples) - first))
+        for part in in_order(one, firsts):
+            # sums are added up at once, so that memory does not grow with the number of resamples
+            parts = [part if not parts else _joined(parts[0], part)]
+            show(len(parts[0]["similarity"]) / n_resamples)
+    total = parts[0]
+    component_se = np.zeros(model.components_.shape)
+    component_se[:, work.used] = _spread(total["maps"], total["maps_sq"], int(n_resamples))
+    loading_se = _spread(total["loadings"], total["loadings_sq"], int(n_resamples))
+    return Bootstrap(component_se, loading_se, total["similarity"])
+
+
+def _chunk(work: _Resampling, store: Checkpoint, first: int, n: int) -> Arrays:
+    return store.piece(f"resamples={first}-{first + n}", lambda: work.chunk(first, n))
+
+
+def _joined(a: Arrays, b: Arrays) -> Arrays:
+    """Two pieces as one: sums add up, similarities follow each other."""
+    return {name: np.concatenate([a[name], b[name]]) if name == "similarity" else a[name] + b[name] for name in a}
+
+
+def _spread(total: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
+    """Standard deviation over resamples from sums of differences and of their squares."""
+    return np.asarray(np.sqrt(np.maximum(squares - total**2 / n, 0.0) / (n - 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Resampling:
+    """What all resamples share."""
+
+    model: Any
+    view: Any
+    stats: Statistics
+    used: np.ndarray
+    seed: int
+
+    @classmethod
+    def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
+        if not hasattr(model, "components_"):
+            raise ValueError("model is not fitted yet; call fit first")
+        data = as_the_fit(cohort, model.covariates_)
+        given = read_input(data, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
+        if given.X.shape[0] != len(model.loadings_):
+            raise ValueError(
+                f"the model was fitted to {len(model.loadings_)} subjects; the cohort holds {given.X.shape[0]}: "
+                "give the cohort that it was fitted to"
+            )
+        mask = model.mask_
+        used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
+        view = open_view(given, mask)
+        _check_same_subjects(model, data)
+        return cls(model, view, model.refined_.stats, used, seed)
+
+    def chunk(self, first: int, n: int) -> Arrays:
+        """Sums over `n` resamples of differences to the model, and of their squares."""
+        maps, theirs = self.model.components_[:, self.used], self.model.loadings_
+        total: Arrays = {name: np.zeros(maps.shape) for name in ("maps", "maps_sq")}
+        total |= {name: np.zeros(theirs.shape) for name in ("loadings", "loadings_sq")}
+        similarity = []
+        for number in range(first, first + n):
+            W, C, alike = self.resample(number)
+            for name, change in (("maps", W - maps), ("loadings", C - theirs)):
+                total[name] += change
+                total[f"{name}_sq"] += change**2
+            similarity.append(alike)
+        return {**total, "similarity": np.stack(similarity)}
+
+    def resample(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Maps, loadings of all subjects and similarities of one resample, in the model's order and scale."""
+        model, solution = self.model, self.model.solution_
+        scheme = method_named(solution.method).scheme
+        draw, starts = np.random.SeedSequence(self.seed, spawn_key=(number,)).spawn(2)
+        who = np.random.default_rng(draw).integers(self.stats.n_subjects, size=self.stats.n_subjects)
+        # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
+        L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
+        best = multistart(
+            replace(self.stats, L=L, root_L=self.stats.root_L[who]),
+            solution.method,
+            solution.n_components,
+            n_starts=min(int(model.n_starts), MOST_STARTS),
+            n_iter=min(int(model.n_iter), MOST_UPDATES),
+            tol=float(model.tol),
+            halving=True,
+            rules=solution.rules,
+            penalty=solution.penalty,
+            engine="cpu",
+            random_state=starts,
+        )
+        basis = basis_of(self.view, self._lifted(who, best.B, best.C, scheme))
+        everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
+        scale = _scale(basis.W, everyone, scheme)
+        maps = (basis.W * scale).T
+        match = match_components(model.components_[:, self.used], maps)
+        order = reordered(match, len(maps))
+        return maps[order], (everyone.T / scale)[:, order], match.similarity
+
+    def _lifted(self, who: np.ndarray, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+        """The basis on every site, as the model's own was made."""
+        model = self.model
+        coarse = model.design_.matrix @ B
+        if not model.lift:
+            return np.asarray(coarse)
+        drawn = Columns(self.view, who)
+        if scheme.projective:
+            return lift_projective(drawn, coarse, self.stats.sq_norm, PROJECTIVE_UPDATES).W
+        weight = model.design_.sites.n_roots / self.view.shape[0]
+        return lift(drawn, C, scheme, model.solution_.penalty, weight).W
+
+
+def _scale(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """By what maps are multiplied, and loadings divided, to have the scale and the sign of a model's own."""
+    rms = np.sqrt((C**2).mean(axis=1))
+    scale = np.ones(len(rms)) if scheme.projective else np.where(rms > 0, rms, 1.0)
+    if scheme.signed:
+        scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
+    return np.asarray(scale)
+
+
+def _check_same_subjects(model: Any, cohort: Any) -> None:
+    """Refuse a cohort of other subjects, or the same ones in another order: their loadings tell them apart."""
+    found, theirs = model.transform(cohort), model.loadings_
+    other = np.flatnonzero(np.abs(found - theirs).max(axis=1) > 1e-3 * np.abs(theirs).max())
+    if len(other):
+        names = list(getattr(cohort, "subjects", range(len(found))))
+        raise ValueError(
+            f"{len(other)} of {len(found)} subjects are not those that the model was fitted to, or in another order "
+            f"(the first: {names[other[0]]}); give the cohort that it was fitted to"
+        )

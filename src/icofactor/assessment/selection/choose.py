@@ -1,0 +1,286 @@
+"""`choose_n_components`: one pass over the data, then many small problems, each kept when it is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from icofactor.assessment.selection.choice import Choice
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather
+from icofactor.assessment.selection.heldout import (
+    BLOCK_FOLDS,
+    SUBJECT_FOLDS,
+    bicross_validation,
+    face_groups,
+    heldout_full,
+    heldout_subjects,
+)
+from icofactor.assessment.selection.nulls import spun_cohort
+from icofactor.assessment.selection.recommend import Evidence, recommend, spread_of
+from icofactor.assessment.selection.splithalf import deal, split_half, strata_of
+from icofactor.assessment.selection.stability import stability
+from icofactor.estimator.inputs import read_input
+from icofactor.factorization.engines import check_engine
+from icofactor.factorization.methods import method_named
+from icofactor.progress import Stages
+from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
+from icofactor.streaming.threads import in_order, one_blas_thread
+
+# first numbers of the seeds, by what is drawn
+_SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS = range(5)
+# and of the fits
+_ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES = range(10, 15)
+
+
+def choose_n_components(
+    cohort: Any,
+    ranks: Iterable[int] = range(2, 21),
+    *,
+    n_splits: int = 20,
+    n_starts: int = 10,
+    n_nulls: int = 10,
+    stratify: Sequence[str] = (),
+    method: str = "CD-PNNMF",
+    level: int = 2,
+    mesh: Any = None,
+    hemi: str | None = None,
+    random_state: int = 0,
+    engine: str = "cpu",
+    work_dir: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+) -> Choice:
+    """How many components to ask for, by what halves of the subjects agree on; see docs/selection.md.
+
+    After one pass over X everything happens on the faces of one level of the hierarchy, where a fit takes
+    milliseconds. Ranks are compared by the agreement of split halves against cohorts of rotated maps; errors on
+    held-out subjects and blocks, training errors and stability over starts are reported with it.
+
+    Parameters
+    ----------
+    cohort : Cohort, subjects × sites array, or nilearn SurfaceImage.
+    ranks : numbers of components to try, each from 2 to half the number of subjects.
+    n_splits : random halves of the subjects.
+    n_starts : random starts of every fit.
+    n_nulls : cohorts of rotated maps, at least 5; one split each.
+    stratify : columns of the cohort's participants whose values the halves and folds share evenly.
+    method : one of `icofactor.METHODS`: the one you will fit with.
+    level : level of the faces; 2 gives 320 per hemisphere.
+    mesh, hemi : as in `CorticalFactorization`, for arrays.
+    random_state : int ≥ 0; same seed, same answer. A rank's numbers do not depend on which other ranks are tried.
+    engine : as in `CorticalFactorization`; "auto" would weigh one small problem at a time.
+    work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
+    verbose : show progress.
+    """
+    tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
+    chosen = method_named(method)
+    check_engine(engine)
+    given = read_input(cohort, mesh, hemi)
+    n_subjects = int(given.X.shape[0])
+    check_subjects(tried, n_subjects)
+    strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
+    stages = Stages(verbose)
+    with one_blas_thread():
+        with stages.stage("statistics") as show:
+            cohorts = gather(given, level, chosen, show)
+        _check_faces(tried, cohorts.coarse)
+        fit = Fitter(method, n_starts, random_state, engine)
+        store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata))
+        work = _Work(cohorts, fit, n_splits, n_nulls, strata, store)
+        found = work.evidence(tried, stages)
+        recommended, reasons = recommend(found)
+        if recommended is not None:
+            with stages.stage("full size") as show:
+                reasons = (*reasons, work.full_resolution_reason(recommended, show))
+    settings = {**store.run, "ranks": tried, "stratify": list(stratify)}
+    return Choice(_table(found), recommended, reasons, settings)
+
+
+def check_settings(
+    ranks: Iterable[int], n_splits: int, n_starts: int, n_nulls: int, random_state: int, level: int
+) -> list[int]:
+    """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
+    tried = list(ranks)
+    for rank in tried:
+        if not isinstance(rank, int | np.integer) or isinstance(rank, bool) or rank < 2:
+            raise ValueError(
+                f"ranks must be whole numbers ≥ 2 (one component is the mean map, on which halves always agree); "
+                f"found {rank!r}"
+            )
+    if not tried:
+        raise ValueError("ranks is empty: name the numbers of components to try, e.g. range(2, 21)")
+    numbers = (("n_splits", n_splits, 2), ("n_starts", n_starts, 1), ("n_nulls", n_nulls, 5), ("level", level, 0))
+    for name, value, least in numbers:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be a whole number ≥ {least}; found {value!r}")
+    if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
+        raise ValueError(f"random_state must be an int ≥ 0; found {random_state!r}")
+    return sorted({int(rank) for rank in tried})
+
+
+def check_subjects(ranks: list[int], n_subjects: int) -> None:
+    """Refuse more components than halves of the subjects can hold."""
+    half = n_subjects // 2
+    if ranks[-1] > half:
+        raise ValueError(
+            f"ranks go up to {ranks[-1]}, but halves of {n_subjects} subjects hold {half}; "
+            + (f"use ranks up to {half}" if half >= 2 else "at least 4 subjects are needed")
+        )
+
+
+def _check_faces(ranks: list[int], data: Coarse) -> None:
+    # blocks that are left out take a third of the faces with them
+    n_faces, level = data.stats.n_columns, int(data.design.level)
+    most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
+    if ranks[-1] > most:
+        raise ValueError(
+            f"ranks go up to {ranks[-1]}, but the maps lie on {n_faces} faces of level {level}, of which a third is "
+            f"left out at a time; use ranks up to {most}, or a higher level"
+        )
+
+
+def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray) -> dict[str, Any]:
+    """All that changes a piece. Ranks are not in it, so that more of them can be tried later."""
+    return {
+        "command": "select",
+        "data": digest(cohorts.fine.L, cohorts.fine.design.faces),
+        "method": fit.method,
+        "level": int(cohorts.coarse.design.level),
+        "n_subjects": cohorts.coarse.n_subjects,
+        "n_faces": cohorts.coarse.stats.n_columns,
+        "n_starts": int(fit.n_starts),
+        "n_iter": fit.n_iter,
+        "n_splits": int(n_splits),
+        "n_nulls": int(n_nulls),
+        "random_state": int(fit.seed),
+        "strata": digest(strata),
+    }
+
+
+@dataclass
+class _Work:
+    """All pieces of a selection."""
+
+    cohorts: Cohorts
+    fit: Fitter
+    n_splits: int
+    n_nulls: int
+    strata: np.ndarray
+    store: Checkpoint
+
+    def _rng(self, *where: int) -> np.random.Generator:
+        return np.random.default_rng(self.fit.seeds(*where))
+
+    @cached_property
+    def splits(self) -> list[np.ndarray]:
+        return [deal(self.strata, 2, self._rng(_SPLITS, i)) for i in range(self.n_splits)]
+
+    @cached_property
+    def folds(self) -> np.ndarray:
+        return deal(self.strata, min(SUBJECT_FOLDS, len(self.strata)), self._rng(_FOLDS))
+
+    @cached_property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = self._rng(_BLOCKS)
+        return deal(self.strata, BLOCK_FOLDS, rng), face_groups(self.cohorts.coarse, rng)
+
+    @cached_property
+    def nulls(self) -> list[Coarse]:
+        signed = method_named(self.fit.method).scheme.signed
+        return list(
+            in_order(lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed), range(self.n_nulls))
+        )
+
+    # ------------------------------------------------------------------ pieces
+
+    def _error(self, rank: int) -> Arrays:
+        data = self.cohorts.coarse
+        found = self.fit(data.stats, rank, _ALL)
+        cophenetic, dispersion = stability(data, self.fit, rank)
+        return {"values": np.array([found.error / data.variance, cophenetic, dispersion])}
+
+    def _heldout(self, rank: int) -> Arrays:
+        return {"values": heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)}
+
+    def _bicv(self, rank: int) -> Arrays:
+        return {"values": bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)}
+
+    def _split(self, rank: int) -> Arrays:
+        data = self.cohorts.coarse
+        rows = [split_half(data, self.fit, rank, part, _HALVES, i) for i, part in enumerate(self.splits)]
+        return {"values": np.stack(rows)}
+
+    def _null(self, rank: int) -> Arrays:
+        rows = []
+        for q, data in enumerate(self.nulls):
+            part = deal(self.strata, 2, self._rng(_NULL_SPLITS, q))
+            rows.append(split_half(data, self.fit, rank, part, _NULL_HALVES, q))
+        return {"values": np.stack(rows)}
+
+    # ------------------------------------------------------------------ all of them
+
+    def evidence(self, ranks: list[int], stages: Stages) -> Evidence:
+        """Every piece for every rank, on all processors; the longest first."""
+        makers: dict[str, Callable[[int], Arrays]] = {
+            "split": self._split,
+            "null": self._null,
+            "bicv": self._bicv,
+            "heldout": self._heldout,
+            "error": self._error,
+        }
+        jobs = [(kind, rank) for kind in makers for rank in reversed(ranks)]
+        found: dict[str, list[np.ndarray]] = {kind: [] for kind in makers}
+        with stages.stage("nulls"):
+            if any(self.store.get(f"null_rank={rank}") is None for rank in ranks):
+                assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
+        with stages.stage("selection") as show:
+            one = lambda job: self.store.piece(f"{job[0]}_rank={job[1]}", lambda: makers[job[0]](job[1]))["values"]
+            for done, ((kind, _), values) in enumerate(zip(jobs, in_order(one, jobs), strict=True), 1):
+                found[kind].insert(0, values)
+                show(done / len(jobs))
+        stacked = {kind: np.stack(values) for kind, values in found.items()}
+        error, cophenetic, dispersion = stacked.pop("error").T
+        return Evidence(np.array(ranks), **stacked, error=error, cophenetic=cophenetic, dispersion=dispersion)
+
+    def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
+        """The held-out error of the recommended rank where it matters."""
+        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, show=show)}
+        share = 1 - self.store.piece(f"full_rank={rank}", make)["values"].mean()
+        return (
+            f"Subjects left out of the fit: at full resolution {rank} components explain {share:.1%} of their variance "
+            "about the other subjects' mean map."
+        )
+
+
+def _table(found: Evidence) -> dict[str, np.ndarray]:
+    standard_error = lambda x: x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
+    inner, correlation, ari, half_error = found.split.mean(axis=1).T
+    gain = np.full(len(found.ranks), np.nan)
+    gain[1:] = -np.diff(found.error) / np.diff(found.ranks)
+    return {
+        "rank": found.ranks,
+        "error": found.error,
+        "gain": gain,
+        "heldout": found.heldout.mean(axis=1),
+        "heldout_se": standard_error(found.heldout),
+        "bicv": found.bicv.mean(axis=1),
+        "bicv_se": standard_error(found.bicv),
+        "inner_product": inner,
+        "correlation": correlation,
+        "ari": ari,
+        "agreement": found.agreement.mean(axis=1),
+        "agreement_se": standard_error(found.agreement),
+        "null_agreement": found.null_agreement.mean(axis=1),
+        "null_sd": spread_of(found.null_agreement),
+        "null_max": found.null_agreement.max(axis=1),
+        "excess": found.excess,
+        "score": found.scores.mean(axis=1),
+        "half_error": half_error,
+        "null_error": found.null[:, :, 3].mean(axis=1),
+        "cophenetic": found.cophenetic,
+        "dispersion": found.dispersion,
+    }

@@ -1,8 +1,0 @@
-"""Benchmarks against the machine and against other libraries: objective, datasets, solvers; one JSON, one table.
-
-`icofactor bench -o OUT` runs them; docs/benchmarks.md says what each table means.
-"""
-
-from icofactor.benchmarks.runner import EXPERIMENTS, run_bench
-
-__all__ = ["EXPERIMENTS", "run_bench"]

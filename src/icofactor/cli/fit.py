@@ -1,0 +1,151 @@
+"""`icofactor fit`: from a cohort's files to a folder of maps, loadings and a report."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from icofactor.cli.options import (
+    add_dry_run,
+    add_inputs,
+    check_participants,
+    preview_inputs,
+    read_inputs,
+    words,
+    would_read,
+)
+
+SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
+DESCRIPTION = (
+    "Read the maps of a cohort, factorize them and write basis maps (GIFTI, CIFTI), a parcellation, loadings (TSV), "
+    "the model, provenance, a methods paragraph, a report page and its panels as figures for print into one folder."
+)
+EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
+icofactor fit store -o out --n-components 20 --covariates age,sex,site
+icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
+_FINEST = 15  # of the levels that a plan counts with; beyond any mesh
+# of the model, when they are given; else its own defaults hold, or those of the paper
+_PARAMETERS = ("level", "n_starts", "polish", "engine")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_inputs(parser)
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; made when missing"
+    )
+    group = parser.add_argument_group("the factorization")
+    group.add_argument("--n-components", type=int, default=10, metavar="N", help="number of basis maps (default: 10)")
+    group.add_argument("--method", metavar="NAME", help="one of icofactor.METHODS (default: CD-PNNMF)")
+    group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
+    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 5)")
+    group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
+    group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
+    group.add_argument(
+        "--paper",
+        action="store_true",
+        help="the literal setting of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
+    )
+    group.add_argument(
+        "--covariates",
+        metavar="COLUMN,...",
+        type=words,
+        default=(),
+        help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
+        "name:category where numbers stand for categories",
+    )
+    group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep finished pieces there; the same command goes on from them after an interruption",
+    )
+    add_dry_run(parser)
+    parser.add_argument(
+        "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+
+
+def run(options: argparse.Namespace) -> None:
+    from icofactor.preprocessing.covariate_coding import code_terms
+    from icofactor.results.fit_cohort import check_place, fit_cohort
+
+    begin = time.perf_counter()
+    model = _model(options)
+    check_place(options.out, options.overwrite, figures=not options.no_figures)
+    if options.dry_run:
+        print(_plan(options, model))
+        return
+    if options.covariates:
+        check_participants(options, lambda table, subjects: code_terms(options.covariates, table, subjects))
+    cohort = read_inputs(options)
+    timing = {"reading": time.perf_counter() - begin}
+    fitted = fit_cohort(
+        cohort,
+        model,
+        options.out,
+        covariates=options.covariates,
+        timing=timing,
+        work_dir=options.work_dir,
+        figures=not options.no_figures,
+        overwrite=options.overwrite,
+        verbose=not options.quiet,
+    )
+    print(f"{fitted.found()}\n{fitted.written()}")
+    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")
+
+
+def _model(options: argparse.Namespace) -> Any:
+    from icofactor.estimator.estimator import CorticalFactorization
+
+    given = {name: getattr(options, name) for name in _PARAMETERS if getattr(options, name) is not None}
+    given |= {"random_state": options.random_seed, "verbose": not options.quiet}
+    method = {} if options.method is None else {"method": options.method}
+    make = CorticalFactorization.paper if options.paper else CorticalFactorization
+    model = make(n_components=options.n_components, **method, **given)
+    model._check_parameters()  # before anything is read
+    return model
+
+
+def _plan(options: argparse.Namespace, model: Any) -> str:
+    """What would be read, and what it takes."""
+    from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
+    from icofactor.factorization.methods import method_named
+    from icofactor.preprocessing.covariate_coding import code_terms
+
+    seen = preview_inputs(options)
+    model._check_shape((len(seen.subjects), seen.n_sites))
+    if seen.lowest < 0 and not method_named(model.method).scheme.signed:
+        raise ValueError(
+            f"the first file holds negative values (down to {seen.lowest:.3g}), which method {model.method!r} forbids; "
+            "use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+        )
+    if options.covariates:
+        code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
+    columns = 20 * 4 ** min(model.level, _FINEST) * (2 if seen.hemisphere == "both" else 1)
+    size = Size(
+        n_subjects=len(seen.subjects),
+        n_sites=seen.n_sites,
+        n_components=model.n_components,
+        n_columns=min(columns, seen.n_sites),
+        n_starts=model.n_starts,
+        polish=model.polish,
+        descent=model.method.startswith("CD-"),
+        n_iter=model.n_iter,
+        tol=model.tol,
+    )
+    needed = estimate(size, in_memory=not seen.stored)
+    reading = seen.seconds + seconds_to_check(size.n_subjects * size.n_sites)
+    lines = [
+        *would_read(seen),
+        f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {options.out}.",
+        f"This takes about {in_bytes(needed.memory)} of memory"
+        + ("" if seen.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
+        + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "
+        "icofactor.cli.estimate), drawing the report some seconds more.",
+        "Nothing was written.",
+    ]
+    return "\n".join(lines)

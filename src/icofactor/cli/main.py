@@ -1,0 +1,113 @@
+"""The command line: options → calls. No mathematics here, and nothing heavy is imported until a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from types import ModuleType
+
+from icofactor import __version__
+from icofactor.cli import bench, demo, fit, prepare, report, reproduce, select, transform
+from icofactor.errors import CohortError
+
+COMMANDS: dict[str, ModuleType] = {
+    "demo": demo,
+    "prepare": prepare,
+    "fit": fit,
+    "transform": transform,
+    "select": select,
+    "report": report,
+    "reproduce": reproduce,
+    "bench": bench,
+}
+"""Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
+# what functions call their arguments, where the command line calls them otherwise
+_ALIASES = {
+    "random_state": "random_seed",
+    "hemi": "hemisphere",
+    "n_splits": "splits",
+    "n_starts": "starts",
+    "n_nulls": "nulls",
+    "n_resamples": "bootstrap",
+    "n_spins": "spins",
+    "seed": "random_seed",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
+    options = _parser().parse_args(argv)
+    try:
+        COMMANDS[options.command].run(options)
+    except BrokenPipeError:  # who read what is printed has gone
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
+        return 1
+    except (ValueError, OSError, MemoryError) as problem:
+        if options.verbose:
+            raise
+        print(f"icofactor {options.command}: {_in_words(problem, options)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        what = str(stop) or "interrupted; nothing half-written was left"
+        print(f"icofactor {options.command}: {what}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _in_words(problem: Exception, options: argparse.Namespace) -> str:
+    """The problem in the words of the command line: one line, but of a cohort's files one line each."""
+    text = str(problem)
+    if isinstance(problem, MemoryError):
+        return f"this needs more memory than there is{text and f' ({text})'}: ask for less, or use a cohort store"
+    if isinstance(problem, OSError) and problem.strerror:
+        where = problem.filename or getattr(options, "out", "")
+        text = f"{problem.strerror}: {where}"
+        if isinstance(problem, FileExistsError):  # what making a folder says
+            text = f"{where} is a file; a folder is to be written there"
+    text = _with_flags(text, options.flags)
+    if isinstance(problem, CohortError):
+        first, *rest = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        return "\n".join([first, *(f"  {line}" for line in rest)])
+    return " ".join(text.split())
+
+
+def _with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """Names of arguments as flags: n_components=4 → --n-components 4, "mask must ..." → "--mask must ..."."""
+    for name, option in [*((name, name) for name in flags), *_ALIASES.items()]:
+        flag = flags.get(option)
+        if flag is None:
+            continue
+        word = rf"(?<![\w/.-]){re.escape(name)}"
+        text = re.sub(rf"{word}=True\b", flag, text)
+        text = re.sub(rf"{word}=(['\"]?)([\w./:-]++)\1(?!\()", rf"{flag} \2", text)
+        text = re.sub(rf"{word}=\((\w[^()=]*), (\w[^()=]*)\)", rf"{flag} \1,\2", text)
+        text = re.sub(rf"{word}=(?=[\s,;:.)]|$)", flag, text)
+        # a name that is also an English word is a name where a sentence begins with it
+        text = re.sub(rf"{word}(?![\w/.])" if "_" in name else rf"^{re.escape(name)}(?= must\b)", flag, text)
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="icofactor",
+        description="Factorize cortical maps into a few basis maps and per-subject loadings.",
+    )
+    parser.add_argument("--version", action="version", version=f"icofactor {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            description=command.DESCRIPTION,
+            epilog=f"examples:\n{indent(command.EXAMPLES, '  ')}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add(one)
+        one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
+        one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
+        one.set_defaults(flags={a.dest: a.option_strings[-1] for a in one._actions if a.option_strings})
+    return parser

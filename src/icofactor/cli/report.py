@@ -1,0 +1,50 @@
+"""`icofactor report`: the page and the figures of a fit."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+SUMMARY = "write the report page and the figures of a fit"
+DESCRIPTION = (
+    "Write report.html, one file that opens in any browser without network, and figures/, every panel as PNG and PDF, "
+    "for a folder that `icofactor fit` or `icofactor demo` wrote. Maps are drawn on fsaverage's surfaces; for other "
+    "meshes, such as fs_LR 32k, give --surfaces, or they are drawn on the sphere."
+)
+EXAMPLES = """icofactor report FITTED
+icofactor report FITTED -o elsewhere --atlas lh.aparc.annot rh.aparc.annot
+icofactor report FITTED --surfaces fsaverage_LR32k/ --overwrite"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fitted", metavar="FITTED", type=Path, help="folder with the fit")
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="folder for the page (default: FITTED)")
+    parser.add_argument(
+        "--surfaces", nargs="+", type=Path, metavar="PATH", help="surface files of the mesh, or a folder of them"
+    )
+    parser.add_argument(
+        "--atlas",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="names of regions: one .annot or .label.gii per hemisphere, or one .dlabel.nii",
+    )
+    parser.add_argument("--no-figures", action="store_true", help="write the page only")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier page and its figures")
+
+
+def run(options: argparse.Namespace) -> None:
+    from icofactor.progress import Stages
+    from icofactor.results.report.page import write_page
+
+    with Stages(not options.quiet).stage("report") as show:
+        page = write_page(
+            options.fitted,
+            options.out,
+            surfaces=options.surfaces,
+            atlas=options.atlas,
+            figures=not options.no_figures,
+            overwrite=options.overwrite,
+            on_step=show,
+        )
+    print(f"Open {page}")

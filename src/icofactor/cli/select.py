@@ -1,0 +1,214 @@
+"""`icofactor select`: how many components, and how far to trust those of a model."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icofactor.cli.options import add_inputs, check_participants, one_or_two, read_inputs, words
+
+SUMMARY = "find out how many components to ask for, and how far to trust a model's"
+DESCRIPTION = (
+    "Try a range of numbers of components: agreement of split halves against rotated maps, errors on held-out subjects "
+    "and blocks, stability over starts. Writes selection.tsv, selection.json and selection.png with a recommendation "
+    "and its reasons; written into the folder of a fit, its report shows them. With --model, trust in that model's "
+    "components instead (or as well, when --ranks is given): --bootstrap writes standard errors of maps and loadings "
+    "and the stability of each component, --atlas the overlap with an atlas. `icofactor report FITTED --overwrite` "
+    "then shows them."
+)
+EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
+icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
+icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot,rh.aparc.annot"""
+_DEFAULT_RANKS = "2-20"
+_MOST = 10_000  # far beyond what any cohort allows
+_OVERLAP = "atlas_overlap.tsv"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_inputs(parser)
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
+    group = parser.add_argument_group("how many components")
+    group.add_argument("--ranks", type=ranks_of, metavar="2-20", help=f"numbers to try (default: {_DEFAULT_RANKS})")
+    group.add_argument("--splits", type=int, default=20, metavar="N", help="random halves (default: 20)")
+    group.add_argument("--starts", type=int, default=10, metavar="N", help="random starts per fit (default: 10)")
+    group.add_argument("--nulls", type=int, default=10, metavar="N", help="cohorts of rotated maps (default: 10)")
+    group.add_argument(
+        "--stratify", type=words, default=(), metavar="sex,site", help="columns that the halves share evenly"
+    )
+    group.add_argument(
+        "--covariates",
+        type=words,
+        default=(),
+        metavar="COLUMN,...",
+        help="columns of the participants' table to take out of the maps first, as in icofactor fit",
+    )
+    group.add_argument("--method", metavar="NAME", help="the method you will fit with (default: the model's, CD-PNNMF)")
+    group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
+    trust = parser.add_argument_group("trust in a model")
+    trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
+    trust.add_argument("--bootstrap", type=int, default=0, metavar="N", help="resamples of the subjects, e.g. 200")
+    trust.add_argument(
+        "--atlas", type=one_or_two, metavar="FILE", help=".annot or .label.gii (LEFT,RIGHT), .dlabel.nii"
+    )
+    trust.add_argument("--spins", type=int, default=1000, metavar="N", help="rotations of the null (default: 1000)")
+    parser.add_argument("--work-dir", type=Path, metavar="DIR", help="keep finished pieces here, and go on from them")
+    parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+
+
+def ranks_of(text: str) -> list[int]:
+    """2-20, or 2,4,8-10 → the numbers."""
+    found: list[int] = []
+    try:
+        for part in words(text):
+            first, _, last = part.partition("-")
+            found += range(int(first), min(int(last or first), int(first) + _MOST) + 1)
+    except ValueError:
+        found = []
+    if not found:
+        raise argparse.ArgumentTypeError(f"numbers of components such as 2-20 or 2,4,8-10; found {text!r}")
+    return found
+
+
+def run(options: argparse.Namespace) -> None:
+    begin = time.perf_counter()
+    if options.model is None and (options.bootstrap or options.atlas):
+        raise ValueError("--bootstrap and --atlas are about a model: give it with --model")
+    if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
+        raise ValueError("--model alone asks for nothing: add --bootstrap N, --atlas FILE or --ranks")
+    search = options.model is None or options.ranks is not None
+    model = None if options.model is None else _load(options.model)
+    # whatever can be refused is refused before the maps are read, which may take long
+    _check_files(options, model, search)
+    ranks = _checked_ranks(options) if search else []
+    regions = None if model is None or not options.atlas else _atlas(options, model)
+    cohort = _read(options, model, ranks) if search or options.bootstrap else None
+    if search:
+        _search(cohort, options, model, ranks)
+    if regions is not None:
+        _write_overlap(model, regions, options)
+    if options.bootstrap:
+        _bootstrap(model, cohort, options)
+    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out}")
+    if (options.out / "model.zip").is_file():
+        print(f"icofactor report {options.out} --overwrite shows it on the page.")
+
+
+def _load(path: Path) -> Any:
+    from icofactor.results.transform import read_model
+
+    return read_model(path)
+
+
+def _check_files(options: argparse.Namespace, model: Any, search: bool) -> None:
+    from icofactor.assessment.bootstrap import bootstrap_files, check_resamples
+    from icofactor.assessment.selection.choice import FILES
+    from icofactor.io.atomic import check_target
+
+    if options.bootstrap:
+        check_resamples(options.bootstrap)
+    files = [options.out / name for name in FILES] if search else []
+    files += bootstrap_files(options.out, model) if options.bootstrap else []
+    files += [options.out / _OVERLAP] if options.atlas else []
+    if options.out.exists() and not options.out.is_dir():
+        raise NotADirectoryError(f"{options.out} is a file; a folder is to be written there")
+    if options.out.is_dir():
+        for file in files:
+            check_target(file, options.overwrite)
+
+
+def _checked_ranks(options: argparse.Namespace) -> list[int]:
+    from icofactor.assessment.selection.choose import check_settings
+    from icofactor.factorization.methods import method_named
+
+    if options.method is not None:
+        method_named(options.method)
+    given = options.ranks or ranks_of(_DEFAULT_RANKS)
+    return check_settings(given, options.splits, options.starts, options.nulls, options.random_seed, options.level)
+
+
+def _atlas(options: argparse.Namespace, model: Any) -> Any:
+    from icofactor.assessment.atlas import check_spins, read_atlas
+
+    check_spins(options.spins)
+    files = options.atlas if isinstance(options.atlas, tuple) else (options.atlas,)
+    return read_atlas(files, model.sites_, model.hemi_)
+
+
+def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
+    from icofactor.assessment.selection.choose import check_subjects
+    from icofactor.assessment.selection.splithalf import strata_of
+    from icofactor.preprocessing.covariate_coding import code_terms, columns_of
+
+    given: dict[str, Any] = {}
+    if model is not None:  # as the model was fitted, unless words say otherwise
+        known = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
+        given = {name: value for name, value in known.items() if value is not None and getattr(options, name) is None}
+
+    def check(table: Mapping[str, Any], subjects: Sequence[str]) -> None:
+        if ranks:
+            check_subjects(ranks, len(subjects))
+            strata_of(table, options.stratify, len(subjects))
+            if options.covariates:
+                code_terms(options.covariates, table, subjects)
+        if options.bootstrap and model.covariates_ is not None:
+            columns_of(model.covariates_.terms, table, subjects)
+
+    check_participants(options, check, **given)
+    return read_inputs(options, **given)
+
+
+def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int]) -> None:
+    from icofactor.assessment.selection.choose import choose_n_components
+    from icofactor.factorization.methods import method_named
+    from icofactor.preprocessing.covariates import Covariates
+
+    method = options.method or ("CD-PNNMF" if model is None else model.method)
+    data = cohort
+    if options.covariates:
+        signed = method_named(method).scheme.signed
+        data = Covariates.fit(cohort, options.covariates, nonnegative=not signed).apply(cohort)
+    choice = choose_n_components(
+        data,
+        ranks,
+        n_splits=options.splits,
+        n_starts=options.starts,
+        n_nulls=options.nulls,
+        stratify=options.stratify,
+        method=method,
+        level=options.level,
+        random_state=options.random_seed,
+        work_dir=None if options.work_dir is None else options.work_dir / "ranks",
+        verbose=not options.quiet,
+    )
+    choice.save(options.out, overwrite=options.overwrite)
+    print(choice)
+
+
+def _write_overlap(model: Any, regions: Any, options: argparse.Namespace) -> None:
+    from icofactor.assessment.atlas import overlap, write_overlap
+    from icofactor.progress import Stages
+
+    with Stages(not options.quiet).stage("atlas") as show:
+        found = overlap(model, regions, options.spins, options.random_seed, on_spin=show)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_overlap(found, options.out / _OVERLAP, overwrite=options.overwrite)
+    print("\n".join(f"Component {j}: {name}" for j, name in enumerate(found.names, 1)))
+
+
+def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace) -> None:
+    from icofactor.assessment.bootstrap import bootstrap
+
+    spread = bootstrap(
+        model,
+        cohort,
+        options.bootstrap,
+        options.random_seed,
+        work_dir=None if options.work_dir is None else options.work_dir / "bootstrap",
+        verbose=not options.quiet,
+    )
+    spread.save(options.out, model, cohort.subjects, overwrite=options.overwrite)
+    print("Stability of the components: " + ", ".join(f"{value:.2f}" for value in spread.stability))

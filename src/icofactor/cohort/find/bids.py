@@ -1,0 +1,114 @@
+"""Derivatives in BIDS layout, as fMRIPrep and XCP-D write them.
+
+E.g. sub-01/func/sub-01_hemi-L_space-fsaverage5_bold.func.gii.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from icofactor.cohort.find.hcp import mesh_for
+from icofactor.cohort.find.source import SIDES, Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.names import mesh_of
+from icofactor.errors import CohortError
+from icofactor.io.maps import is_map, without_ending
+
+_ENTITY = re.compile(r"([a-z0-9]+)-([0-9A-Za-z+]+)")
+_SIDES = {"L": "left", "R": "right"}
+_FOLDERS = ("anat", "func", "surf", "")
+
+
+def bids_subjects(root: Path) -> list[Path] | None:
+    """The sub-* folders that a folder holds, or is; None when there are none."""
+    if root.absolute().name.startswith("sub-"):
+        return [root]
+    return [folder for folder in folders_in(root) if folder.name.startswith("sub-")] or None
+
+
+def entities_of(name: str) -> dict[str, str]:
+    """Entities of a BIDS name, and its suffix under "suffix"."""
+    *pairs, suffix = without_ending(name).split("_")
+    found = {match[1]: match[2] for pair in pairs if (match := _ENTITY.fullmatch(pair))}
+    return {**found, "suffix": suffix}
+
+
+def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
+    """Maps of the measure, space and entities asked for, one per subject and hemisphere."""
+    files = {folder: [(path, entities_of(path.name)) for path in _maps_of(folder)] for folder in subjects}
+    measure = wanted.measure or _only_measure(root, files)
+    fitting = {
+        folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
+        for folder, there in files.items()
+    }
+    if any("space" in told for there in fitting.values() for _, told in there):
+        # maps on the subjects' own surfaces, which fMRIPrep puts beside the others, are no cohort
+        fitting = {folder: [file for file in there if "space" in file[1]] for folder, there in fitting.items()}
+    kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
+    if not kinds:
+        listed = sorted({_measure(told) for there in files.values() for _, told in there})
+        raise CohortError(f"{root}: no maps of {measure!r} fit; there are {', '.join(listed) or 'no surface maps'}")
+    if len(kinds) > 1:
+        raise CohortError(f"{root}: holds {measure} as {', '.join(kinds)}; choose with target= or entities=")
+    sides = [
+        side for side in SIDES if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)
+    ]
+    found = Found(measure=measure, mesh=None)
+    for folder, there in fitting.items():
+        subject = folder.absolute().name
+        for path, told in there:
+            found.sources.append(Source(path, subject, _SIDES.get(told.get("hemi", ""))))
+        has = {_SIDES.get(told.get("hemi", "")) for _, told in there}
+        for side in (*sides,) or (None,):
+            if side not in has:
+                hemi = f"hemi-{side[0].upper()} " if side else ""
+                found.missing.setdefault(subject, []).append(f"{folder}: no {hemi}{kinds[0]} {measure}")
+    first = found.sources[0].path
+    found.mesh = mesh_for(mesh_of(first.name), first)
+    found.notes.append(f"{root}: BIDS derivatives, {kinds[0]} {measure}")
+    return found
+
+
+def _maps_of(folder: Path) -> list[Path]:
+    """Files of maps of one subject, in all its sessions."""
+    sessions = [folder, *(f for f in folders_in(folder) if f.name.startswith("ses-"))]
+    places = [session / name if name else session for session in sessions for name in _FOLDERS]
+    return [place / name for place in places for name in names_in(place) if is_map(place / name)]
+
+
+def _measure(told: dict[str, str]) -> str:
+    return told.get("stat", told["suffix"])
+
+
+def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]]) -> str:
+    measures = sorted({_measure(told) for there in files.values() for _, told in there})
+    if len(measures) != 1:
+        listed = ", ".join(measures) or "no surface maps"
+        raise CohortError(f"{root}: choose what to read with measure=; there are {listed}")
+    return measures[0]
+
+
+def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:
+    if measure.lower() not in (told.get("stat", "").lower(), told["suffix"].lower()):
+        return False
+    side = _SIDES.get(told.get("hemi", ""))
+    if side is not None and side not in wanted.sides:
+        return False
+    if wanted.target is not None and not _on_target(told, wanted.target):
+        return False
+    return all(told.get(key) == str(value) for key, value in wanted.entities.items())
+
+
+def _on_target(told: dict[str, str], target: str) -> bool:
+    space, density = told.get("space", ""), told.get("den", "")
+    mesh = mesh_of(f"space-{space}_den-{density}_x") if density else mesh_of(f"space-{space}_x")
+    names = {space, f"{space}_den-{density}", mesh or space, density}
+    if mesh is not None and mesh.startswith("fsLR"):
+        names.add(mesh.removeprefix("fsLR"))  # den-91k has the 32k surfaces
+    return target in names
+
+
+def _kind(path: Path, told: dict[str, str]) -> str:
+    """What must be the same in all subjects: space, density and format."""
+    named = [f"{key}-{told[key]}" for key in ("space", "den", "desc") if key in told]
+    return "_".join([*named, "CIFTI" if path.name.endswith(".nii") else "surface"])

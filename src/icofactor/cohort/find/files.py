@@ -1,0 +1,173 @@
+"""Whatever the user points at → the files of a cohort."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
+from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
+from icofactor.cohort.find.source import Found, Source, Wanted, names_in
+from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
+from icofactor.cohort.problems import Problems
+from icofactor.errors import CohortError
+from icofactor.io.filenames import side_of
+from icofactor.io.maps import is_map, without_ending
+
+_OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")
+_BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|model\.zip")
+_GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS -o TABLE`"
+_TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
+_KINDS = {find_hcp: "an HCP tree", find_freesurfer: "a SUBJECTS_DIR", find_bids: "BIDS derivatives"}
+# what chooses files, for which kinds of input, and these in words
+_CHOICES = (
+    ("smoothing", {"a SUBJECTS_DIR"}, "a SUBJECTS_DIR"),
+    ("target", {"a SUBJECTS_DIR", "an HCP tree", "BIDS derivatives"}, "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
+    ("entities", {"BIDS derivatives", "files"}, "BIDS derivatives"),
+)
+
+
+def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
+    """The files that `paths` stand for, with their subjects and hemispheres; nothing is read but names.
+
+    Parameters
+    ----------
+    paths : a path, a glob, a folder, a tree, or a list of these.
+    problems : takes up paths that lead nowhere and trees that leave a choice open.
+    """
+    found = Found()
+    files: list[Path] = []
+    trees: dict[Callable[..., Found], dict[Path, list[Path]]] = {find: {} for _, find in _TREES}
+    for path in _listed(paths):
+        try:
+            for place in _expanded(path):
+                if place.is_dir():
+                    _add_folder(trees, files, place, wanted)
+                elif _BASIS.fullmatch(place.name):
+                    problems.add(place, f"is of a fit, not of a subject; {_GIVE_MAPS}")
+                else:
+                    files.append(place)
+        except CohortError as error:
+            problems.add(*_split(str(error)))
+        except OSError as error:
+            problems.add(path, f"cannot be looked into ({error.strerror})")
+    for find, roots in trees.items():
+        try:
+            _add_trees(found, find, roots, wanted)
+        except CohortError as error:
+            problems.add(*_split(str(error)))
+    try:
+        _add_files(found, list(dict.fromkeys(files)), wanted)
+        _check_used(wanted, {_KINDS[find] for find, roots in trees.items() if roots} | ({"files"} if files else set()))
+    except CohortError as error:
+        problems.add(*_split(str(error)))
+    return found
+
+
+def _split(message: str) -> tuple[str, str]:
+    where, _, what = message.partition(": ")
+    return (where, what) if what else ("paths", message)
+
+
+def _listed(paths: Any) -> list[Path]:
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if not isinstance(paths, Iterable):
+        raise ValueError(f"paths must be a path, a glob, a folder or a list of these; found {type(paths).__name__}")
+    entries = list(paths)
+    if not entries:
+        raise ValueError("paths is empty; give at least one file, glob or folder")
+    wrong = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
+    if wrong:
+        raise ValueError(f"paths must hold paths; it holds a {type(wrong[0]).__name__}")
+    return [Path(entry).expanduser() for entry in entries]
+
+
+def _expanded(path: Path) -> list[Path]:
+    """What a name stands for: itself, or the files a glob finds; the folders where it finds no files."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    files = [match for match in matches if match.is_file()]
+    if not matches:
+        raise CohortError(f"{path}: no file fits this pattern")
+    return files or matches
+
+
+def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[Path]], wanted: Wanted) -> None:
+    """Trees of one kind as one: what is chosen in them must be the same for all subjects."""
+    if not roots:
+        return
+    subjects = list(dict.fromkeys(subject for there in roots.values() for subject in there))
+    first = str(next(iter(roots)))
+    tree = find(first if len(roots) == 1 else f"{first} and {len(roots) - 1} more", subjects, wanted)
+    found.sources += tree.sources
+    found.missing.update(tree.missing)
+    found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
+    found.notes += tree.notes
+
+
+def _add_folder(
+    trees: dict[Callable[..., Found], dict[Path, list[Path]]], files: list[Path], folder: Path, wanted: Wanted
+) -> None:
+    if (folder / "zarr.json").is_file():
+        raise CohortError(f"{folder}: is a cohort store; load it alone, not in a list with others")
+    if all((folder / name).is_file() for name in _OF_A_FIT):
+        raise CohortError(f"{folder}: holds the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
+    for subjects_in, find in _TREES:
+        subjects = subjects_in(folder)
+        if subjects is not None:
+            trees[find][folder] = subjects
+            return
+    maps = [folder / name for name in names_in(folder) if is_map(folder / name)]
+    if not maps:
+        raise CohortError(
+            f"{folder}: holds no files of maps, and is no SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear) "
+            "or BIDS derivatives (sub-*)"
+        )
+    named = [
+        path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
+    ]
+    files += named or maps  # names that tell of another measure are refused with all other files
+
+
+def _check_measure(files: list[Path], wanted: Wanted) -> None:
+    """Files whose names all tell of another measure than the one asked for are not those that were meant."""
+    told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
+    if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
+        names = ", ".join(sorted(map(str, told)))
+        raise CohortError(f"paths: there are no maps of {wanted.measure}: the names of the files tell of {names}")
+
+
+def _check_used(wanted: Wanted, kinds: set[str]) -> None:
+    """What chooses among the files of some trees must not be passed over silently where there are none."""
+    for name, of, trees in _CHOICES:
+        if getattr(wanted, name) not in (None, {}) and kinds and not kinds & of:
+            raise CohortError(
+                f"{name}: chooses among the files of {trees}; found {' and '.join(sorted(kinds))}. Leave it out"
+            )
+
+
+def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
+    """Files named one by one, by a glob or by lying in a folder together."""
+    asked = {key: str(value) for key, value in wanted.entities.items()}
+    files = [path for path in files if asked.items() <= entities_of(path.name).items()]
+    if not files:
+        return
+    _check_measure(files, wanted)
+    sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
+    subjects = subjects_of([path.absolute() for path in files], stems)
+    for path, side, subject in zip(files, sides, subjects, strict=True):
+        if side is None or side in wanted.sides:
+            found.sources.append(Source(path, subject, side))
+    measures = {measure_of(path.name) for path in files}
+    if found.measure is None and len(measures) == 1:
+        found.measure = measures.pop()
+    meshes = {mesh_of(path.name) for path in files}
+    if found.mesh is None and len(meshes) == 1:
+        found.mesh = mesh_for(meshes.pop(), files[0])

@@ -1,0 +1,118 @@
+"""An HCP tree: SUBJECT/MNINonLinear/fsaverage_LR32k/SUBJECT.MyelinMap_BC_MSMAll.32k_fs_LR.dscalar.nii."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
+from icofactor.errors import CohortError
+
+_LETTER = {"left": "L", "right": "R"}
+# What users ask for → what the HCP calls it, best first; _MSMAll is the better registration.
+_MEASURES = {
+    "myelin": ("MyelinMap_BC_MSMAll", "MyelinMap_BC", "MyelinMap_MSMAll", "MyelinMap"),
+    "curv": ("curvature_MSMAll", "curvature"),
+}
+_COMMON = ("myelin", "thickness", "corrThickness", "curvature", "sulc")
+_FOLDERS = {"32k": "MNINonLinear/fsaverage_LR32k", "59k": "MNINonLinear/fsaverage_LR59k", "164k": "MNINonLinear"}
+
+
+def hcp_subjects(root: Path) -> list[Path] | None:
+    """The subjects of the HCP pipelines that a folder holds, or is; None when there are none."""
+    if (root / "MNINonLinear").is_dir():
+        return [root]
+    return [folder for folder in folders_in(root) if (folder / "MNINonLinear").is_dir()] or None
+
+
+def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
+    """The maps of all subjects: a dscalar each, or a pair of GIFTI files where there is none."""
+    density = _density(wanted.target)
+    if wanted.measure is None:
+        raise CohortError(f"{root}: an HCP tree holds several maps; choose with measure= ({', '.join(_COMMON)})")
+    names = {folder: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
+    variant, dense = _choose(root, names, wanted, density)
+    found = Found(measure=wanted.measure)
+    for folder in subjects:
+        subject = folder.absolute().name
+        for side in (None,) if dense else wanted.sides:
+            path = folder / _FOLDERS[density] / _file(subject, variant, side, density)
+            if path.name in names[folder]:
+                found.sources.append(Source(path, subject, side))
+            else:
+                found.missing.setdefault(subject, []).append(str(path))
+    spheres = (spheres_beside(source.path) for source in found.sources)
+    found.mesh = next((pair for pair in spheres if pair is not None), known(f"fsLR{density}"))
+    found.notes.append(f"{root}: HCP subjects, {variant} on fs_LR {density}")
+    return found
+
+
+def _density(target: str | None) -> str:
+    density = (target or "32k").lower().replace("fs_lr", "").replace("fslr", "").strip("_-") or "32k"
+    if density not in _FOLDERS:
+        raise CohortError(f"target must be one of {', '.join(_FOLDERS)} for an HCP tree; found {target!r}")
+    return density
+
+
+def _file(subject: str, variant: str, side: str | None, density: str) -> str:
+    if side is None:
+        return f"{subject}.{variant}.{density}_fs_LR.dscalar.nii"
+    return f"{subject}.{_LETTER[side]}.{variant}.{density}_fs_LR.shape.gii"
+
+
+def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str) -> tuple[str, bool]:
+    """The variant that most subjects have, the better one when equal; and whether as dscalar."""
+    measure = str(wanted.measure)
+    variants = _MEASURES.get(measure, (measure if measure.endswith("_MSMAll") else f"{measure}_MSMAll", measure))
+    best: tuple[str, bool] | None = None
+    most = 0
+    for dense in (True, False):
+        for variant in variants:
+            sides = (None,) if dense else wanted.sides
+            count = sum(
+                any(_file(folder.absolute().name, variant, side, density) in there for side in sides)
+                for folder, there in names.items()
+            )
+            if count > most:
+                best, most = (variant, dense), count
+    if best is None:
+        end = f".{density}_fs_LR.dscalar.nii"
+        others = sorted(
+            {
+                name.removesuffix(end).removeprefix(f"{folder.absolute().name}.")
+                for folder, there in names.items()
+                for name in there
+                if name.endswith(end)
+            }
+        )
+        there = f"; there are {', '.join(others)}" if others else ""
+        raise CohortError(f"{root}: no subject has {measure} on fs_LR {density} ({' or '.join(variants)}){there}")
+    return best
+
+
+def mesh_for(mesh: str | None, path: Path) -> Any:
+    """What stands for the mesh that a file's name tells: the spheres beside it for fs_LR, else the name."""
+    if mesh is None or not mesh.startswith("fsLR"):
+        return mesh
+    return spheres_beside(path) or known(mesh)
+
+
+def known(mesh: str) -> str | None:
+    """An fs_LR mesh that needs no file, by name; None for others."""
+    return mesh if mesh == "fsLR32k" else None
+
+
+def spheres_beside(path: Path) -> Any:
+    """(Left, right) sphere files of fs_LR in the folder of a file, or None."""
+    density = next((d for d in _FOLDERS if f"{d}_fs_LR" in path.name or f"den-{d}" in path.name), "32k")
+    names = names_in(path.parent)
+    pair = []
+    for letter in ("L", "R"):
+        ends = f"{letter}.sphere.{density}_fs_LR.surf.gii", f"den-{density}_hemi-{letter}_sphere.surf.gii"
+        fitting = [name for name in names if name.endswith(ends)]
+        # the one of the same subject first: a folder may hold those of several
+        fitting.sort(key=lambda name: name.split(".")[0] != path.name.split(".")[0])
+        if not fitting:
+            return None
+        pair.append(path.parent / fitting[0])
+    return tuple(pair)

@@ -1,0 +1,325 @@
+"""A cohort that stays on disk: opened without loading, read block by block."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.cohort.cohort import Hemisphere
+from icofactor.cohort.store.layout import (
+    AGAIN,
+    Commit,
+    array_metadata,
+    check_chunk,
+    chunk_bytes,
+    chunk_shape,
+    open_array,
+    read_commit,
+)
+from icofactor.cohort.store.source import StoreSource
+from icofactor.cohort.store.table import decode, shared_provenance
+from icofactor.errors import CohortError
+from icofactor.io.guard import Unreadable, brief
+from icofactor.sphere.checks import checked_sites
+from icofactor.sphere.sites import Sites
+
+SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
+_OPTIONAL = ("triangles", "mask")
+
+
+class StoredMaps:
+    """The maps of a stored cohort, subjects × sites, read when they are asked for.
+
+    ``maps[rows, columns]`` takes numbers, slices, masks and lists, as an outer product, in the order of the cohort's
+    sites. A few subjects, or all sites, are read well this way; a pass over blocks of sites is better made with
+    `read_sites`, which follows the order on disk.
+    """
+
+    ndim = 2
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, folder: Path, names: list[str], shape: tuple[int, int], order: NDArray[np.int64]) -> None:
+        self.shape = shape
+        self._parts = [_Part(folder / name) for name in names]
+        self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
+        for part in self._parts:
+            if part.n_sites != shape[1]:
+                raise CohortError(f"{part.folder} holds {part.n_sites} sites; the store has {shape[1]}")
+        if self._first[-1] != shape[0]:
+            raise CohortError(f"{folder} holds maps of {self._first[-1]} subjects, but names {shape[0]}")
+        self._order = order
+        self._rank = np.empty_like(order)
+        self._rank[order] = np.arange(len(order))
+
+    @property
+    def chunk_sites(self) -> int:
+        return max(part.chunks[0] for part in self._parts)
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(part.bytes_read for part in self._parts)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read_sites(self, where: slice) -> NDArray[np.float32]:
+        """Maps at consecutive sites of the order on disk, sites × subjects."""
+        first, last, step = where.indices(self.shape[1])
+        if step != 1:
+            raise ValueError(f"sites must be consecutive; got a slice with step {step}")
+        rows = slice(first, max(first, last))
+        if len(self._parts) == 1:
+            return self._parts[0].read(rows, slice(0, self.shape[0]))
+        block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=np.float32)
+        for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
+            block[:, start:stop] = part.read(rows, slice(0, part.n_subjects))
+        return block
+
+    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        subjects, sites = _numbers(rows, self.shape[0], "subjects"), _numbers(columns, self.shape[1], "sites")
+        found = self._gather(np.atleast_1d(subjects), self._rank[np.atleast_1d(sites)])
+        if not subjects.ndim:
+            found = found[0]
+        return found if sites.ndim else found[..., 0]
+
+    def _gather(self, subjects: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Maps of some subjects at some places of the order on disk, subjects × places; every chunk is read once."""
+        found = np.empty((len(subjects), len(places)), dtype=np.float32)
+        for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
+            mine = np.flatnonzero((subjects >= start) & (subjects < stop))
+            for here in _by_chunk(subjects[mine] - start, part.chunks[1]):
+                for there in _by_chunk(places, part.chunks[0]):
+                    rows, columns = places[there], subjects[mine[here]] - start
+                    low, left = int(rows.min()), int(columns.min())
+                    block = part.read(slice(low, int(rows.max()) + 1), slice(left, int(columns.max()) + 1))
+                    found[np.ix_(mine[here], there)] = block[np.ix_(rows - low, columns - left)].T
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the maps are on disk: reading them makes a copy")
+        found = np.empty(self.shape, dtype=np.float32)
+        for first in range(0, self.shape[1], self.chunk_sites):
+            block = slice(first, first + self.chunk_sites)
+            found[:, self._order[block]] = self.read_sites(block).T
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+
+class _Part:
+    """The maps that one append wrote, sites (order on disk) × subjects."""
+
+    def __init__(self, folder: Path) -> None:
+        metadata = array_metadata(folder)
+        if metadata["data_type"] != "float32" or len(metadata["shape"]) != 2:
+            raise CohortError(f"{folder} holds {metadata['data_type']} {metadata['shape']}, not maps")
+        self.folder, self.bytes_read = folder, 0
+        self.n_sites, self.n_subjects = metadata["shape"]
+        self.chunks = chunk_shape(metadata)
+        self._chunk_bytes = chunk_bytes(metadata)
+        self._array = open_array(folder)
+        self._counting = threading.Lock()
+
+    def read(self, rows: slice, columns: slice) -> NDArray[np.float32]:
+        if rows.start >= rows.stop or columns.start >= columns.stop:
+            return np.empty((max(0, rows.stop - rows.start), max(0, columns.stop - columns.start)), dtype=np.float32)
+        try:
+            block: NDArray[np.float32] = self._array[rows, columns]
+        except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
+            raise CohortError(f"{self.folder} is damaged ({brief(problem)}): {AGAIN}") from problem
+        keys = zip((rows, columns), self.chunks, strict=True)
+        touched = list(product(*(range(key.start // step, -(-key.stop // step)) for key, step in keys)))
+        for numbers in touched:
+            check_chunk(self.folder, numbers, self._chunk_bytes)  # zarr reads a lost chunk as zeros
+        with self._counting:
+            self.bytes_read += len(touched) * self._chunk_bytes
+        return block
+
+
+def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:
+    """Which of n things a number, slice, mask or list names; a number stays without dimension."""
+    if isinstance(key, slice):
+        return np.arange(n)[key]
+    chosen = np.asarray(key)
+    if chosen.dtype == bool:
+        if chosen.shape != (n,):
+            raise IndexError(f"a mask of the {what} must have shape ({n},); got {chosen.shape}")
+        return np.flatnonzero(chosen)
+    if chosen.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if chosen.dtype.kind not in "iu" or chosen.ndim > 1:
+        raise IndexError(f"{what} are named by a number, slice, mask or list of numbers; got {key!r}")
+    if chosen.min() < -n or chosen.max() >= n:
+        raise IndexError(f"there are {n} {what}; got number {chosen.min() if chosen.min() < -n else chosen.max()}")
+    return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
+
+
+def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:
+    """Places in `numbers`, gathered by the chunk they fall into."""
+    chunk = numbers // step
+    by_chunk = np.argsort(chunk, kind="stable")
+    return [group for group in np.split(by_chunk, np.flatnonzero(np.diff(chunk[by_chunk])) + 1) if len(group)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredCohort:
+    """A cohort on disk. It has the attributes of `Cohort`; `X` is read when it is asked for.
+
+    It is the cohort of one commit: what is appended later is seen only by opening the store again.
+
+    Attributes
+    ----------
+    X : subjects × sites, float32, on disk.
+    subjects, sites, mask, hemisphere, modality, units, participants, truth : as in `Cohort`; `truth` is not stored.
+    provenance : what all the inputs have in common, and "steps": one record per commit with the inputs' own.
+    path : the store.
+    generation : number of commits so far.
+    order : (n_sites,) the sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
+    """
+
+    X: StoredMaps
+    subjects: tuple[str, ...]
+    sites: Sites
+    mask: NDArray[np.bool_] | None
+    hemisphere: Hemisphere
+    modality: str
+    units: str
+    participants: Mapping[str, NDArray[Any]]
+    provenance: Mapping[str, Any]
+    path: Path
+    generation: int
+    order: NDArray[np.int64]
+    truth: None = field(default=None)
+
+    @property
+    def chunk_sites(self) -> int:
+        """Sites that lie together on disk; blocks of so many, from a multiple of it on, are read without waste."""
+        return self.X.chunk_sites
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of maps read so far, whole chunks."""
+        return self.X.bytes_read
+
+    def read_sites(self, where: slice) -> NDArray[np.float32]:
+        """Maps at consecutive sites of `order`, sites × subjects. May be called from several threads."""
+        return self.X.read_sites(where)
+
+    def map_source(self) -> StoreSource:
+        """The maps as a source that other processes can open for themselves."""
+        return StoreSource(str(self.path.absolute()), self.generation, self)
+
+    def site_blocks(self) -> list[slice]:
+        """Blocks of `order` that are read without waste, together all sites."""
+        n = self.sites.n
+        return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """One pass over the maps: pairs (numbers of the sites, their maps as sites × subjects)."""
+        for where in self.site_blocks():
+            yield self.order[where], self.read_sites(where)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any of the data were made by a computer, not measured."""
+        return bool(self.provenance.get("simulated", False))
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    def __repr__(self) -> str:
+        return (
+            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}, "
+            f"{self.hemisphere}; {self.path})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, self.generation)
+
+
+def open_store(path: str | os.PathLike[str]) -> StoredCohort:
+    """Open a cohort store without loading its maps."""
+    folder = Path(path).absolute()
+    while True:
+        commit = read_commit(folder)
+        try:
+            return _opened(folder, commit)
+        except CohortError:
+            # a writer may have replaced the cohort, and removed its files, between reading the commit and them
+            if read_commit(folder).generation == commit.generation:
+                raise
+
+
+def _opened(folder: Path, commit: Commit) -> StoredCohort:
+    arrays = _mesh_arrays(folder / commit.mesh)
+    try:
+        order, mask = arrays.pop("order"), arrays.pop("mask")
+        sites = checked_sites(arrays, commit.sites)
+        _check_mesh(sites, order, mask)
+        participants = {name: decode(column) for name, column in commit.participants.items()}
+    except Unreadable as problem:
+        raise CohortError(f"{folder} {problem}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
+        raise CohortError(f"{folder} is damaged ({brief(problem)}): {AGAIN}") from problem
+    names = [name for name, _ in commit.parts]
+    return StoredCohort(
+        X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order),
+        subjects=commit.subjects,
+        sites=sites,
+        mask=mask,
+        hemisphere=_hemisphere(commit, folder),
+        modality=commit.modality,
+        units=commit.units,
+        participants=participants,
+        provenance=shared_provenance(commit.steps),
+        path=folder,
+        generation=commit.generation,
+        order=order,
+    )
+
+
+def _reopen(path: Path, generation: int) -> StoredCohort:
+    """The same cohort in another process."""
+    stored = open_store(path)
+    if stored.generation != generation:
+        raise CohortError(f"{path} was written to meanwhile: open it again")
+    return stored
+
+
+def _hemisphere(commit: Commit, folder: Path) -> Hemisphere:
+    for known in ("left", "right", "both"):
+        if commit.hemisphere == known:
+            return known
+    raise CohortError(f"{folder} is damaged: its hemisphere is {commit.hemisphere!r}")
+
+
+def _mesh_arrays(folder: Path) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for name in (*SITE_ARRAYS, "order", "mask"):
+        if name in _OPTIONAL and not (folder / name).exists():
+            arrays[name] = None
+            continue
+        array_metadata(folder / name)
+        array = open_array(folder / name)
+        try:
+            arrays[name] = np.asarray(array[...])
+        except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
+            raise CohortError(f"{folder / name} is damaged ({brief(problem)}): {AGAIN}") from problem
+        arrays[name].setflags(write=False)
+    return arrays
+
+
+def _check_mesh(sites: Sites, order: NDArray[Any], mask: NDArray[Any] | None) -> None:
+    n = sites.n
+    if not np.array_equal(np.sort(order), np.arange(n)):
+        raise ValueError("its order of sites is not an order")
+    if mask is not None and (mask.shape != (n,) or mask.dtype != bool):
+        raise ValueError(f"its mask has shape {mask.shape} and type {mask.dtype}")

@@ -1,8 +1,0 @@
-"""Where the files of a cohort are: lists, globs, folders, and the trees of FreeSurfer, the HCP and fMRIPrep."""
-
-from __future__ import annotations
-
-from icofactor.cohort.trees.find import find_sources
-from icofactor.cohort.trees.source import Found, Source, Wanted
-
-__all__ = ["Found", "Source", "Wanted", "find_sources"]

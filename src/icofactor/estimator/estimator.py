@@ -1,0 +1,476 @@
+"""`CorticalFactorization`: validate, assemble, call, store. No mathematics of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from icofactor.estimator.inputs import check_array, check_mask, read_input
+from icofactor.estimator.workspace import View, Workplace, open_view, open_workplace
+from icofactor.factorization._lift import (
+    PROJECTIVE_UPDATES,
+    Basis,
+    basis_of,
+    lift,
+    lift_projective,
+    loadings,
+    product_block,
+)
+from icofactor.factorization._multistart import Multistart, multistart
+from icofactor.factorization._refine import Refined, Refinement, refine
+from icofactor.factorization._solve import check_run
+from icofactor.factorization.design import KINDS, Design
+from icofactor.factorization.engines import check_engine
+from icofactor.factorization.gather import gather_held, gather_pyramid, gather_statistics, pyramid_level
+from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.scaling import Canonical, canonical
+from icofactor.factorization.schemes.base import check_rules
+from icofactor.factorization.starts import RandomState, seeds_of
+from icofactor.factorization.statistics import Data, Source, Statistics
+from icofactor.preprocessing.covariates import as_the_fit, covariates_of
+from icofactor.progress import Stages
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.blocks import Arrays, over_blocks
+from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.passes import Streamed
+from icofactor.streaming.threads import one_blas_thread
+
+
+class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Factorize cortical maps, subjects × sites, into a few basis maps and per-subject loadings.
+
+    Solves X ≈ W C on the faces of an icosahedral hierarchy first, where an update costs a small
+    part of one on the mesh, then lifts the basis to every site in one pass over X.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of basis maps.
+    method : str
+        One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-), or
+        coordinate descent on the objectives of PNNMF and SPNNMF (CD-).
+    mesh : str, Sites, path, pair of these, or None
+        "fsaverage3" to "fsaverage7"; or where the sites lie; or the sphere's file (a pair for two hemispheres). None
+        infers the mesh from the data where only one has that many sites.
+    hemi : {"left", "right", "both"} or None
+        Which hemisphere the columns are; "both" is left then right, with joint loadings. None: as the data say.
+    mask : (n_sites,) bool array or None
+        True where a site is used; the medial wall is False. Basis maps are zero where it is False.
+    columns : {"partition", "smooth", "exponential"}
+        Kind of design columns.
+    sigma : float or None
+        Width of smooth and exponential columns; None is 0.1 and the paper's 0.015.
+    level : int
+        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ...; the mesh's own level if
+        that is coarser.
+    n_starts : int
+        Random starts on the coarse faces; the best is kept.
+    n_iter : int
+        Most updates of each start.
+    tol : float
+        A start ends when its objective fell by less than this, relative, over ten updates. 0: never before `n_iter`.
+    halving : bool
+        Drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
+    refinement : Refinement or None
+        Schedule of divisions of the worst faces after the starts.
+    lift : bool
+        Whether to find the basis at full resolution; otherwise it is constant (or a bump) on each face.
+    polish : int
+        Sweeps of loadings and basis at full resolution after the lift, each one pass over X.
+    rules : {"default", "paper"}
+        What a user should get, or the paper's words.
+    penalty : "paper" or float
+        λ of the scheme.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        Where the updates run; `starts_.engine` says what "auto" chose.
+    random_state : int, RandomState or None
+        The same int gives the same bits.
+    verbose : bool
+        Show progress bars.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_sites)
+        Basis maps at full resolution, ordered by explained variance, in the data's units: a subject whose loading is
+        1 carries the map as it stands (see `loadings_`).
+    loadings_ : (n_subjects, n_components)
+        Loadings of the fitted subjects, scaled to a root mean square of 1 per component over them; equal to
+        `transform` of the same data. Projective methods are not scaled: there loadings are X @ components_.T.
+    explained_variance_ : (n_components,)
+        Between-subject variance that each component carries alone, ‖w_j‖² Σ_s (c_js − mean)².
+    explained_variance_ratio_ : (n_components,)
+        The same over `total_variance_`. Components overlap, so the sum is not what they explain together.
+    error_ : float
+        ‖X − WC‖² at full resolution.
+    total_variance_ : float
+        Σ (x − the site's mean)², the between-subject variance of X.
+    explained_ : float
+        1 − error_ / total_variance_: the share of between-subject variance that the fit explains.
+    design_, solution_, starts_, refined_
+        The final design; the solution in design coordinates; the starts with their spread; the refinement's course.
+    depth_ : (n_sites,)
+        How often the face that holds each site was divided.
+    reconstruction_err_ : float
+        √error_, as scikit-learn's NMF has it.
+    bytes_read_, passes_ : int, float
+        Bytes of maps that were read, and how often that is all of them; 0 for arrays in memory.
+    covariates_ : Covariates or None
+        What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
+    sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
+        Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
+
+    References
+    ----------
+    Honnorat & Davatzikos, "Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data Analysis".
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        method: str = "CD-PNNMF",
+        mesh: Any = None,
+        hemi: str | None = None,
+        mask: Any = None,
+        columns: str = "partition",
+        sigma: float | None = None,
+        level: int = 2,
+        n_starts: int = 5,
+        n_iter: int = 3000,
+        tol: float = 1e-5,
+        halving: bool = False,
+        refinement: Refinement | None = Refinement(),  # noqa: B008 - frozen
+        lift: bool = True,
+        polish: int = 0,
+        rules: str = "default",
+        penalty: str | float = "paper",
+        engine: str = "auto",
+        random_state: RandomState = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.mesh = mesh
+        self.hemi = hemi
+        self.mask = mask
+        self.columns = columns
+        self.sigma = sigma
+        self.level = level
+        self.n_starts = n_starts
+        self.n_iter = n_iter
+        self.tol = tol
+        self.halving = halving
+        self.refinement = refinement
+        self.lift = lift
+        self.polish = polish
+        self.rules = rules
+        self.penalty = penalty
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any) -> CorticalFactorization:
+        """The literal setting of the paper: 20 exponential columns of σ = 0.015, 1000 starts × 1000 updates, ten
+        refinements of five faces, no lift. `changes` override single parameters."""
+        literal: dict[str, Any] = {
+            "columns": "exponential",
+            "level": 0,
+            "n_starts": 1000,
+            "n_iter": 1000,
+            "tol": 0.0,
+            "refinement": Refinement.paper(),
+            "lift": False,
+            "rules": "paper",
+        }
+        return cls(n_components, method=method, **{**literal, **changes})
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(
+        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
+    ) -> CorticalFactorization:
+        """Fit to maps, one per subject.
+
+        Parameters
+        ----------
+        X : subjects × sites array, Cohort, or nilearn SurfaceImage
+            Memory-mapped and dask arrays, stored cohorts and anything sliced like an array are never held: one pass
+            gathers the statistics, one lifts. Refinement then goes as deep as a pyramid of the sums fits into memory.
+        y : ignored
+        work_dir : path, optional
+            Finished pieces are kept in this folder; the same call goes on from them after an interruption, to the same
+            bits. It is refused when it holds the work of other data or settings.
+        client : dask.distributed.Client, optional
+            Statistics, starts and lift are made by its workers, which read stores themselves. They must see `work_dir`.
+        """
+        try:
+            with one_blas_thread():
+                return self._fit(X, work_dir, client)
+        except KeyboardInterrupt:
+            if work_dir is None:
+                raise
+            kept = f"interrupted; what was finished is kept in {os.fspath(work_dir)}: the same call goes on from there"
+            raise KeyboardInterrupt(kept) from None
+
+    def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
+        method = self._check_parameters()
+        given = read_input(X, self.mesh, self.hemi)
+        mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
+        sites = given.sites if mask is None else given.sites.subset(mask)
+        self._check_shape(given.X.shape)
+        place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
+        view, stages = place.view, Stages(self.verbose)
+
+        design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
+        inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, self.method, getattr(X, "subjects", None))
+        with stages.stage("statistics") as show:
+            stats, source = self._gather(place, sites, design, inspector, show)
+            inspector.check()
+        starts, refined = self._fit_coarse(place, source, design, stats, stages)
+        del design, source  # as large as a component or two
+        with stages.stage("lift") as show:
+            basis = self._full_basis(view, method, refined, show)
+            C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
+            for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
+                basis = self._lifted(view, method, refined, C, basis.W, stage=f"polish-{sweep}")
+                C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
+
+        self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
+        self.covariates_ = covariates_of(X)
+        self.n_features_in_ = given.X.shape[1]
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        self.total_variance_ = inspector.variance
+        self.mean_ = self._on_all_sites(inspector.mean)
+        self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
+        self.depth_ = self._on_all_sites(refined.design.site_depth)
+        self.n_iter_ = refined.solution.n_iter
+        self.error_ = basis.error(C, stats.sq_norm)
+        self.bytes_read_, self.passes_ = (view.bytes_read, view.passes) if isinstance(view, Streamed) else (0, 0.0)
+        self._store(canonical(basis.W, C, method.scheme))
+        return self
+
+    def _gather(
+        self, place: Workplace, sites: Sites, design: Design, inspector: Inspector, show: Callable[[float], None]
+    ) -> tuple[Statistics, Source]:
+        """The statistics, and what answers divisions; one pass over X."""
+        view = place.view
+        if not isinstance(view, Streamed):
+            stats = gather_held(view, design, inspector, place.checkpoint)
+        elif self.columns == "partition":
+            steps = self.refinement.steps if self.refinement is not None else 0
+            level = pyramid_level(sites, view.shape[1], design.level, steps)
+            pyramid = gather_pyramid(view, sites, level, inspector, show)
+            return pyramid.statistics(design), pyramid
+        else:
+            stats = gather_statistics(view, design, inspector, show)
+        return stats, Data(view, sites, inspector.site_energy)
+
+    def _fit_coarse(
+        self, place: Workplace, source: Source, design: Design, stats: Statistics, stages: Stages
+    ) -> tuple[Multistart, Refined]:
+        """The starts and the refinement, in design coordinates."""
+        with stages.stage("starts") as show:
+            starts = multistart(
+                stats,
+                self.method,
+                self.n_components,
+                n_starts=self.n_starts,
+                n_iter=self.n_iter,
+                tol=self.tol,
+                halving=self.halving,
+                rules=self.rules,
+                penalty=self.penalty,
+                engine=self.engine,
+                random_state=place.seeds,
+                on_update=show,
+                runner=place.runner,
+            )
+        schedule = self.refinement or Refinement(steps=0)
+        with stages.stage("refinement") as show:
+            refined = refine(
+                source,
+                design,
+                stats,
+                starts,
+                schedule,
+                penalty=self.penalty,
+                engine=self.engine,
+                on_step=lambda done, _: show(done / schedule.steps),
+                checkpoint=place.checkpoint,
+            )
+        return starts, refined
+
+    def _full_basis(self, view: View, method: Method, refined: Refined, show: Any) -> Basis:
+        """The basis on every site."""
+        solution = refined.solution
+        if self.lift and not method.scheme.projective:
+            return self._lifted(view, method, refined, solution.C, show=lambda done, of: show(done / of))
+        coarse = refined.design.matrix @ solution.B
+        if not self.lift:
+            return basis_of(view, coarse)
+        n_updates = PROJECTIVE_UPDATES + self.polish
+        return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, lambda done, of: show(done / of))
+
+    def _lifted(
+        self,
+        view: View,
+        method: Method,
+        refined: Refined,
+        C: np.ndarray,
+        start: Any = None,
+        show: Any = None,
+        stage: str = "lift",
+    ) -> Basis:
+        site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
+        penalty = refined.solution.penalty
+        return lift(view, C, method.scheme, penalty, site_weight, start, on_block=show, stage=stage, engine=self.engine)
+
+    def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
+        """Values of the sites used, on all sites, zero where masked."""
+        if self.mask_ is None:
+            return values
+        full = np.zeros((*values.shape[:-1], len(self.mask_)), dtype=values.dtype)
+        full[..., self.mask_] = values
+        return full
+
+    def _store(self, found: Canonical) -> None:
+        self.components_ = self._on_all_sites(found.components)
+        self.loadings_ = found.loadings
+        self.scale_ = found.scale
+        self.explained_variance_ = found.variance
+        self.explained_variance_ratio_ = found.variance / self.total_variance_
+        self.explained_ = 1 - self.error_ / self.total_variance_
+        self.reconstruction_err_ = float(np.sqrt(max(self.error_, 0.0)))
+
+    # ------------------------------------------------------------------ using the fit
+
+    def fit_transform(
+        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
+    ) -> np.ndarray:
+        """Fit, and the loadings of the fitted subjects, subjects × components; see `fit`."""
+        return self.fit(X, work_dir=work_dir, client=client).loadings_.copy()  # the caller's to change
+
+    def transform(self, X: Any, *, client: Any = None) -> np.ndarray:
+        """Loadings of subjects, new or not, by the scheme's convex problem with the basis fixed.
+
+        One pass over X; on the workers of a dask.distributed `client` where one is given.
+        """
+        with one_blas_thread():
+            return self._loadings_of(self._view(X, client), getattr(X, "subjects", None))
+
+    def _loadings_of(self, view: View, names: Sequence[str] | None = None) -> np.ndarray:
+        method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
+        W = self._used(self.components_).T / self.scale_
+        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed, method.name, names)
+        WX = np.zeros((W.shape[1], view.shape[1]))
+        for _, found in over_blocks(view, _projected_block, {}, [W]):
+            inspector.accept(None, found)
+            WX += found["sum.WX"]
+        inspector.check_signs()
+        return loadings(WX, W.T @ W, method.scheme, self.solution_.penalty).T / self.scale_
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Maps from loadings: X @ components_, zero at masked sites."""
+        check_is_fitted(self)
+        Z = check_array(X)
+        if Z.shape[1] != len(self.components_):
+            raise ValueError(f"X must hold loadings on {len(self.components_)} components; found {Z.shape[1]} columns")
+        return np.asarray(Z) @ self.components_
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
+        view = self._view(X)
+        C = self._loadings_of(view, getattr(X, "subjects", None))
+        W, mean = self._used(self.components_).T, self._used(self.mean_)
+        error = variance = 0.0
+        for _, found in over_blocks(view, _score_block, {"C": C}, [W, mean]):
+            error += float(found["sum.error"])
+            variance += float(found["sum.variance"])
+        if variance == 0:
+            raise ValueError("X equals the fitted subjects' mean map everywhere; it has no variance to explain")
+        return 1 - error / variance
+
+    def _view(self, X: Any, client: Any = None) -> View:
+        """New data as sites × subjects on the sites of the fit."""
+        check_is_fitted(self)
+        given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
+        if given.X.shape[0] < 1:
+            raise ValueError("X holds no subject (0 rows)")
+        return open_view(given, self.mask_, client)
+
+    def _used(self, values: np.ndarray) -> np.ndarray:
+        return values if self.mask_ is None else values[..., self.mask_]
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the fitted model to one zarr zip file, whole or not at all; `icofactor.load_model` reads it."""
+        from icofactor.estimator.saving import save_model
+
+        check_is_fitted(self)
+        save_model(self, path, overwrite)
+
+    # ------------------------------------------------------------------ checks
+
+    def _check_parameters(self) -> Method:
+        """Everything that can be refused before the data are looked at."""
+        if not isinstance(self.method, str):
+            raise ValueError(f"method must be the name of a method; found {self.method!r}")
+        method = method_named(self.method)
+        check_rules(self.rules, method.scheme)
+        _check_number("tol", self.tol)
+        if self.sigma is not None:
+            _check_number("sigma", self.sigma, "None or a positive number")
+        if not isinstance(self.penalty, str):
+            _check_number("penalty", self.penalty, "'paper' or a number ≥ 0")
+        check_run(self.n_iter, self.tol)
+        check_engine(self.engine)
+        seeds_of(self.random_state)
+        for name, least in (("n_components", 1), ("n_starts", 1), ("n_iter", 0), ("level", 0), ("polish", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be a whole number ≥ {least}; found {value!r}")
+        if self.columns not in KINDS:
+            raise ValueError(f"columns must be one of {', '.join(map(repr, KINDS))}; found {self.columns!r}")
+        if self.refinement is not None:
+            if not isinstance(self.refinement, Refinement):
+                raise ValueError(f"refinement must be a Refinement or None; found {type(self.refinement).__name__}")
+            self.refinement.check()
+        return method
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        n_subjects = shape[0]
+        if n_subjects < 2:
+            raise ValueError(
+                f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}; fit needs at least 2 (transform takes one)"
+            )
+        if self.n_components > n_subjects:
+            raise ValueError(
+                f"n_components={self.n_components} is more than the {n_subjects} subjects of X; "
+                f"use at most {n_subjects} components"
+            )
+
+
+def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """A block's share of WᵀX, and whether its values are fit to use."""
+    return {**look_for_bounds(x), **product_block(x, shared, W)}
+
+
+def _score_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
+    error, variance = np.square(x - W @ shared["C"].T).sum(), np.square(x - mean[:, None]).sum()
+    return {"sum.error": np.array(error), "sum.variance": np.array(variance)}
+
+
+def _check_number(name: str, value: Any, wanted: str = "a number ≥ 0") -> None:
+    """Refuse what is no real number; whether it is in range is checked where it is used."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        raise ValueError(f"{name} must be {wanted}; found {value!r}")

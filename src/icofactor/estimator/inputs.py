@@ -1,0 +1,75 @@
+"""What `fit` is given → an array, its sites and its hemisphere; and the checks that come with the first pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icofactor.cohort.images import check_array, read_image
+from icofactor.sphere.meshes import (
+    same_sites,
+    sites_for,
+)
+from icofactor.sphere.names import HEMISPHERES
+from icofactor.sphere.sites import Sites
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """Maps as scikit-learn holds them.
+
+    Attributes
+    ----------
+    X : subjects × sites array
+    sites : Sites, one per column
+    hemi : "left", "right", "both", or None when one hemisphere was given and not named
+    mask : (n_sites,) bool that came with the data, or None
+    cohort : the cohort the maps came with, or None
+    """
+
+    X: Any
+    sites: Sites
+    hemi: str | None
+    mask: np.ndarray | None
+    cohort: Any = None
+
+
+def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
+    """Maps from an array (subjects × sites), a Cohort, or a nilearn SurfaceImage."""
+    if hemi is not None and hemi not in HEMISPHERES:
+        raise ValueError(f"hemi must be 'left', 'right', 'both' or None; found {hemi!r}")
+    if hasattr(X, "sites") and hasattr(X, "subjects"):
+        if hemi is not None and hemi != X.hemisphere:
+            raise ValueError(f"hemi={hemi!r}, but the cohort holds the hemisphere {X.hemisphere!r}")
+        array = check_array(X.X)
+        if mesh is not None:  # a cohort brings its own sites; those asked for must be the same
+            asked, _ = sites_for(array.shape[1], mesh, X.hemisphere)
+            if not same_sites(asked, X.sites):
+                raise ValueError(
+                    f"mesh is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
+                )
+        return Input(array, X.sites, X.hemisphere, X.mask, X)
+    if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
+        return Input(*read_image(X, mesh, hemi), None)
+    array = check_array(X)
+    sites, side = sites_for(array.shape[1], mesh, hemi)
+    return Input(array, sites, side, None)
+
+
+def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
+    """A mask as booleans, one per site, True where the site is used; None when all are."""
+    if mask is None:
+        return None
+    found = np.asarray(mask)
+    if found.ndim != 1 or len(found) != sites.n:
+        raise ValueError(f"mask must have one entry per site: {sites!r} has {sites.n}; found shape {found.shape}")
+    if found.dtype != bool:
+        if not np.isin(found, (0, 1)).all():
+            raise ValueError("mask must hold True or False (or 1 and 0), True where the site is used")
+        found = found.astype(bool)
+    if found.sum() < 2:
+        left = "is False everywhere; it leaves no site" if not found.any() else "leaves one site; there is no map"
+        raise ValueError(f"mask {left} to factorize")
+    return None if found.all() else found

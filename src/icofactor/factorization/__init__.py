@@ -1,0 +1,1 @@
+"""The method: pure functions of statistics. Sees no files and no cohorts."""

@@ -1,0 +1,257 @@
+"""Many starts at once, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.errors import DivergenceError
+from icofactor.factorization._solve import Run, Solution, check_run, divergence_message, solution_of, warn_not_converged
+from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
+from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
+from icofactor.factorization.statistics import Statistics
+from icofactor.factorization.update import begin
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.runners import Runner
+from icofactor.streaming.threads import one_blas_thread
+
+BATCH_BYTES = 256 * 2**20
+"""Starts are run in batches whose factors take about this much memory."""
+PIECE_OPERATIONS = 5e9
+"""Floating-point operations of one piece of a run that can be resumed or distributed: a second or so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Multistart(Solution):
+    """The best of many starts, with what the others came to.
+
+    Attributes
+    ----------
+    objectives : (n_starts, 1 + n_iter)
+        The objective of every start after every update; a start that ended early, or was dropped by halving, repeats
+        its last value; one that diverged holds infinity.
+    final_objectives : (n_starts,)
+        Where each start ended: their spread shows local minima.
+    best_start : int
+        The number of the best start.
+    start_n_iter : (n_starts,)
+        Updates each start made.
+    engine : str
+        Where it ran.
+    """
+
+    objectives: np.ndarray = field(kw_only=True)
+    best_start: int = field(kw_only=True)
+    start_n_iter: np.ndarray = field(kw_only=True)
+    engine: str = field(kw_only=True, default="numpy")
+
+    @property
+    def final_objectives(self) -> np.ndarray:
+        return self.objectives[:, -1]
+
+    @property
+    def n_starts(self) -> int:
+        return len(self.objectives)
+
+
+def multistart(
+    stats: Statistics,
+    method: str = "LE-PNNMF",
+    n_components: int = 10,
+    *,
+    n_starts: int = 1000,
+    n_iter: int = 1000,
+    tol: float = 0.0,
+    halving: bool = False,
+    rules: str = "default",
+    penalty: str | float = "paper",
+    engine: str = "auto",
+    random_state: RandomState = None,
+    on_update: Callable[[float], None] | None = None,
+    runner: Runner | None = None,
+) -> Multistart:
+    """Factorize from `n_starts` random starts and keep the one with the smallest objective.
+
+    Parameters
+    ----------
+    stats, method, n_components, n_iter, tol, rules, penalty
+        As in `solve`. A start that meets `tol` ends by itself.
+    n_starts : int
+        Start number i depends on `random_state` and i only, never on how many there are or how they are batched.
+    halving : bool
+        Successive halving: drop the worse half of the starts after n_iter/16, /8, /4 and /2 updates.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        Where the loop runs: generic functions, compiled kernels on all processors, or JAX on the device it finds;
+        "auto" chooses by what is installed and by the work, and `engine` of the result says what it chose.
+    on_update : callable, optional
+        Called with the fraction of the work that is done.
+    runner : Runner, optional
+        Makes the batches, elsewhere or so that they are kept. The answer is the same whoever makes them.
+
+    Returns
+    -------
+    Multistart
+        A Solution, with the spread over starts.
+    """
+    chosen = method_named(method)
+    check_run(n_iter, tol)
+    check_engine(engine)
+    if not isinstance(n_starts, int | np.integer) or n_starts < 1:
+        raise ValueError(f"n_starts must be a whole number ≥ 1; found {n_starts!r}")
+    check_problem(stats, chosen, n_components)
+    p = Problem.of(stats, chosen.scheme, rules, penalty)
+    warn_if_penalty_dwarfs(p, chosen.scheme)
+    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, on_update)
+    with one_blas_thread():
+        best, objectives, made = race.winner(halving, runner)
+    index = int(np.argmin(objectives[:, -1]))
+    if not np.isfinite(objectives[index, -1]):
+        raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
+    if tol > 0 and not best.converged:
+        warn_not_converged(n_iter, tol)
+    return Multistart(**vars(best), objectives=objectives, best_start=index, start_n_iter=made, engine=where.name)
+
+
+@dataclass
+class _Race:
+    """The starts of one problem, run in batches."""
+
+    p: Problem
+    method: Method
+    n_components: int
+    seeds: np.random.SeedSequence
+    n_starts: int
+    n_iter: int
+    tol: float
+    engine: Engine
+    on_update: Callable[[float], None] | None
+
+    @property
+    def batch(self) -> int:
+        """Starts per batch: B, C, their plain updates, candidates and products, about ten arrays of each size."""
+        one = 10 * 8 * self.n_components * (self.p.L.shape[0] + self.p.L.shape[1])
+        limit = BATCH_BYTES if self.engine.batch_bytes is None else self.engine.batch_bytes()
+        return max(1, limit // one)
+
+    def _progress(self, done: int, share: int) -> Callable[[int], None] | None:
+        """`on_update` for a batch of `share` starts after `done` starts."""
+        call = self.on_update
+        if call is None:
+            return None
+        return lambda update: call((done + share * update / max(1, self.n_iter)) / self.n_starts)
+
+    def winner(self, halving: bool, runner: Runner | None = None) -> tuple[Solution, np.ndarray, np.ndarray]:
+        """The best start, the objectives of all, and how many updates each made."""
+        paths, made, best = [], [], None
+        for batch in self._batches(halving, runner):
+            lowest = float(np.min(batch.path[:, -1]))
+            if best is None or lowest < best[0]:
+                best = (lowest, batch.best)
+            paths.append(batch.path)
+            made.append(batch.made)
+        assert best is not None
+        return best[1], np.concatenate(paths), np.concatenate(made)
+
+    def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
+        size = self.batch
+        if runner is not None and self.engine.name == "cpu" and not halving:
+            # halving chooses within a batch, and the other engines want large ones. Which starts make a batch can show
+            # in the last digits, so it must not depend on who runs it
+            one = operations(self.p, self.n_components) * max(1, self.n_iter)
+            size = min(size, max(1, round(PIECE_OPERATIONS / one)))
+        firsts = range(0, self.n_starts, size)
+        if runner is None:
+            yield from (self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts)
+            return
+        keys = [f"starts-{first}-{min(first + size, self.n_starts) - 1}" for first in firsts]
+        settings = (self.method.name, self.n_components, self.n_starts, self.n_iter, self.tol, self.engine.name)
+        task = partial(_run_elsewhere, settings, self.seeds, halving)
+        item = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
+        for i, found in enumerate(runner.run(keys, task, _problem_to_arrays(self.p), item), 1):
+            if self.on_update is not None:
+                self.on_update(i / len(keys))
+            yield _Batch.from_arrays(found, self)
+
+    def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
+        """The starts from `first` to before `last`."""
+        halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
+        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
+        state = begin(self.p, self.method.scheme, B, C)
+        watch = self._progress(first, last - first)
+        run = self.engine.iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
+        path = _padded(run, self.n_iter)
+        return _Batch(self._solution(run, int(np.argmin(path[:, -1]))), path, run.n_iter)
+
+    def _solution(self, run: Run, index: int) -> Solution:
+        return solution_of(run, index, self.method, self.rules, self.p.penalty)
+
+    @property
+    def rules(self) -> str:
+        return "paper" if self.p.literal else "default"
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Some starts at their end: the best of them, the objectives of all, and how many updates each made."""
+
+    best: Solution
+    path: np.ndarray
+    made: np.ndarray
+
+    def to_arrays(self) -> Arrays:
+        best = {name: np.asarray(getattr(self.best, name)) for name in _KEPT}
+        return {**best, "path": self.path, "made": self.made}
+
+    @classmethod
+    def from_arrays(cls, found: Arrays, race: _Race) -> _Batch:
+        kept: dict[str, Any] = {name: found[name] if found[name].ndim else found[name].item() for name in _KEPT}
+        best = Solution(**kept, method=race.method.name, rules=race.rules, penalty=race.p.penalty)
+        return cls(best, found["path"], found["made"])
+
+
+_KEPT = ("B", "C", "objective", "errors", "n_iter", "converged", "tau")
+"""What a piece keeps of the best start; the rest is known."""
+
+
+def _run_elsewhere(
+    settings: tuple[Any, ...], seeds: np.random.SeedSequence, halving: bool, shared: Arrays, first: int, last: int
+) -> Arrays:
+    """A batch of starts as a task."""
+    method, n_components, n_starts, n_iter, tol, engine = settings
+    p, chosen = _problem_from_arrays(shared), method_named(method)
+    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+    race = _Race(p, chosen, n_components, seeds, n_starts, n_iter, tol, where, None)
+    return race.run_batch(first, last, halving).to_arrays()
+
+
+def _problem_to_arrays(p: Problem) -> dict[str, Any]:
+    found = {name: np.asarray(value) for name, value in vars(p).items() if name != "K"}
+    if not sp.issparse(p.K):
+        return {**found, "K": np.asarray(p.K)}
+    K: Any = p.K
+    return {**found, "K_data": K.data, "K_indices": K.indices, "K_indptr": K.indptr}
+
+
+def _problem_from_arrays(found: Mapping[str, Any]) -> Problem:
+    n_k = found["L"].shape[1]
+    K = found.get("K")
+    if K is None:
+        K = sp.csr_array((found["K_data"], found["K_indices"], found["K_indptr"]), shape=(n_k, n_k))
+    names = ("L", "row_sums", "weights")
+    numbers = ("penalty", "sq_norm", "L_norm", "literal")
+    return Problem(K=K, **{n: found[n] for n in names}, **{n: found[n].item() for n in numbers})
+
+
+def _padded(run: Run, n_iter: int) -> np.ndarray:
+    """The objectives of a batch, each run's last value repeated up to `n_iter`, infinity where it diverged."""
+    path = np.pad(run.objectives, ((0, 0), (0, n_iter + 1 - run.objectives.shape[1])), mode="edge")
+    path[run.diverged, -1] = np.inf
+    return path

@@ -1,0 +1,297 @@
+"""Coarse to fine: solve, measure the local error, divide the worst faces, carry the basis over (method.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from icofactor.errors import DivergenceError
+from icofactor.factorization._solve import Solution, check_run, divergence_message
+from icofactor.factorization.arrays import Array, asarray_like, namespace, to_numpy
+from icofactor.factorization.design import Design
+from icofactor.factorization.engines import check_engine, choose_engine
+from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import check_problem, given_start
+from icofactor.factorization.statistics import Source, Statistics
+from icofactor.factorization.update import State, begin
+from icofactor.streaming.checkpoint import Arrays, Checkpoint
+
+STEPS_PER_PIECE = 10
+"""Refinements that are kept, or lost, together."""
+INDICATORS = ("residual", "projected")
+CARRIES = ("copy", "quarter")
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A schedule of refinements.
+
+    Parameters
+    ----------
+    steps : int
+        How many refinements.
+    faces : int
+        How many faces each of them divides: the worst ones that still can be.
+    n_iter : int
+        Updates after each division.
+    indicator : {"residual", "projected"}
+        Which faces are worst: by the squared residual of X inside the face (eq. 13), or by the projected error that the
+        paper uses (eq. 12), which sees only what the columns already resolve.
+    carry : {"copy", "quarter"}
+        Rows of B handed to the children as they are (with partition columns the fit is then unchanged by a
+        division), or divided by four as in the paper.
+    """
+
+    steps: int = 10
+    faces: int = 5
+    n_iter: int = 10
+    indicator: str = "residual"
+    carry: str = "copy"
+
+    @classmethod
+    def paper(cls) -> Refinement:
+        """Ten refinements of five faces, ten updates each, in the paper's words."""
+        return cls(steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter")
+
+    def check(self) -> None:
+        """Raise a ValueError that names what is wrong."""
+        for name, least in (("steps", 0), ("faces", 1), ("n_iter", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"refinement: {name} must be a whole number ≥ {least}; found {value!r}")
+        for name, known in (("indicator", INDICATORS), ("carry", CARRIES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"refinement: {name} must be one of {known}; found {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """A solution after refinement.
+
+    Attributes
+    ----------
+    design, stats, solution : where the refinement ended; the solution's `objective` and `errors` hold all updates,
+        those before the refinement included
+    divisions : updates made before each division, by which plots mark it
+    n_columns : n_k after each division
+    exhausted : whether it stopped early because no face could be divided any more
+    """
+
+    design: Design
+    stats: Statistics
+    solution: Solution
+    divisions: tuple[int, ...]
+    n_columns: tuple[int, ...]
+    exhausted: bool
+
+
+def local_error(
+    indicator: str, stats: Statistics, design: Design, B: np.ndarray, C: np.ndarray, source: Source
+) -> np.ndarray:
+    """How badly each active face is fitted: eq. 12 ("projected") or eq. 13 ("residual")."""
+    if indicator == "residual" and design.kind != "partition":
+        return source.residual(design, B @ C)
+    L = to_numpy(stats.L)
+    e = ((L.T - stats.K @ (B @ C)) ** 2).sum(axis=1)  # eq. 12
+    if indicator == "projected":
+        return e
+    K = stats.K.diagonal()
+    unresolved = stats.energy - (L**2).sum(axis=0) / K
+    return np.maximum(unresolved + e / K, 0.0)  # eq. 13
+
+
+def refine(
+    source: Source,
+    design: Design,
+    stats: Statistics,
+    solution: Solution,
+    schedule: Refinement | None = None,
+    *,
+    penalty: str | float = "paper",
+    engine: str = "auto",
+    on_step: Callable[[int, int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Refined:
+    """Refine a solution by a schedule.
+
+    Parameters
+    ----------
+    source : Data or Pyramid
+        Answers divisions with statistics.
+    design, stats, solution
+        Where to start: the solution of `solve` or `multistart` for these statistics. Its method and rules go on; under
+        default rules its penalty does too.
+    schedule : Refinement
+    penalty : "paper" or float
+        As given to `solve`; under paper rules "paper" is computed again after each division.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        Where the updates run. "auto" is the compiled kernels when the starts ran there, else NumPy: this is one run,
+        whose size changes at every division.
+    on_step : callable, optional
+        Called with (refinements done, n_k).
+    checkpoint : Checkpoint, optional
+        Keeps every ten refinements.
+    """
+    schedule = schedule or Refinement()
+    schedule.check()
+    check_engine(engine)
+    if engine == "auto":
+        engine = "cpu" if getattr(solution, "engine", None) == "cpu" else "numpy"
+    method = method_named(solution.method)
+    check_problem(stats, method, solution.n_components)
+    walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine)
+    walk.start(solution)
+    divisions, n_columns, exhausted = [], [], False
+    objectives, errors = [solution.objective], [solution.errors]
+    kept = Checkpoint(None, {}) if checkpoint is None else checkpoint
+    for first in range(0, schedule.steps, STEPS_PER_PIECE):
+        last = min(first + STEPS_PER_PIECE, schedule.steps)
+        stage = walk.stage(schedule, first, last, kept, on_step)
+        steps = len(stage["lengths"])
+        divisions += [solution.n_iter + (first + i) * schedule.n_iter for i in range(steps)]
+        n_columns += stage["n_columns"].tolist()
+        objectives.append(stage["objectives"])
+        errors.append(stage["errors"])
+        if steps < last - first:
+            exhausted = True
+            break
+    objective, E = np.concatenate(objectives), np.concatenate(errors)
+    final = Solution(
+        to_numpy(walk.state.B)[0],
+        to_numpy(walk.state.C)[0],
+        objective,
+        E,
+        len(objective) - 1,
+        solution.converged,
+        method.name,
+        solution.rules,
+        walk.problem.penalty,
+        float(walk.state.tau[0]),
+    )
+    return Refined(walk.design, walk.stats, final, tuple(divisions), tuple(n_columns), exhausted)
+
+
+def _kept_penalty(solution: Solution, penalty: str | float) -> str | float:
+    """Default rules keep λ through divisions; paper rules compute it again unless it is a number."""
+    if not isinstance(penalty, str):
+        return penalty
+    return penalty if solution.rules == "paper" else solution.penalty
+
+
+@dataclass
+class _Walk:
+    """A run that goes on through divisions."""
+
+    source: Source
+    method: Method
+    rules: str
+    penalty: str | float
+    design: Design
+    stats: Statistics
+    engine: str
+
+    def start(self, solution: Solution) -> None:
+        self.problem = self._pose()
+        B, C = given_start(self.problem, self.stats, self.method, (solution.B, solution.C), None)
+        state = begin(self.problem, self.method.scheme, B, C)
+        # the ten plain updates and the momentum are counted once per run; y is gone, so the next update is plain
+        self.state: State = replace(state, age=solution.n_iter, tau=state.tau * 0 + solution.tau)
+
+    def _pose(self) -> Problem:
+        return Problem.of(self.stats, self.method.scheme, self.rules, self.penalty)
+
+    def stage(
+        self,
+        schedule: Refinement,
+        first: int,
+        last: int,
+        checkpoint: Checkpoint,
+        on_step: Callable[[int, int], None] | None,
+    ) -> Arrays:
+        """Refinements `first` to before `last`, fewer when no face is left; made, or taken from where they are kept."""
+        key = f"refinement-{first:05d}"
+        kept = checkpoint.get(key)
+        if kept is None:
+            kept = self._make_stage(schedule, first, last, on_step)
+            checkpoint.put(key, kept)
+        else:
+            self._follow(kept)
+        return kept
+
+    def _make_stage(
+        self, schedule: Refinement, first: int, last: int, on_step: Callable[[int, int], None] | None
+    ) -> Arrays:
+        divided, n_columns, paths = [], [], []
+        for step in range(first, last):
+            worst = self.worst(schedule)
+            if not len(worst):
+                break
+            self.divide(worst, schedule.carry)
+            paths.append(self.update(schedule.n_iter))
+            divided.append(worst)
+            n_columns.append(self.design.n_columns)
+            if on_step is not None:
+                on_step(step + 1, self.design.n_columns)
+        return {
+            "divided": np.concatenate([*divided, np.zeros(0, dtype=np.int64)]),
+            "lengths": np.array([len(faces) for faces in divided], dtype=np.int64),
+            "n_columns": np.array(n_columns, dtype=np.int64),
+            "objectives": np.concatenate([*(path[0] for path in paths), np.zeros(0)]),
+            "errors": np.concatenate([*(path[1] for path in paths), np.zeros(0)]),
+            "B": to_numpy(self.state.B),
+            "C": to_numpy(self.state.C),
+            "tau": to_numpy(self.state.tau),
+            "age": np.array(self.state.age),
+        }
+
+    def _follow(self, kept: Arrays) -> None:
+        """Divide as a stage did, and stand where it stood at its end."""
+        for faces in np.split(kept["divided"], np.cumsum(kept["lengths"])[:-1]) if len(kept["lengths"]) else []:
+            fine = self.design.divide(faces)
+            self.stats, self.design = self.source.divided(self.stats, self.design, fine), fine
+        self.problem = self._pose()
+        state = begin(self.problem, self.method.scheme, kept["B"], kept["C"])
+        self.state = replace(state, tau=kept["tau"], age=int(kept["age"]))
+
+    def worst(self, schedule: Refinement) -> np.ndarray:
+        """Positions of the faces to divide: the worst by the indicator among those that can be."""
+        able = np.flatnonzero(self.design.divisible & (self.design.faces[:, 0] < self.source.max_level))
+        if not len(able):
+            return able
+        B, C = to_numpy(self.state.B)[0], to_numpy(self.state.C)[0]
+        e = local_error(schedule.indicator, self.stats, self.design, B, C, self.source)
+        return able[np.argsort(-e[able], kind="stable")[: schedule.faces]]
+
+    def divide(self, positions: np.ndarray, carry: str) -> None:
+        fine = self.design.divide(positions)
+        like = self.stats.L
+        stats = self.source.divided(self.stats, self.design, fine)
+        if not isinstance(like, np.ndarray):
+            stats = replace(stats, L=asarray_like(stats.L, like))
+        new = fine.faces[:, 0] != self.design.faces[fine.parent, 0]
+        share = np.where(new & (carry == "quarter"), 0.25, 1.0)
+        B = self._rows(self.state.B, fine.parent) * asarray_like(share, self.state.B)[:, None]
+        self.design, self.stats = fine, stats
+        self.problem = self._pose()
+        C = self.problem.project(B) if self.method.scheme.projective else self.state.C
+        fresh = begin(self.problem, self.method.scheme, B, C)
+        self.state = replace(fresh, tau=self.state.tau, age=self.state.age)
+
+    @staticmethod
+    def _rows(B: Array, rows: np.ndarray) -> Array:
+        xp = namespace(B)
+        return B[:, rows] if xp is np else B[:, xp.asarray(rows.copy())]  # torch warns of read-only arrays
+
+    def update(self, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
+        """`n_iter` updates; their objectives and errors."""
+        check_run(n_iter, 0.0)
+        n_components = self.state.B.shape[-1]
+        engine = choose_engine(self.engine, self.problem, self.method, n_components, n_iter)
+        run = engine.iterate(self.problem, self.method, self.state, n_iter)
+        if run.diverged[0]:
+            raise DivergenceError(divergence_message(self.method, self.rules, int(run.state.age)))
+        self.state = run.state
+        return run.objectives[0, 1:], run.errors[0, 1:]

@@ -1,0 +1,280 @@
+"""The single loop: from statistics and a start to a `Solution`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from icofactor.errors import DivergenceError
+from icofactor.factorization.arrays import Array, namespace, to_numpy
+from icofactor.factorization.extrapolation import TAU_START
+from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.schemes.base import Problem, Terms
+from icofactor.factorization.starts import (
+    RandomState,
+    check_problem,
+    draw_starts,
+    given_start,
+    seeds_of,
+    warn_if_penalty_dwarfs,
+)
+from icofactor.factorization.statistics import Statistics
+from icofactor.factorization.update import State, advance, begin
+from icofactor.streaming.threads import one_blas_thread
+
+TOL_WINDOW = 10
+"""`tol` looks at the relative decrease of the objective over this many updates."""
+TOL_FIRST, TOL_LOOKBACK = 100, 50
+"""No run ends by `tol` before the first, nor unless its steps shrank since the second many updates ago: random starts
+begin on a plateau (docs/defaults.md)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A batch of runs after the loop.
+
+    Attributes
+    ----------
+    state : State of every run at its own end
+    objectives, errors : (batch, 1 + updates made) one value per update, first = start; a run that ended early
+        repeats its last value
+    n_iter : (batch,) updates each run made
+    converged : (batch,) whether `tol` ended it
+    diverged : (batch,) whether it left the finite numbers
+    """
+
+    state: State
+    objectives: np.ndarray
+    errors: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    diverged: np.ndarray
+
+
+def iterate(
+    p: Problem,
+    method: Method,
+    state: State,
+    n_iter: int,
+    tol: float = 0.0,
+    halve_at: Collection[int] = (),
+    on_update: Callable[[int], None] | None = None,
+) -> Run:
+    """Update a batch of runs until `n_iter`, or until each has met `tol` or left the finite numbers.
+
+    A run ends by itself, whatever the others of its batch do, so that its answer does not depend on them; except
+    that after the updates named by `halve_at` the worse half of those still going ends too.
+    """
+    n_runs = len(state.error)
+    objectives, errors = [to_numpy(state.objective)], [to_numpy(state.error)]
+    made = np.zeros(n_runs, dtype=np.int64)
+    converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
+    active, ended = np.arange(n_runs), []
+    for update in range(n_iter):
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that leaves the finite numbers is told below
+            state = advance(p, method, state)
+        made[active] += 1
+        objective, E = objectives[-1].copy(), errors[-1].copy()
+        objective[active], E[active] = to_numpy(state.objective), to_numpy(state.error)
+        objectives.append(objective)
+        errors.append(E)
+        diverged |= ~np.isfinite(objective)
+        if tol > 0 and update + 1 >= TOL_FIRST:
+            converged[active] |= _settled(objectives, tol)[active]
+        stop = (converged | diverged)[active]
+        if update + 1 in halve_at:
+            rank = np.argsort(np.argsort(np.where(stop, np.inf, objective[active]), kind="stable"))
+            stop |= rank >= max(1, len(active) // 2)
+        if stop.any():
+            ended.append((active[stop], state.take(np.flatnonzero(stop))))
+            active, state = active[~stop], state.take(np.flatnonzero(~stop))
+        if on_update is not None:
+            on_update(update + 1)
+        if not len(active):
+            break
+    ended.append((active, state))
+    return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
+
+
+def _settled(objectives: list[np.ndarray], tol: float) -> np.ndarray:
+    """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
+
+    The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
+    other. Steps ten thousand times smaller than asked for have arrived in any case.
+    """
+    now = objectives[-1 - TOL_WINDOW] - objectives[-1]
+    then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
+    with np.errstate(invalid="ignore"):
+        arrived = (now <= 0.9 * then) | (now <= 1e-4 * tol * abs(objectives[-1]))
+        return (now <= tol * abs(objectives[-1])) & arrived
+
+
+def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
+    """One state from the runs that ended at different updates, in their first order."""
+    parts = [(where, state) for where, state in parts if len(where)]
+    if len(parts) == 1:
+        return parts[0][1]
+    xp = namespace(parts[0][1].B)
+    order = np.argsort(np.concatenate([where for where, _ in parts]))
+    join = lambda name: xp.concatenate([getattr(s, name) for _, s in parts])[order]
+    terms = (xp.concatenate([s.terms[i] for _, s in parts])[order] for i in range(3))
+    age = max(s.age for _, s in parts)
+    return State(
+        join("B"),
+        join("C"),
+        Terms(*terms),
+        join("error"),
+        join("objective"),
+        join("y_B"),
+        join("y_C"),
+        join("tau"),
+        age,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A factorization X ≈ D B C in design coordinates.
+
+    Attributes
+    ----------
+    B, C : n_k × n_d basis and n_d × n_subjects loadings
+    objective : one value per update, first = start
+    errors : ‖X − DBC‖², one value per update, first = start
+    n_iter : number of updates made
+    converged : whether `tol` was met
+    method, rules, penalty : how it was made; `penalty` is the number λ
+    tau : the momentum's τ at the end, with which a refinement goes on
+    """
+
+    B: Array
+    C: Array
+    objective: np.ndarray
+    errors: np.ndarray
+    n_iter: int
+    converged: bool
+    method: str
+    rules: str
+    penalty: float
+    tau: float = TAU_START
+
+    @property
+    def error(self) -> float:
+        """‖X − DBC‖²."""
+        return float(self.errors[-1])
+
+    @property
+    def n_components(self) -> int:
+        return int(self.B.shape[-1])
+
+
+def solution_of(run: Run, index: int, method: Method, rules: str, penalty: float) -> Solution:
+    """One run of a batch as a Solution."""
+    end = int(run.n_iter[index]) + 1
+    return Solution(
+        run.state.B[index],
+        run.state.C[index],
+        run.objectives[index, :end],
+        run.errors[index, :end],
+        end - 1,
+        bool(run.converged[index]),
+        method.name,
+        rules,
+        penalty,
+        float(run.state.tau[index]),
+    )
+
+
+def solve(
+    stats: Statistics,
+    method: str = "LE-PNNMF",
+    n_components: int | None = None,
+    *,
+    start: Solution | tuple[Array, Array | None] | None = None,
+    n_iter: int = 1000,
+    tol: float = 0.0,
+    rules: str = "default",
+    penalty: str | float = "paper",
+    random_state: RandomState = None,
+) -> Solution:
+    """Factorize from one start.
+
+    Statistics hold sums of X, so negative values can hide in them; `CorticalFactorization` looks at X itself.
+
+    Parameters
+    ----------
+    stats : Statistics
+        What is needed of the data.
+    method : str
+        One of `METHODS`.
+    n_components : int
+        n_d; not needed with `start`.
+    start : (B, C) or Solution, optional
+        Where to begin; drawn from `random_state` otherwise. C is ignored by the projective methods.
+    n_iter : int
+        Number of updates, at most.
+    tol : float
+        Stop when the objective fell by less than `tol`, relative, over ten updates (and its steps shrink, unlike on the
+        plateau where random starts begin; not before update 100). 0 never stops early.
+    rules : {"default", "paper"}
+        What a user should get, or the paper's words.
+    penalty : "paper" or float
+        λ.
+    random_state : int, SeedSequence, Generator, RandomState or None
+        The start drawn is the first of those of `multistart`.
+
+    Returns
+    -------
+    Solution
+    """
+    chosen = method_named(method)
+    check_run(n_iter, tol)
+    p = Problem.of(stats, chosen.scheme, rules, penalty)
+    if start is None:
+        check_problem(stats, chosen, n_components)
+        warn_if_penalty_dwarfs(p, chosen.scheme)
+        B, C = draw_starts(p, chosen, int(n_components or 0), seeds_of(random_state), range(1))
+    else:
+        B, C = given_start(p, stats, chosen, start, n_components)
+        check_problem(stats, chosen, B.shape[-1])
+    with one_blas_thread():
+        run = iterate(p, chosen, begin(p, chosen.scheme, B, C), n_iter, tol)
+    if run.diverged[0]:
+        raise DivergenceError(divergence_message(chosen, rules, int(run.n_iter[0])))
+    if tol > 0 and not run.converged[0]:
+        warn_not_converged(n_iter, tol)
+    return solution_of(run, 0, chosen, rules, p.penalty)
+
+
+def check_run(n_iter: int, tol: float) -> None:
+    """`n_iter` and `tol` make sense."""
+    if not isinstance(n_iter, int | np.integer) or n_iter < 0:
+        raise ValueError(f"n_iter must be a whole number ≥ 0; found {n_iter!r}")
+    if not (np.isfinite(tol) and tol >= 0):
+        raise ValueError(f"tol must be a number ≥ 0; found {tol!r}")
+
+
+def divergence_message(method: Method, rules: str, update: int) -> str:
+    """What to do about a run that left the finite numbers."""
+    cause = (
+        " Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or bring X to values near 1."
+        if method.scheme.signed and rules == "paper"
+        else " Try rules='default', whose objective never rises."
+        if rules == "paper"
+        else " Check the start and the scale of X."
+    )
+    return f"{method.name} under rules={rules!r} diverged at update {update}." + cause
+
+
+def warn_not_converged(n_iter: int, tol: float) -> None:
+    """scikit-learn's warning, with what to do."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"stopped after n_iter={n_iter} updates before the objective settled to tol={tol:g}; raise n_iter or tol",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

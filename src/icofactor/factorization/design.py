@@ -1,0 +1,319 @@
+"""`Design`: the active faces of the hierarchy and the sparse matrix D whose columns they are (method.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import KDTree
+
+from icofactor.sphere.sites import Sites
+
+KINDS = ("partition", "exponential", "smooth")
+DEFAULT_SIGMA = {"partition": None, "exponential": 0.015, "smooth": 0.1}
+DEFAULT_TAU = 3.0
+
+
+def partition_columns(site_column: np.ndarray, n_columns: int) -> sp.csc_array:
+    """Indicators: 1 on the sites located in the face, 0 elsewhere."""
+    rows = np.flatnonzero(site_column >= 0)
+    return sp.csc_array((np.ones(len(rows)), (rows, site_column[rows])), shape=(len(site_column), n_columns))
+
+
+def exponential_columns(sites: Sites, faces: np.ndarray, sigma: float, tau: float) -> sp.csc_array:
+    """f(x) = exp(−θ/πσ) for θ ≤ πστ, else 0, with θ the angle to the face's centre; σ halves per level."""
+    centres = sites.face_centres(faces[:, 0], faces[:, 1])
+    hemispheres = sites.face_hemisphere(faces[:, 0], faces[:, 1])
+    scale = np.pi * sigma / 2.0 ** faces[:, 0]
+    radius = np.minimum(scale * tau, np.pi)
+    # a chord of length 2 sin(θ/2) spans the angle θ: near points first, the exact test after
+    chord = 2 * np.sin(radius / 2) * (1 + 1e-9) + 1e-12
+    rows, cols, values = [], [], []
+    for hemisphere in np.unique(hemispheres):
+        members = np.flatnonzero(sites.hemisphere == hemisphere)
+        asked = np.flatnonzero(hemispheres == hemisphere)
+        if not len(members):
+            continue
+        tree = KDTree(sites.coordinates[members])
+        near = tree.query_ball_point(centres[asked], chord[asked])
+        for column, found in zip(asked, near, strict=True):
+            at = members[np.sort(np.asarray(found, dtype=np.int64))]
+            half_chord = np.linalg.norm(sites.coordinates[at] - centres[column], axis=1) / 2
+            theta = 2 * np.arcsin(np.minimum(half_chord, 1.0))  # arccos⟨x_o, x⟩, exact near 0 too
+            inside = theta <= radius[column]
+            rows.append(at[inside])
+            cols.append(np.full(int(inside.sum()), column))
+            values.append(np.exp(-theta[inside] / scale[column]))
+    if not rows:
+        return sp.csc_array((sites.n, len(faces)))
+    data = (np.concatenate(values), (np.concatenate(rows), np.concatenate(cols)))
+    return sp.csc_array(data, shape=(sites.n, len(faces)))
+
+
+class Design:
+    """One column per active face of the icosahedral hierarchy; the active faces tile the sphere.
+
+    Parameters
+    ----------
+    sites : Sites
+        Where the measurements are.
+    kind : {"partition", "exponential", "smooth"}
+        Indicators of the faces (default); the paper's truncated exponentials; these divided by their row sums.
+    level : int
+        Level of the faces to start from: 0 gives 20 columns per hemisphere, 2 gives 320.
+    sigma, tau : float, optional
+        Width and truncation of the exponential and smooth kinds at level 0; σ halves per level. Defaults are the
+        paper's 0.015 for "exponential", 0.1 for "smooth", and τ = 3.
+
+    Attributes
+    ----------
+    matrix : scipy.sparse.csc_array, n_sites × n_k
+    faces : (n_k, 2) int array of level and index at that level (children of i are 4i..4i+3)
+    counts : (n_k,) number of sites located in each face
+    site_column : (n_sites,) column of the active face that holds each site, −1 where that face has no column
+    parent : (n_k,) column of the coarser design that each column came from, after `divide`; else its own position
+
+    Notes
+    -----
+    A face whose column would hold no site (masked away, or narrower than the mesh) is not made: no column is ever
+    zero. Designs are never changed; `divide` makes a new one.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        kind: str = "partition",
+        level: int = 0,
+        sigma: float | None = None,
+        tau: float = DEFAULT_TAU,
+    ) -> None:
+        _check(sites, kind, level, sigma, tau)
+        self._set_kind(sites, kind, int(level), DEFAULT_SIGMA[kind] if sigma is None else float(sigma), float(tau))
+        index = np.arange(sites.n_roots * 4**level, dtype=np.int64)
+        faces = np.column_stack([np.full_like(index, level), index])
+        self._set_columns(faces, np.arange(len(faces)), sites.face_at(level), self._new_columns(faces))
+
+    @classmethod
+    def from_faces(
+        cls,
+        sites: Sites,
+        faces: np.ndarray,
+        kind: str = "partition",
+        level: int = 0,
+        sigma: float | None = None,
+        tau: float = DEFAULT_TAU,
+    ) -> Design:
+        """The design with these active faces, in this order; `level` is where it started."""
+        _check(sites, kind, level, sigma, tau)
+        faces = np.array(faces, dtype=np.int64)
+        if faces.ndim != 2 or faces.shape[1] != 2:
+            raise ValueError(f"faces must have two columns, level and index; found shape {faces.shape}")
+        levels = faces[:, 0]
+        if (levels < 0).any() or (levels > sites.max_level).any():
+            raise ValueError(f"faces must lie at levels 0 to {sites.max_level}, the mesh's own")
+        if (faces[:, 1] < 0).any() or (faces[:, 1] >= sites.n_roots * 4**levels).any():
+            raise ValueError("faces names an index that its level does not have")
+        design = object.__new__(cls)
+        design._set_kind(sites, kind, int(level), DEFAULT_SIGMA[kind] if sigma is None else float(sigma), float(tau))
+        column = np.full(sites.n, -1, dtype=np.int64)
+        for at in np.unique(levels):
+            lookup = np.full(sites.n_roots * 4 ** int(at), -1, dtype=np.int64)
+            lookup[faces[levels == at, 1]] = np.flatnonzero(levels == at)
+            found = lookup[sites.face_at(int(at))]
+            column = np.where(found >= 0, found, column)
+        design._set_columns(faces, np.arange(len(faces)), column, design._new_columns(faces))
+        return design
+
+    # ------------------------------------------------------------------ what the columns are
+
+    @property
+    def n_columns(self) -> int:
+        """n_k, the number of active faces that have a column."""
+        return len(self.faces)
+
+    @cached_property
+    def matrix(self) -> sp.csc_array:
+        """D, n_sites × n_k."""
+        if self._raw is None:
+            return partition_columns(self.site_column, self.n_columns)
+        if self.kind == "exponential":
+            return self._raw
+        sums = np.asarray(self._raw.sum(axis=1)).ravel()
+        inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+        return sp.csc_array(sp.diags_array(inverse) @ self._raw)
+
+    def columns(self, positions: np.ndarray) -> sp.csc_array:
+        """Some columns of D, without assembling the others where that can be helped."""
+        if self.kind != "partition":
+            return self.matrix[:, positions]
+        order = np.full(self.n_columns + 1, -1, dtype=np.int64)
+        order[positions] = np.arange(len(positions))
+        return partition_columns(order[self.site_column], len(positions))
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Number of sites located in each active face."""
+        return np.bincount(self.site_column[self.site_column >= 0], minlength=self.n_columns)
+
+    @cached_property
+    def divisible(self) -> np.ndarray:
+        """Which columns `divide` accepts: above the mesh's own level, holding more than one site, and with children
+        that reach a site."""
+        able = (self.faces[:, 0] < self.sites.max_level) & (self.counts > 1)
+        if self.kind != "partition" and able.any():
+            full = np.diff(self._new_columns(_children(self.faces[able])).indptr) > 0  # type: ignore[union-attr]
+            able[able] = full.reshape(-1, 4).any(axis=1)
+        return able
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """The root face (0..19, or 0..39 for two hemispheres) of each column."""
+        return self.faces[:, 1] >> (2 * self.faces[:, 0])
+
+    @cached_property
+    def roots(self) -> Design:
+        """The design of the same kind on the root faces, where the penalty is measured (method.md §2)."""
+        if self.n_columns == self.sites.n_roots and not self.faces[:, 0].any():
+            return self
+        # fewer columns at level 0 can mean faces that lost theirs to a division, not only faces masked away
+        return Design(self.sites, self.kind, 0, self.sigma, self.tau)
+
+    @cached_property
+    def site_depth(self) -> np.ndarray:
+        """Per site, how often the face that holds it was divided since the starting level."""
+        depth = np.append(self.faces[:, 0] - self.level, 0)
+        return depth[self.site_column]
+
+    # ------------------------------------------------------------------ dividing
+
+    def divide(self, positions: Sequence[int] | np.ndarray) -> Design:
+        """The design with the columns at `positions` replaced by those of their four children.
+
+        Columns that stay keep their order; the children follow in the order of `positions`.
+        """
+        divided = self._check_positions(positions)
+        stay = np.setdiff1d(np.arange(self.n_columns), divided)
+        children = _children(self.faces[divided])
+        finer = object.__new__(Design)
+        finer._set_kind(self.sites, self.kind, self.level, self.sigma, self.tau)
+        new = self._new_columns(children)
+        finer._set_columns(
+            np.vstack([self.faces[stay], children]),
+            np.concatenate([stay, np.repeat(divided, 4)]),
+            self._relocated(stay, divided),
+            None if new is None else sp.csc_array(sp.hstack([self._raw[:, stay], new])),  # type: ignore[index]
+        )
+        return finer
+
+    def changed_columns(self, coarser: Design) -> np.ndarray:
+        """Columns whose values are not those of their parent column in `coarser`, the design that was divided.
+
+        The children; and, for the smooth kind, the columns that overlap a column removed or made, because their
+        row sums changed.
+        """
+        new = self.faces[:, 0] != coarser.faces[self.parent, 0]
+        if self.kind == "smooth":
+            assert self._raw is not None and coarser._raw is not None
+            gone = np.setdiff1d(np.arange(coarser.n_columns), self.parent[~new])
+            touched = np.zeros(self.sites.n)
+            touched[coarser._raw[:, gone].indices] = 1.0
+            touched[self._raw[:, np.flatnonzero(new)].indices] = 1.0
+            new = new | (self._raw.T @ touched > 0)
+        return np.flatnonzero(new)
+
+    def _relocated(self, stay: np.ndarray, divided: np.ndarray) -> np.ndarray:
+        """`site_column` after a division: only the sites of the divided faces look for their child."""
+        position = np.full(self.n_columns + 1, -1, dtype=np.int64)  # the last entry answers for column −1
+        position[stay] = np.arange(len(stay))
+        column = position[self.site_column]
+        order = np.full(self.n_columns, -1, dtype=np.int64)
+        order[divided] = np.arange(len(divided))
+        moved = np.flatnonzero((self.site_column >= 0) & (column < 0))
+        which = order[self.site_column[moved]]
+        child_level = self.faces[divided, 0][which] + 1
+        for level in np.unique(child_level):
+            at = child_level == level
+            child = self.sites.face_at(int(level))[moved[at]] & 3
+            column[moved[at]] = len(stay) + 4 * which[at] + child
+        return column
+
+    # ------------------------------------------------------------------ assembly
+
+    def _new_columns(self, faces: np.ndarray) -> sp.csc_array | None:
+        if self.kind == "partition":
+            return None  # `site_column` says it all
+        assert self.sigma is not None
+        return exponential_columns(self.sites, faces, self.sigma, self.tau)
+
+    def _set_kind(self, sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
+        self.sites, self.kind, self.level, self.sigma, self.tau = sites, kind, level, sigma, tau
+
+    def _set_columns(
+        self, faces: np.ndarray, parent: np.ndarray, site_column: np.ndarray, raw: sp.csc_array | None
+    ) -> None:
+        """Keep the columns that hold a site; the others are not made."""
+        if raw is None:
+            full = np.bincount(site_column[site_column >= 0], minlength=len(faces)) > 0
+        else:
+            full = np.diff(raw.indptr) > 0
+            raw = sp.csc_array(raw[:, np.flatnonzero(full)])
+            raw.sort_indices()
+        position = np.append(np.where(full, np.cumsum(full) - 1, -1), -1)
+        self.site_column = position[site_column]
+        self.faces, self.parent, self._raw = faces[full], parent[full], raw
+        if not len(self.faces):
+            raise ValueError(
+                f"no column of kind {self.kind!r} with sigma={self.sigma} reaches any of the {self.sites.n} sites; "
+                "use a larger sigma or kind='partition'"
+            )
+        for array in (self.faces, self.parent, self.site_column):
+            array.flags.writeable = False
+
+    def _check_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        divided = np.asarray(positions).ravel()
+        if divided.dtype == bool:
+            raise ValueError("positions must be numbers of columns; found a mask, use np.flatnonzero(mask)")
+        if len(divided) and not np.issubdtype(divided.dtype, np.integer):
+            raise ValueError(f"positions must be whole numbers; found {divided.dtype}")
+        divided = divided.astype(np.int64)
+        if len(divided) and (divided.min() < 0 or divided.max() >= self.n_columns):
+            raise ValueError(
+                f"positions must lie in 0..{self.n_columns - 1} (the design has {self.n_columns} columns); "
+                f"found {divided.min()}..{divided.max()}"
+            )
+        if len(np.unique(divided)) != len(divided):
+            raise ValueError("positions names a column twice; each column can be divided once")
+        if not self.divisible[divided].all():
+            stuck = divided[~self.divisible[divided]]
+            raise ValueError(
+                f"columns {stuck.tolist()} cannot be divided: they are at the mesh's own level "
+                f"({self.sites.max_level}), hold a single site, or have children that reach none; see design.divisible"
+            )
+        return divided
+
+    def __repr__(self) -> str:
+        levels = np.unique(self.faces[:, 0])
+        span = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]}..{levels[-1]}"
+        return f"Design({self.kind}, {self.n_columns} columns at {span}, {self.sites!r})"
+
+
+def _children(faces: np.ndarray) -> np.ndarray:
+    """The four children of each face, level and index."""
+    return np.column_stack([np.repeat(faces[:, 0] + 1, 4), (4 * faces[:, 1][:, None] + np.arange(4)).ravel()])
+
+
+def _check(sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
+    if not isinstance(sites, Sites):
+        raise ValueError(f"sites must be a Sites, e.g. Sites.named('fsaverage5'); found {type(sites).__name__}")
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}; found {kind!r}")
+    if not isinstance(level, int | np.integer) or not 0 <= level <= sites.max_level:
+        raise ValueError(f"level must be a whole number from 0 to {sites.max_level}, the mesh's own; found {level!r}")
+    if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
+        raise ValueError(f"sigma must be a positive number; found {sigma!r}")
+    if not (np.isfinite(tau) and tau > 0):
+        raise ValueError(f"tau must be a positive number; found {tau!r}")
+    if sites.n == 0:
+        raise ValueError("sites is empty: the mask leaves no site to factorize")

@@ -1,0 +1,106 @@
+"""Where the loop runs: the generic functions on NumPy, compiled kernels on the CPU, or JAX on whatever it finds.
+
+An engine is a function with the signature of `solver.iterate`. This package is the only place that names numba or jax.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from icofactor.factorization import _solve as solver
+from icofactor.factorization._solve import Run
+from icofactor.factorization.methods import Method
+from icofactor.factorization.schemes.base import Problem
+
+ENGINES = ("auto", "numpy", "cpu", "jax")
+
+WORTH_COMPILING = 1e11
+"""Floating-point operations from which loading the compiled kernels pays (about a second, when they are cached)."""
+STEPPED = 1000
+"""Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
+WORTH_A_GPU = 2e11
+"""Those from which compiling for a GPU does (a few seconds)."""
+
+_GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_rocm60_plugin")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A loop and why it was chosen."""
+
+    name: str
+    iterate: Callable[..., Run]
+    reason: str
+    batch_bytes: Callable[[], int] | None = None
+    """Memory that the factors of one batch may take, where the engine knows it."""
+
+
+def check_engine(engine: str) -> None:
+    """Refuse what is not an engine, before any work."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}; found {engine!r}")
+    if engine == "jax" and find_spec("jax") is None:
+        raise ValueError("engine='jax' needs jax, which is not installed: pip install 'icofactor[jax]'")
+
+
+def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_updates: int) -> Engine:
+    """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and by the work."""
+    check_engine(engine)
+    work = n_updates * operations(p, n_components)
+    if not method.scheme.in_paper:
+        work *= STEPPED  # what it costs the generic functions
+    if engine == "jax":
+        return _jax(p, "asked for")
+    if engine == "cpu":
+        return _cpu(p, method, "asked for")
+    if engine == "auto" and work >= WORTH_A_GPU and method.scheme.in_paper and _has_gpu():
+        return _jax(p, f"jax finds a GPU and the work is large ({work:.0e} operations)")
+    if engine == "auto" and work >= WORTH_COMPILING:
+        return _cpu(p, method, f"the work is large ({work:.0e} operations)")
+    return Engine(
+        "numpy", solver.iterate, "asked for" if engine == "numpy" else f"the work is small ({work:.0e} operations)"
+    )
+
+
+def operations(p: Problem, n_components: int) -> float:
+    """Floating-point operations of one update, as the code makes them, with a dense K unless it is diagonal."""
+    n_s, n_k = p.L.shape
+    n_d = n_components
+    times_K = 2 * n_k * n_d if p.K.ndim == 1 else 2 * n_k * n_k * n_d
+    return 4 * n_s * n_k * n_d + 4 * n_s * n_d**2 + 4 * n_k * n_d**2 + 2 * times_K
+
+
+def _cpu(p: Problem, method: Method, reason: str) -> Engine:
+    from icofactor.factorization.engines import cpu
+
+    if not cpu.available():
+        if reason == "asked for":
+            warnings.warn("engine='cpu' needs numba, which is not installed; NumPy is used", UserWarning, stacklevel=4)
+        return Engine("numpy", solver.iterate, "numba is not installed")
+    if not cpu.can_run(p, method):
+        return Engine(
+            "numpy", solver.iterate, "the compiled kernels do not take this problem (sparse K, or another library)"
+        )
+    return Engine("cpu", cpu.iterate, reason)
+
+
+def _has_gpu() -> bool:
+    """Whether jax computes on an accelerator; jax is imported only where a plugin for one is installed."""
+    if find_spec("jax") is None or not any(map(find_spec, _GPU_PLUGINS)):
+        return False
+    from icofactor.factorization.engines import jax as jax_engine
+
+    return jax_engine.has_accelerator()
+
+
+def _jax(p: Problem, reason: str) -> Engine:
+    from icofactor.factorization.engines import jax as jax_engine
+
+    if not isinstance(p.L, np.ndarray):
+        return Engine("numpy", solver.iterate, "the data are arrays of another library and are computed there")
+    return Engine("jax", jax_engine.iterate, reason, jax_engine.batch_bytes)

@@ -1,0 +1,190 @@
+"""The compiled CPU engine: many small problems, all processors.
+
+The same loop as `solver.iterate`, made by the kernels in groups of starts. Answers equal the generic functions' to
+rounding.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.factorization._solve import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run
+from icofactor.factorization.extrapolation import Extrapolation, logarithmic, nesterov
+from icofactor.factorization.methods import Method
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.schemes.coordinate import SWEEPS
+from icofactor.factorization.update import State, evaluate
+from icofactor.streaming.threads import in_order, one_blas_thread
+
+_log = logging.getLogger("icofactor")
+CACHE_BYTES = 700 * 2**10
+"""A group of starts should fit in about this much second-level cache."""
+STRETCH = 100
+"""Updates between two looks at progress and interruption."""
+_SCHEMES = {"DL": (0, 0), "PNNMF": (1, 0), "SPNNMF": (2, 0), "PPNMF": (3, 0)}
+
+
+_SCHEMES |= {"CD-PNNMF": (1, SWEEPS), "CD-SPNNMF": (2, SWEEPS)}
+"""The kernels' number of each scheme, and its sweeps of coordinate descent per update."""
+
+
+_EXTRAPOLATIONS: dict[Extrapolation | None, int] = {None: 0, nesterov: 1, logarithmic: 2}
+
+
+def can_run(p: Problem, method: Method) -> bool:
+    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, a scheme they have."""
+    return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.name in _SCHEMES
+
+
+def iterate(
+    p: Problem,
+    method: Method,
+    state: State,
+    n_iter: int,
+    tol: float = 0.0,
+    halve_at: Collection[int] = (),
+    on_update: Callable[[int], None] | None = None,
+    dtype: type[np.floating] = np.float64,
+) -> Run:
+    """`solver.iterate`, compiled. With dtype float32 the updates are, and the last errors are computed in float64."""
+    batch = _Batch(p, method, state, n_iter, tol, dtype)
+    marks = sorted({*range(STRETCH, n_iter, STRETCH), *(h for h in halve_at if 0 < h < n_iter), n_iter})
+    with one_blas_thread():
+        for mark in marks if n_iter else []:
+            batch.advance(mark)
+            if mark in halve_at:
+                batch.halve()
+            if on_update is not None:
+                on_update(mark)
+            if not len(batch.active):
+                break
+    return batch.run()
+
+
+class _Batch:
+    """The starts in the kernels' layout, those that ended set aside."""
+
+    def __init__(
+        self, p: Problem, method: Method, state: State, n_iter: int, tol: float, dtype: type[np.floating]
+    ) -> None:
+        self.p, self.method, self.tol, self.state, self.dtype = p, method, tol, state, dtype
+        turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
+        self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
+        self.known = state.y_B is not None
+        self.yB = turned(state.y_B) if state.y_B is not None else np.empty_like(self.Bt)
+        self.yC = np.array(state.y_C, dtype=dtype, order="C") if state.y_C is not None else np.empty_like(self.C)
+        self.tau = np.array(state.tau, dtype=dtype)
+        n = len(self.C)
+        self.objectives, self.errors = np.empty((n, n_iter + 1)), np.empty((n, n_iter + 1))
+        self.objectives[:, 0], self.errors[:, 0] = state.objective, state.error
+        self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
+        self.active = np.arange(n)
+        self._shared = self._constants()
+
+    def _constants(self) -> tuple[Any, ...]:
+        """What all starts share: L, Lᵀ, K (a diagonal one as its one row) and whether it is, κ, weights, constants."""
+        p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
+        tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
+        c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
+        L, K = kind(p.L), kind(np.atleast_2d(p.K))
+        return L, kind(p.L.T), K, p.K.ndim == 1, kind(p.row_sums), kind(p.weights[:, 0]), kind(c)
+
+    def _group(self) -> int:
+        """Starts per group."""
+        n_d, n_k, n_s = self.Bt.shape[1], self.Bt.shape[2], self.C.shape[2]
+        plain = self.method.extrapolation is None
+        one = n_d * ((3 if plain else 5) * n_s + (4 if plain else 6) * n_k + 4 * n_d) * np.dtype(self.dtype).itemsize
+        return int(min(max(4, CACHE_BYTES // one), 64))
+
+    def advance(self, mark: int) -> None:
+        """All active starts up to update number `mark`."""
+        settle = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
+        n_groups = -(-len(self.active) // self._group())
+        groups = np.array_split(self.active, n_groups + n_groups % 2 if len(self.active) > 1 else 1)
+        p = self.p
+        scheme, sweeps = _SCHEMES[self.method.scheme.name]
+        rule = (scheme, _EXTRAPOLATIONS[self.method.extrapolation], p.literal, sweeps)
+
+        compiled = kernel(np.dtype(self.dtype).name)
+
+        def one(which: np.ndarray) -> None:
+            part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done", "made")}
+            objectives, errors = self.objectives[which], self.errors[which]
+            stacked = [part[name].reshape(-1, part[name].shape[2]) for name in ("Bt", "C", "yB", "yC")]
+            compiled(
+                rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, *stacked,
+                self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at, self.tol,
+                settle, objectives, errors, part["done"], part["made"],
+            )  # fmt: skip
+            for name, value in part.items():
+                getattr(self, name)[which] = value
+            self.objectives[which], self.errors[which] = objectives, errors
+
+        for _ in in_order(one, groups):
+            pass
+        self._close(mark)
+
+    def _close(self, mark: int) -> None:
+        """Those that ended repeat their last value; the others go on."""
+        self.objectives[:, mark + 1 :] = self.objectives[:, mark : mark + 1]
+        self.errors[:, mark + 1 :] = self.errors[:, mark : mark + 1]
+        self.active, self.at = self.active[self.done[self.active] == 0], mark
+
+    def halve(self) -> None:
+        """The worse half of those still going ends."""
+        rank = np.argsort(np.argsort(self.objectives[self.active, self.at], kind="stable"))
+        self.active = self.active[rank < max(1, (len(self.active)) // 2)]
+
+    def run(self) -> Run:
+        """The batch as the generic loop would return it."""
+        B = np.ascontiguousarray(np.swapaxes(self.Bt, -1, -2), dtype=np.float64)
+        C = self.C.astype(np.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # runs that diverged
+            t, E, objective = evaluate(self.p, self.method.scheme, B, C)
+        if self.dtype is not np.float64:
+            last = np.arange(len(C)), self.made
+            self.objectives[last], self.errors[last] = objective, E
+            for i, end in enumerate(self.made.tolist()):
+                self.objectives[i, end:], self.errors[i, end:] = objective[i], E[i]
+        some = self.known or self.at > 0
+        state = State(
+            B, C, t, E, objective,
+            np.swapaxes(self.yB, -1, -2).astype(np.float64) if some else None,
+            self.yC.astype(np.float64) if some else None,
+            self.tau.astype(np.float64), self.state.age + self.at,
+        )  # fmt: skip
+        end = self.at + 1
+        return Run(state, self.objectives[:, :end], self.errors[:, :end], self.made, self.done == 1, self.done == 2)
+
+
+@cache
+def kernel(dtype: str) -> Callable[..., None]:
+    """The compiled loop for arrays of this type, from numba's cache on disk.
+
+    On its first use on a machine another process compiles it there. This process then loads what every later one will:
+    code compiled in place differs from its cached copy in the last bits (which of two copies of a function is called).
+    """
+    from icofactor.factorization.engines import kernels
+
+    if not kernels.is_cached(dtype):
+        _log.info("compiling the kernels for %s, once on this machine (about 10 s)", dtype)
+        program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
+        with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
+            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
+    return kernels.run_group
+
+
+def available() -> bool:
+    """Whether numba is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("numba") is not None

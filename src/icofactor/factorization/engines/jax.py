@@ -1,0 +1,460 @@
+"""The JAX engine: the generic functions of `update`, compiled into one loop on whatever device JAX finds.
+
+Nothing is computed here that is not defined elsewhere: a tick of the loop is `update.propose`, `update.risen` and
+`solver._settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
+stays where it was and makes the plain update in the next tick (weight 0), while the others go on: a batch never waits
+for, nor pays for, the restarts of a few. So runs that restarted need more ticks, and ticks go on until all are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from icofactor.factorization._solve import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run, _settled
+from icofactor.factorization.arrays import Array, where_each
+from icofactor.factorization.engines import operations
+from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
+from icofactor.factorization.methods import Method
+from icofactor.factorization.quadratic import best_coordinate
+from icofactor.factorization.schemes.base import Problem, Terms
+from icofactor.factorization.update import State, carries_C, evaluate, propose, risen
+
+STRETCH, SHORT_STRETCH = 25, 10
+"""Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
+UNROLL = 5
+"""Ticks written out one after the other on an accelerator, where the loop itself costs; on the CPU one."""
+WORTH_SHRINKING = {"cpu": 5e10, "gpu": 1e13}
+"""Operations saved from which it pays to compile anew for a smaller batch (a few seconds)."""
+_MEMORY_SHARE, _DEFAULT_BYTES = 0.25, 256 * 2**20
+_FEW_RUNS = 16
+
+
+class _Runs(NamedTuple):
+    """A batch on the device: the arrays of `State`, and where each run stands.
+
+    y_B is None without extrapolation, y_C where it equals C. `made` counts updates, `plain` says that the next one is
+    not extrapolated, `ended` and `settled` that the run left the finite numbers or met tol. `window` holds the last
+    objectives, as many as tol looks at.
+    """
+
+    B: Array
+    C: Array
+    terms: Terms
+    error: Array
+    objective: Array
+    y_B: Array | None
+    y_C: Array | None
+    tau: Array
+    made: Array
+    plain: Array
+    ended: Array
+    settled: Array
+    window: Array | None
+
+
+class _Path(NamedTuple):
+    """(ticks, batch) each: what was recorded after every tick; `made` is None where every tick is an update."""
+
+    objective: Array
+    error: Array
+    made: Array | None
+
+
+# ---------------------------------------------------------------- on the device
+
+
+def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: _Runs) -> _Runs:
+    """One update of every run that is going and has not yet made `target` updates."""
+    s = State(r.B, r.C, r.terms, r.error, r.objective, r.y_B, r.y_C, r.tau, 0)
+    accept = ~r.ended & (r.made < target)
+    tau, plain = r.tau, r.plain
+    if method.extrapolation is None:
+        new = propose(p, method, s)
+    else:
+        new = propose(p, method, s, jnp.where(r.plain, 0.0, momentum(r.tau)))
+        advanced = jnp.where(r.plain, r.tau, next_tau(r.tau))
+        if not p.literal:
+            rejected = accept & ~r.plain & risen(p, s, new)
+            accept = accept & ~rejected
+            tau, plain = jnp.where(rejected, TAU_START, tau), plain | rejected
+        tau = jnp.where(accept, advanced, tau)
+        plain = jnp.where(accept, age + r.made + 1 < method.plain_updates, plain)
+    keep = lambda new, old: None if old is None else where_each(accept, new, old)
+    made = r.made + accept
+    objective = jnp.where(accept, new.objective, r.objective)
+    ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
+    if window is not None:
+        window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
+        settled = settled | accept & (made >= TOL_FIRST) & _settled(window, tol)
+        ended = ended | settled
+    return _Runs(
+        keep(new.B, r.B),
+        keep(new.C, r.C),
+        Terms(*map(keep, new.terms, r.terms)),
+        jnp.where(accept, new.error, r.error),
+        objective,
+        keep(new.y_B, r.y_B),
+        keep(new.y_C, r.y_C),
+        tau,
+        made,
+        plain,
+        ended,
+        settled,
+        window,
+    )
+
+
+def _march(p: Problem, method: Method, age: Array, r: _Runs) -> _Runs:
+    """`_tick` where no run restarts or ends before the others: nothing to hold back, and a tenth faster for it."""
+    s = State(r.B, r.C, r.terms, r.error, r.objective, r.y_B, r.y_C, r.tau, 0)
+    made, tau = r.made + 1, r.tau
+    if method.extrapolation is None:
+        new = propose(p, method, s)
+    else:
+        new = propose(p, method, s, jnp.where(r.plain, 0.0, momentum(tau)))
+        tau = jnp.where(r.plain, tau, next_tau(tau))
+    y_B, y_C = (None if old is None else y for y, old in ((new.y_B, r.y_B), (new.y_C, r.y_C)))
+    plain = age + made < method.plain_updates
+    return _Runs(
+        new.B, new.C, new.terms, new.error, new.objective, y_B, y_C, tau, made, plain, r.ended, r.settled, r.window
+    )
+
+
+def _stretch(
+    numbers: tuple[Array, ...],
+    runs: _Runs,
+    target: Array,
+    age: Array,
+    tol: Array,
+    *,
+    method: Method,
+    literal: bool,
+    together: bool,
+    n_ticks: int,
+    unroll: int,
+) -> tuple[_Runs, _Path, Array]:
+    """`n_ticks` ticks; also what they recorded, and (how many runs still go on, least updates made by these)."""
+    L, K, row_sums, weights, penalty, sq_norm, L_norm = numbers
+    p = Problem(L, K, row_sums, weights, penalty, sq_norm, L_norm, literal)
+
+    def step(r: _Runs, _: None) -> tuple[_Runs, _Path]:
+        r = _march(p, method, age, r) if together else _tick(p, method, target, age, tol, r)
+        return r, _Path(r.objective, r.error, None if together else r.made)
+
+    runs, path = jax.lax.scan(step, runs, None, length=n_ticks, unroll=unroll)
+    going = ~runs.ended & (runs.made < target)
+    return runs, path, jnp.stack([going.sum(), jnp.where(going, runs.made, target).min()])
+
+
+@cache
+def _compiled() -> Callable[..., tuple[_Runs, _Path, Array]]:
+    """`_stretch`, compiled once for each method, rules and shapes."""
+    fixed = ("method", "literal", "together", "n_ticks", "unroll")
+    return jax.jit(_stretch, static_argnames=fixed, donate_argnames="runs")
+
+
+# ---------------------------------------------------------------- on the host
+
+
+def iterate(
+    p: Problem,
+    method: Method,
+    state: State,
+    n_iter: int,
+    tol: float = 0.0,
+    halve_at: Collection[int] = (),
+    on_update: Callable[[int], None] | None = None,
+    dtype: type[np.floating] = np.float64,
+) -> Run:
+    """`solver.iterate` on JAX's device; NumPy arrays come in and go out.
+
+    Runs end at the very update at which they would there: by `tol`, by halving, or out of the finite numbers. Those
+    that ended stay in the batch, held still, until leaving them out is worth compiling anew. With dtype float32 the
+    updates are, and the last errors are computed in float64. The user's JAX settings stay as they are. `on_update` is
+    called after stretches of updates, not after each.
+    """
+    with _settings():
+        batch = _Batch(p, method, state, n_iter, tol, dtype, together=not halve_at)
+        for mark in sorted({h for h in halve_at if 0 < h < n_iter} | {n_iter}) if n_iter else []:
+            batch.reach(mark, on_update)
+            if mark in halve_at:
+                batch.halve(mark)
+            if batch.all_ended:
+                break
+        return batch.run()
+
+
+def lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The block of `lift.lift` on the device: the basis on these sites, and their share of WᵀX."""
+    given = [shared[name] for name in ("C", "A", "inverse", "lasso")]
+    with _settings():
+        W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start)
+        return {"site.W": np.asarray(W), "sum.WX": np.asarray(WX)}
+
+
+@cache
+def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
+    def lifted(x: Array, C: Array, A: Array, inverse: Array, lasso: Array, start: Array | None) -> tuple[Array, Array]:
+        rhs = C @ x.T
+        z = inverse @ rhs if start is None else start.T
+
+        def sweep(_: Array, z: Array) -> Array:
+            for j in range(len(C)):
+                best = best_coordinate(A, rhs, z, j, lasso, signed)
+                z = z.at[j].set(jnp.where(A[j, j] > 0, best, 0.0))
+            return z
+
+        z = jax.lax.fori_loop(0, sweeps, sweep, z if signed else jnp.maximum(z, 0.0))
+        return z.T, z @ x
+
+    return jax.jit(lifted)
+
+
+def _settings() -> AbstractContextManager[Any]:
+    """float64 where asked for, and products in full precision, in this thread and for now only."""
+    from contextlib import ExitStack
+
+    stack = ExitStack()
+    if hasattr(jax, "enable_x64"):
+        stack.enter_context(jax.enable_x64(True))
+    else:  # before 0.8
+        from jax.experimental import enable_x64
+
+        stack.enter_context(enable_x64())
+    stack.enter_context(jax.default_matmul_precision("highest"))
+    return stack
+
+
+def batch_bytes() -> int:
+    """Memory that the factors of one batch may take: a quarter of the device's, or a safe default."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(_MEMORY_SHARE * stats["bytes_limit"]) if "bytes_limit" in stats else _DEFAULT_BYTES
+
+
+def has_accelerator() -> bool:
+    """Whether JAX computes anywhere but on the CPU."""
+    return bool(jax.default_backend() != "cpu")
+
+
+def bucket(n: int, power_of_two: bool = False) -> int:
+    """`n` rounded up, by an eighth at most (or to a power of two), so that few sizes need compiling."""
+    power = 1 << max(n - 1, 0).bit_length()
+    step = power if power_of_two else max(1, power // 16)
+    return -(-n // step) * step
+
+
+@dataclass
+class _Recorded:
+    """What a stretch recorded, and which runs its columns are."""
+
+    where: np.ndarray
+    path: _Path
+
+
+class _Batch:
+    """The runs: on the device while they go, on the host when they are done."""
+
+    def __init__(
+        self,
+        p: Problem,
+        method: Method,
+        state: State,
+        n_iter: int,
+        tol: float,
+        dtype: type[np.floating],
+        together: bool,
+    ) -> None:
+        self.p, self.method, self.state, self.n_iter, self.tol, self.dtype = p, method, state, n_iter, tol, dtype
+        self.n = len(state.error)
+        self.n_k = bucket(p.L.shape[1], power_of_two=self.n < _FEW_RUNS)
+        self.n_ticks = STRETCH if n_iter >= STRETCH else SHORT_STRETCH
+        self.together = together and tol == 0 and (p.literal or method.extrapolation is None)
+        self.where, self.at = np.arange(self.n), 0
+        self.recorded: list[_Recorded] = []
+        self.finished: list[tuple[np.ndarray, _Runs]] = []
+        self.numbers = self._numbers()
+        self.runs = self._loaded()
+
+    def _rows(self, x: np.ndarray, axis: int) -> np.ndarray:
+        """`x` in the engine's type, with zero rows of B up to the bucket: 0 ⊘ 0 = 0, so they stay zero."""
+        pad = [(0, 0)] * x.ndim
+        pad[axis] = (0, self.n_k - x.shape[axis])
+        return np.pad(np.asarray(x, dtype=self.dtype), pad)
+
+    def _numbers(self) -> tuple[Array, ...]:
+        p = self.p
+        K = np.asarray(p.K.toarray() if hasattr(p.K, "toarray") else p.K)  # sparse, or not
+        K = self._rows(K, 0) if K.ndim == 1 else self._rows(self._rows(K, 0), 1)
+        arrays = (self._rows(p.L, 1), K, self._rows(p.row_sums, 0), self._rows(p.weights, 0))
+        return tuple(map(jnp.asarray, (*arrays, *map(self.dtype, (p.penalty, p.sq_norm, p.L_norm)))))
+
+    def _loaded(self) -> _Runs:
+        """The state on the device."""
+        s, flat = self.state, lambda x: np.asarray(x, dtype=self.dtype)
+        extrapolating = self.method.extrapolation is not None
+        y_B, y_C = (s.B, s.C) if s.y_B is None else (s.y_B, s.y_C)
+        false = np.zeros(self.n, dtype=bool)
+        runs = _Runs(
+            self._rows(s.B, 1),
+            flat(s.C),
+            Terms(self._rows(s.terms.LC, 1), flat(s.terms.CC), flat(s.terms.G)),
+            flat(s.error),
+            flat(s.objective),
+            self._rows(y_B, 1) if extrapolating else None,
+            flat(y_C) if carries_C(self.p, self.method) else None,
+            flat(s.tau),
+            np.zeros(self.n, dtype=np.int32),
+            false | (s.y_B is None or s.age < self.method.plain_updates),
+            false,
+            false,
+            None,
+        )
+        return self._filled(runs, np.arange(self.n), self.n)
+
+    def _filled(self, runs: _Runs, index: np.ndarray, size: int) -> _Runs:
+        """The runs at `index`, and ended copies of the first up to `size`."""
+        spare = size - len(index)
+        index = np.concatenate([index, np.repeat(index[:1], spare)])
+        window = runs.window
+        runs = jax.tree.map(lambda x: jnp.asarray(x[index]), runs._replace(window=None))
+        ended = runs.ended | jnp.asarray(np.arange(len(index)) >= len(index) - spare)
+        if self.tol > 0:
+            kept = TOL_WINDOW + TOL_LOOKBACK + 1
+            window = jnp.tile(runs.objective, (kept, 1)) if window is None else window[:, index]
+        return runs._replace(ended=ended, window=window)
+
+    # ------------------------------------------------------------ going on
+
+    def reach(self, mark: int, on_update: Callable[[int], None] | None) -> None:
+        """All runs that still go on up to update number `mark`.
+
+        The host looks at a stretch while the device is at the next one, as long as there must be a next one.
+        """
+        least, looks = -(-(mark - self.at) // self.n_ticks), []
+        while True:
+            looks.append(self._dispatch(mark))
+            if len(looks) == 1 < least:
+                continue
+            left, made = map(int, np.asarray(looks[-1 if len(looks) >= least else -2]))
+            if on_update is not None:
+                on_update(made)
+            if left == 0:
+                break
+            self._shrink(left, made)
+        self.at = mark
+
+    def _dispatch(self, mark: int) -> Array:
+        """Start a stretch; a look at how far it got, which need not be ready yet."""
+        done = sum(len(piece.path.objective) for piece in self.recorded)
+        n_ticks = min(self.n_ticks, mark - done) if self.together else self.n_ticks
+        self.runs, path, look = _compiled()(
+            self.numbers,
+            self.runs,
+            np.int32(mark),
+            np.int32(self.state.age),
+            self.dtype(self.tol),
+            method=self.method,
+            literal=self.p.literal,
+            together=self.together,
+            n_ticks=n_ticks,
+            unroll=UNROLL if has_accelerator() else 1,
+        )
+        self.recorded.append(_Recorded(self.where, path))
+        return look
+
+    def halve(self, mark: int) -> None:
+        """The worse half of those still going ends, those that end at this very update counted in."""
+        n = len(self.where)
+        made, ended, objective = (np.array(x)[:n] for x in (self.runs.made, self.runs.ended, self.runs.objective))
+        active = np.flatnonzero(~ended | (made == mark))
+        rank = np.argsort(np.argsort(np.where(ended, np.inf, objective)[active], kind="stable"))
+        drop = np.zeros(len(self.runs.ended), dtype=bool)
+        drop[active[rank >= max(1, len(active) // 2)]] = True
+        self.runs = self.runs._replace(ended=self.runs.ended | jnp.asarray(drop))
+        self._shrink(int((~np.asarray(self.runs.ended)).sum()), mark)
+
+    @property
+    def all_ended(self) -> bool:
+        return bool(np.asarray(self.runs.ended).all())
+
+    def _shrink(self, left: int, made: int) -> None:
+        """Set ended runs aside, where the updates saved are worth compiling for a smaller batch."""
+        saved = len(self.runs.ended) - bucket(max(left, 1))
+        work = saved * (self.n_iter - made) * operations(self.p, self.state.B.shape[-1])
+        if left == 0 or work < WORTH_SHRINKING["gpu" if has_accelerator() else "cpu"]:
+            return
+        runs = jax.device_get(self.runs)
+        going = ~runs.ended[: len(self.where)]
+        self._finish(runs, np.flatnonzero(~going))
+        self.where, self.runs = self.where[going], self._filled(runs, np.flatnonzero(going), bucket(int(going.sum())))
+
+    def _finish(self, runs: _Runs, index: np.ndarray) -> None:
+        part = jax.tree.map(lambda x: x[index], runs._replace(window=None))
+        self.finished.append((self.where[index], part))
+
+    # ------------------------------------------------------------ the end
+
+    def run(self) -> Run:
+        """The batch as the generic loop would return it."""
+        self._finish(jax.device_get(self.runs), np.arange(len(self.where)))
+        order = np.argsort(np.concatenate([where for where, _ in self.finished]))
+        runs = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *(part for _, part in self.finished))
+        objectives, errors = self._histories(int(runs.made.max()))
+        if self.together:  # runs that left the finite numbers went on among the others
+            made = _updates_to_the_end(objectives)
+            runs = runs._replace(made=made, objective=objectives[np.arange(self.n), made])
+            objectives, errors = (x[:, : runs.made.max() + 1] for x in (objectives, errors))
+        state = self._state(runs)
+        if self.dtype is not np.float64:
+            last = np.arange(self.n), runs.made
+            objectives[last], errors[last] = state.objective, state.error
+        for i in np.flatnonzero(runs.made < objectives.shape[1] - 1):
+            objectives[i, runs.made[i] :], errors[i, runs.made[i] :] = (
+                x[i, runs.made[i]] for x in (objectives, errors)
+            )
+        diverged = ~np.isfinite(runs.objective) & (runs.made > 0)
+        return Run(state, objectives, errors, runs.made.astype(np.int64), runs.settled & ~diverged, diverged)
+
+    def _state(self, runs: _Runs) -> State:
+        n_k, double = self.p.L.shape[1], lambda x: np.ascontiguousarray(x, dtype=np.float64)
+        B, C = double(runs.B[:, :n_k]), double(runs.C)
+        if self.dtype is np.float64:
+            t, E, objective = Terms(double(runs.terms.LC[:, :n_k]), *runs.terms[1:]), runs.error, runs.objective
+        else:
+            t, E, objective = evaluate(self.p, self.method.scheme, B, C)
+        known = runs.y_B is not None and (self.state.y_B is not None or runs.made.any())
+        y_B = double(runs.y_B[:, :n_k]) if known and runs.y_B is not None else None
+        y_C = None if y_B is None else C if runs.y_C is None else double(runs.y_C)
+        return State(B, C, t, E, objective, y_B, y_C, double(runs.tau), self.state.age + int(runs.made.max()))
+
+    def _histories(self, n_updates: int) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives and errors by update, from what was recorded by tick."""
+        shape = (self.n, n_updates + 1)
+        objectives, errors = np.empty(shape), np.empty(shape)
+        objectives[:, 0], errors[:, 0] = self.state.objective, self.state.error
+        done, paths = 0, jax.device_get([piece.path for piece in self.recorded])
+        for piece, path in zip(self.recorded, paths, strict=True):
+            n = len(piece.where)
+            steps = np.arange(done + 1, done + 1 + len(path.objective))
+            done = int(steps[-1])
+            in_step = path.made is None or (n == self.n and bool((path.made[:, :n] == steps[:, None]).all()))
+            for whole, part in ((objectives, path.objective), (errors, path.error)):
+                if in_step:
+                    whole[:, steps] = part[:, :n].T
+                else:  # a tick that made no update repeats what stands there
+                    whole[piece.where[None, :], path.made[:, :n]] = part[:, :n]
+        return objectives, errors
+
+
+def _updates_to_the_end(objectives: np.ndarray) -> np.ndarray:
+    """How many updates each run made before, and including, the one that left the finite numbers."""
+    lost = ~np.isfinite(objectives[:, 1:])
+    return np.where(lost.any(axis=1), lost.argmax(axis=1) + 1, lost.shape[1])

@@ -1,0 +1,520 @@
+"""Compiled kernels: the updates of `schemes` for groups of small problems that share K and L.
+
+Layout. A group of g starts is stored component-major and stacked: Bt (g·n_d, n_k) holds every start's Bᵀ, C is
+(g·n_d, n_subjects), CC and G are (g·n_d, n_d); the rows of a start begin at r. BᵀLᵀ and C L are then two ordinary
+matrix products for the whole group; what remains (CCᵀ, G, G C, the division) are short loops over contiguous rows. A
+group fits in the second-level cache and makes all its updates on one thread, so starts never wait for each other and
+their answers do not depend on the number of threads.
+
+The formulas are those of the generic functions, which the tests hold them to; equation numbers as in docs/notation.md.
+Constants come in an array `c` of the data's type, so that float32 stays float32.
+
+Functions take whole arrays and row numbers rather than rows: every view of an array costs compilation time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
+PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
+TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
+Loose = Any  # numba infers the types; annotations below would only repeat "array"
+_fast = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
+_part = {**_fast, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # called by kernels only: compiles sooner
+
+
+@njit(**_part)
+def _top(number: int) -> int:
+    """The first row, 0, as a number like any other: a literal 0 would have everything compiled twice."""
+    return number - number
+
+
+@njit(**_part)
+def _copy(source: Loose, target: Loose, r: int, end: int) -> None:
+    """Rows r to end of `source` into `target`."""
+    for i in range(r, end):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
+@njit(**_part)
+def _symmetric(X: Loose, Y: Loose, r: int, n_d: int, zero: Loose, out: Loose) -> None:
+    """out = X Yᵀ of one start, known to be symmetric: four sums at a time share a row of X."""
+    for i in range(n_d):
+        whole = (i + 1) - (i + 1) % 4
+        for j in range(0, whole, 4):
+            s0, s1, s2, s3 = zero, zero, zero, zero
+            for s in range(X.shape[1]):
+                x = X[r + i, s]
+                s0 += x * Y[r + j, s]
+                s1 += x * Y[r + j + 1, s]
+                s2 += x * Y[r + j + 2, s]
+                s3 += x * Y[r + j + 3, s]
+            out[r + i, j], out[r + i, j + 1], out[r + i, j + 2], out[r + i, j + 3] = s0, s1, s2, s3
+        for j in range(whole, i + 1):
+            s0 = zero
+            for s in range(X.shape[1]):
+                s0 += X[r + i, s] * Y[r + j, s]
+            out[r + i, j] = s0
+        for j in range(i):
+            out[r + j, i] = out[r + i, j]
+
+
+@njit(**_part)
+def _combine(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
+    """Row o of out = row a of A times the n rows of X from x on, five at a time so that sums stay in registers."""
+    m = X.shape[1]
+    if n >= 5:
+        a0, a1, a2, a3, a4 = A[a, 0], A[a, 1], A[a, 2], A[a, 3], A[a, 4]
+        for s in range(m):
+            out[o, s] = a0 * X[x, s] + a1 * X[x + 1, s] + a2 * X[x + 2, s] + a3 * X[x + 3, s] + a4 * X[x + 4, s]
+    else:
+        a0 = A[a, 0]
+        for s in range(m):
+            out[o, s] = a0 * X[x, s]
+    for j in range(5, n - n % 5, 5):
+        a0, a1, a2, a3, a4 = A[a, j], A[a, j + 1], A[a, j + 2], A[a, j + 3], A[a, j + 4]
+        y = x + j
+        for s in range(m):
+            out[o, s] += a0 * X[y, s] + a1 * X[y + 1, s] + a2 * X[y + 2, s] + a3 * X[y + 3, s] + a4 * X[y + 4, s]
+    for j in range(max(n - n % 5, 1), n):
+        a0 = A[a, j]
+        for s in range(m):
+            out[o, s] += a0 * X[x + j, s]
+
+
+@njit(**_part)
+def _product(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
+    """out = A X for a small square A; their rows begin at a, x and o."""
+    for i in range(n):
+        _combine(A, a + i, X, x, n, out, o + i)
+
+
+@njit(**_part)
+def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
+    """(K B)ᵀ; a diagonal K is its one row."""
+    if diagonal:
+        for j in range(Bt.shape[0]):
+            for k in range(Bt.shape[1]):
+                out[j, k] = K[0, k] * Bt[j, k]
+    else:
+        np.dot(Bt, K, out)
+
+
+@njit(**_part)
+def _inverse_eigenvalue(A: Loose, r: int, n: int, P: Loose, Q: Loose, c: Loose) -> Loose:
+    """1 / (tr A¹⁶)^(1/16), the inverse of an upper bound of the largest eigenvalue; 0 for a zero matrix."""
+    top = _top(r)
+    trace = c[ZERO]
+    for i in range(n):
+        trace += A[r + i, i]
+    if not trace > 0:
+        return c[ZERO]
+    for i in range(n):
+        for j in range(n):
+            Q[i, j] = A[r + i, j] / trace
+    for _ in range(3):
+        _copy(Q, P, top, n)
+        _product(P, top, P, top, n, Q, top)
+    total = c[ZERO]
+    for i in range(n):
+        for j in range(n):
+            total += Q[i, j] * Q[i, j]
+    return c[ONE] / (trace * total ** c[SIXTEENTH])
+
+
+@njit(**_part)
+def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose, LC: Loose, CC: Loose, G: Loose,
+              row_sums: Loose, weights: Loose, c: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
+              y: Loose) -> None:  # fmt: skip
+    """The plain update of B."""
+    top = _top(r)
+    tiny, penalty, zero, n_k = c[TINY], c[PENALTY], c[ZERO], Bt.shape[1]
+    _product(CC, r, KB, r, n_d, down, top)
+    if scheme == RIDGE and literal:  # eq. 4
+        for j in range(n_d):
+            for k in range(n_k):
+                b = Bt[r + j, k]
+                y[r + j, k] = b * max(LC[r + j, k] - penalty * b, zero) / max(down[j, k], tiny)
+    elif scheme == RIDGE:
+        for j in range(n_d):
+            for k in range(n_k):
+                b = Bt[r + j, k]
+                y[r + j, k] = b * LC[r + j, k] / max(down[j, k] + penalty * weights[k] * b, tiny)
+    elif scheme == SPARSE and literal:  # eq. 6
+        for j in range(n_d):
+            for k in range(n_k):
+                y[r + j, k] = Bt[r + j, k] * max(LC[r + j, k] - penalty, zero) / max(down[j, k], tiny)
+    elif scheme == SPARSE:
+        for j in range(n_d):
+            for k in range(n_k):
+                y[r + j, k] = Bt[r + j, k] * LC[r + j, k] / max(down[j, k] + penalty * weights[k], tiny)
+    elif scheme == DICTIONARY:  # eq. 2
+        bend = zero if literal else _inverse_eigenvalue(CC, r, n_d, P, Q, c)
+        for j in range(n_d):
+            for k in range(n_k):
+                step = c[STEP] if literal else (bend / row_sums[k] if row_sums[k] > 0 else zero)
+                z = Bt[r + j, k] - step * (down[j, k] - LC[r + j, k])
+                edge = penalty * weights[k] * step
+                y[r + j, k] = max(z - edge, zero) - max(-z - edge, zero)
+    else:  # eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB
+        _product(G, r, LC, r, n_d, more, top)
+        for j in range(n_d):
+            for k in range(n_k):
+                ratio = c[TWO] * LC[r + j, k] / max(down[j, k] + more[j, k], tiny)
+                factor = c[HALF] + c[HALF] * ratio
+                if not literal and factor > c[SAFE]:
+                    factor = min(factor, max(ratio ** c[THIRD], c[SAFE]))
+                y[r + j, k] = Bt[r + j, k] * factor
+
+
+@njit(**_part)
+def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, down: Loose,
+              P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
+    """The plain update of C, from the new B."""
+    top = _top(r)
+    tiny, penalty, zero, n_s = c[TINY], c[PENALTY], c[ZERO], C.shape[1]
+    if scheme == PROJECTIVE:
+        _copy(BL, y, r, r + n_d)
+        return
+    _product(G, r, C, r, n_d, down, top)
+    if scheme == RIDGE and literal:  # eq. 5
+        for j in range(n_d):
+            for s in range(n_s):
+                x = C[r + j, s]
+                y[r + j, s] = x * max(BL[r + j, s] - penalty * x, zero) / max(down[j, s], tiny)
+    elif scheme == RIDGE:
+        for j in range(n_d):
+            for s in range(n_s):
+                x = C[r + j, s]
+                y[r + j, s] = x * BL[r + j, s] / max(down[j, s] + penalty * x, tiny)
+    elif scheme == SPARSE and literal:  # eq. 7
+        for j in range(n_d):
+            for s in range(n_s):
+                y[r + j, s] = C[r + j, s] * max(BL[r + j, s] - penalty, zero) / max(down[j, s], tiny)
+    elif scheme == SPARSE:
+        for j in range(n_d):
+            for s in range(n_s):
+                y[r + j, s] = C[r + j, s] * BL[r + j, s] / max(down[j, s] + penalty, tiny)
+    else:  # eq. 3
+        step = c[STEP] if literal else _inverse_eigenvalue(G, r, n_d, P, Q, c)
+        edge = penalty * step
+        for j in range(n_d):
+            for s in range(n_s):
+                z = C[r + j, s] - step * (down[j, s] - BL[r + j, s])
+                y[r + j, s] = max(z - edge, zero) - max(-z - edge, zero)
+
+
+@njit(**_part)
+def _sweep_B(scheme: int, sweeps: int, r: int, n_d: int, Bt: Loose, LC: Loose, CC: Loose, K: Loose, diagonal: bool,
+             row_sums: Loose, weights: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
+             y: Loose) -> None:  # fmt: skip
+    """Coordinate descent over the columns of B (`schemes.coordinate`)."""
+    top = _top(r)
+    tiny, zero, one, n_k = c[TINY], c[ZERO], c[ONE], Bt.shape[1]
+    ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
+    _copy(Bt, y, r, r + n_d)
+    for j in range(n_d):
+        bend = CC[r + j, j]
+        for k in range(n_k):
+            back[j, k] = one / max(bend * row_sums[k] + ridge * weights[k], tiny)
+    for _ in range(sweeps):
+        for j in range(n_d):
+            _combine(CC, r + j, y, r, n_d, mixed, top)  # (B CCᵀ)_j
+            if diagonal:
+                for k in range(n_k):
+                    b = y[r + j, k]
+                    pull = LC[r + j, k] - K[0, k] * mixed[0, k] - weights[k] * (ridge * b + lasso)
+                    y[r + j, k] = max(b + pull * back[j, k], zero)
+            else:
+                np.dot(mixed, K, spread)
+                for k in range(n_k):
+                    b = y[r + j, k]
+                    pull = LC[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
+                    y[r + j, k] = max(b + pull * back[j, k], zero)
+
+
+@njit(**_part)
+def _sweep_C(scheme: int, sweeps: int, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, mixed: Loose,
+             y: Loose) -> None:  # fmt: skip
+    """Coordinate descent over the rows of C (`schemes.coordinate`)."""
+    top = _top(r)
+    zero = c[ZERO]
+    ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
+    _copy(C, y, r, r + n_d)
+    for _ in range(sweeps):
+        for j in range(n_d):
+            _combine(G, r + j, y, r, n_d, mixed, top)
+            back = c[ONE] / max(G[r + j, j] + ridge, c[TINY])
+            for s in range(C.shape[1]):
+                x = y[r + j, s]
+                y[r + j, s] = max(x + (BL[r + j, s] - mixed[0, s] - ridge * x - lasso) * back, zero)
+
+
+@njit(**_fast)
+def _powers(g: Loose, bits: Loose, exponents: Loose, n: int, weight: float) -> None:
+    """g ← clip(g^weight, 0.1, 10) for n positive normal g, in loops that vectorise (a call of pow does not).
+
+    `bits` is g seen as integers. The logarithm is exponent · ln 2 plus the classic series in f/(2 + f) of the mantissa
+    in [√½, √2); the exponential is 2^k times the Taylor series on [−½ ln 2, ½ ln 2]. Both are right to about 1e-15.
+    """
+    for k in range(n):
+        mantissa = (bits[k] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
+        large = mantissa >= 0x3FF6A09E667F3BCD  # √2
+        exponents[k] = np.float64((bits[k] >> 52) - 1023 + (1 if large else 0))
+        bits[k] = mantissa - (0x0010000000000000 if large else 0)
+    for k in range(n):
+        f = g[k] - 1.0
+        r = f / (2.0 + f)
+        z = r * r
+        tail = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23)))))
+        series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
+        power = weight * (2.0 * r * series + exponents[k] * 0.6931471805599453)
+        power = min(max(power, -2.302585092994046), 2.302585092994046)  # ±ln 10
+        whole = np.floor(power * 1.4426950408889634 + 0.5)
+        x = power - whole * 0.6931471805599453
+        high = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800 + x * (1 / 39916800 + x / 479001600))))
+        g[k] = 1.0 + x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * high))))))
+        exponents[k] = whole
+    for k in range(n):
+        bits[k] += np.int64(exponents[k]) << 52
+    for k in range(n):
+        g[k] = min(max(g[k], 0.1), 10.0)
+
+
+@njit(**_part)
+def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose,
+                 bits: Loose, exponents: Loose, out: Loose) -> None:  # fmt: skip
+    """eq. 10 and 11."""
+    low, n = c[LOWEST if signed else ZERO], y.shape[1]
+    for j in range(r, r + n_d):
+        if kind == NESTEROV:
+            for k in range(n):
+                out[j, k] = max(y[j, k] + weight * (y[j, k] - before[j, k]), low)
+        else:
+            for k in range(n):
+                base = np.float64(before[j, k] if before[j, k] > 0 else c[ONE])
+                g[k] = max(np.float64(y[j, k] if before[j, k] > 0 else c[ONE]) / base, 1e-300)
+            _powers(g, bits, exponents, n, np.float64(weight))
+            for k in range(n):
+                out[j, k] = y[j, k] * g[k]
+
+
+@njit(**_part)
+def _balance(scheme: int, r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, G: Loose, weights: Loose,
+             c: Loose) -> None:  # fmt: skip
+    """Scale component by component so that the penalty is least; products stay."""
+    n_k, n_s = Bt.shape[1], C.shape[1]
+    for j in range(n_d):
+        size_B, size_C = c[ZERO], c[ZERO]
+        if scheme == RIDGE:
+            for k in range(n_k):
+                size_B += weights[k] * Bt[r + j, k] * Bt[r + j, k]
+            for s in range(n_s):
+                size_C += C[r + j, s] * C[r + j, s]
+        else:
+            for k in range(n_k):
+                size_B += weights[k] * abs(Bt[r + j, k])
+            for s in range(n_s):
+                size_C += abs(C[r + j, s])
+        if size_B > 0 and size_C > 0:
+            scale = np.sqrt(size_C / size_B)
+            if scheme == RIDGE:
+                scale = np.sqrt(scale)
+            back = c[ONE] / scale
+            for k in range(n_k):
+                Bt[r + j, k] *= scale
+                KB[r + j, k] *= scale
+            for s in range(n_s):
+                C[r + j, s] *= back
+            for i in range(n_d):
+                G[r + i, j] *= scale
+                G[r + j, i] *= scale
+
+
+@njit(**_part)
+def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, weights: Loose,
+               zero: Loose, penalty: float, sq_norm: float) -> tuple[float, float]:  # fmt: skip
+    """The error (eq. 1) and the objective; components are added in float64."""
+    n_k, n_s, E, size = Bt.shape[1], C.shape[1], sq_norm, 0.0
+    for j in range(r, r + n_d):
+        fit, both, part, more = zero, zero, zero, zero
+        for k in range(n_k):
+            fit += LC[j, k] * Bt[j, k]
+        for i in range(n_d):
+            both += G[j, i] * CC[j, i]
+        E += np.float64(both) - 2.0 * np.float64(fit)
+        if scheme == RIDGE:
+            for k in range(n_k):
+                part += weights[k] * Bt[j, k] * Bt[j, k]
+            more = CC[j, j - r]
+        elif scheme != PROJECTIVE:
+            for k in range(n_k):
+                part += weights[k] * abs(Bt[j, k])
+            for s in range(n_s):
+                more += abs(C[j, s])
+        size += np.float64(part) + np.float64(more)
+    if scheme in (DICTIONARY, SPARSE):
+        return E, 0.5 * E + penalty * size
+    return E, E + penalty * size
+
+
+@njit(**_part)
+def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
+    """The rule of `tol`, as in `solver`."""
+    if tol <= 0 or t < settle[0]:
+        return False
+    now = path[i, t - settle[1]] - path[i, t]
+    then = path[i, t - settle[1] - settle[2]] - path[i, t - settle[2]]
+    return now <= tol * abs(path[i, t]) and (now <= 0.9 * then or now <= 1e-4 * tol * abs(path[i, t]))
+
+
+@njit(**_fast)
+def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_updates: int, Bt: Loose, C: Loose,
+              yB: Loose, yC: Loose, known: bool, tau: Loose, age: int, n_updates: int, t0: int, tol: float,
+              settle: Loose, objectives: Loose, errors: Loose, done: Loose, made: Loose) -> None:  # fmt: skip
+    """`n_updates` updates of a group of starts, in place.
+
+    `rule`: (scheme, extrapolation, literal, sweeps of coordinate descent or 0). `shared`: what the starts have in
+    common. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the rule of
+    `tol`. `objectives`, `errors`: (g, ...) filled from column t0 + 1 on. `made`: number of the last update of each.
+    `done`: 1 converged, 2 diverged; such starts stay as they are.
+    """
+    scheme, kind, literal, sweeps = rule
+    L, Lt, K, diagonal, row_sums, weights, c = shared
+    g = len(tau)
+    n_k, n_s, dtype = Bt.shape[1], C.shape[1], Bt.dtype
+    n_d = len(Bt) // g
+    slack = 16.0 * 2.220446049250313e-16 * sq_norm
+    signed, both = scheme == DICTIONARY, not literal and scheme != PROJECTIVE
+    growth = np.empty(max(n_k, n_s))
+    bits, exponents = growth.view(np.int64), np.empty_like(growth)
+    down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
+    mixed_B, spread, mixed_C = np.empty((1, n_k), dtype), np.empty((1, n_k), dtype), np.empty((1, n_s), dtype)
+    P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
+    Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
+    LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
+    CC = np.empty((g * n_d, n_d), dtype)
+    CCn, G, Gn = np.empty_like(CC), np.empty_like(CC), np.empty_like(CC)
+    top = _top(g)
+    B0, C0, uphill = Bt, C, np.zeros(g, np.bool_)
+    np.dot(C, L, LC)
+    _times_K(K, diagonal, Bt, KB)
+    for r in range(0, g * n_d, n_d):
+        _symmetric(C, C, r, n_d, c[ZERO], CC)
+        _symmetric(Bt, KB, r, n_d, c[ZERO], G)
+
+    for u in range(n_updates):
+        t = t0 + u + 1
+        going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
+        for i in range(g):
+            r = i * n_d
+            if sweeps:
+                _sweep_B(scheme, sweeps, r, n_d, Bt, LC, CC, K, diagonal, row_sums, weights, c, mixed_B, spread, more,
+                         yBn)  # fmt: skip
+            else:
+                _update_B(scheme, literal, r, n_d, Bt, KB, LC, CC, G, row_sums, weights, c, down_B, more, P, Q, yBn)
+            if going:
+                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+                _extrapolate(kind, signed, r, n_d, yBn, yB, weight, c, growth, bits, exponents, Bn)
+            else:
+                _copy(yBn, Bn, r, r + n_d)
+        np.dot(Bn, Lt, BL)
+        _times_K(K, diagonal, Bn, KBn)
+        # the candidate; then, for starts that it would take uphill, the plain update (restart)
+        any_uphill = False
+        for again in (False, True):
+            if again and not any_uphill:
+                break
+            for i in range(g):
+                r = i * n_d
+                if again:
+                    if not uphill[i]:
+                        continue
+                    _copy(yBn, Bn, r, r + n_d)
+                    np.dot(Bn[r : r + n_d], Lt, BL[r : r + n_d])
+                    _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
+                _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
+                if sweeps:
+                    _sweep_C(scheme, sweeps, r, n_d, BL, C, Gn, c, mixed_C, yCn)
+                else:
+                    _update_C(scheme, literal, r, n_d, BL, C, Gn, c, down_C, P, Q, yCn)
+                if going and both and not again:
+                    weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
+                    _extrapolate(kind, signed, r, n_d, yCn, yC, weight, c, growth, bits, exponents, Cn)
+                else:
+                    _copy(yCn, Cn, r, r + n_d)
+                if both:
+                    _balance(scheme, r, n_d, Bn, KBn, Cn, Gn, weights, c)
+                _symmetric(Cn, Cn, r, n_d, c[ZERO], CCn)
+                if again:
+                    np.dot(Cn[r : r + n_d], L, LCn[r : r + n_d])
+            if not again:
+                np.dot(Cn, L, LCn)
+            for i in range(g):
+                if done[i] or (again and not uphill[i]):
+                    continue
+                E, value = _objective(scheme, i * n_d, n_d, Bn, Cn, LCn, CCn, Gn, weights, c[ZERO], penalty, sq_norm)
+                uphill[i] = going and not literal and not again and not value <= objectives[i, t - 1] + slack
+                any_uphill = any_uphill or uphill[i]
+                objectives[i, t], errors[i, t] = value, E
+                if going:
+                    was = c[ONE] if again else tau[i]
+                    tau[i] = (c[ONE] + np.sqrt(c[ONE] + c[TWO] * c[TWO] * was * was)) / c[TWO]
+        for i in range(g):
+            if done[i]:
+                objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
+                r, end = i * n_d, (i + 1) * n_d
+                _copy(Bt, Bn, r, end)
+                _copy(KB, KBn, r, end)
+                _copy(C, Cn, r, end)
+                _copy(LC, LCn, r, end)
+                _copy(CC, CCn, r, end)
+                _copy(G, Gn, r, end)
+                _copy(yB, yBn, r, end)
+                _copy(yC, yCn, r, end)
+                continue
+            made[i] = t
+            if not np.isfinite(objectives[i, t]):
+                done[i] = 2
+            elif _settled(objectives, i, t, tol, settle):
+                done[i] = 1
+        Bt, Bn, KB, KBn, C, Cn = Bn, Bt, KBn, KB, Cn, C
+        LC, LCn, CC, CCn, G, Gn = LCn, LC, CCn, CC, Gn, G
+        yB, yBn, yC, yCn = yBn, yB, yCn, yC
+    if n_updates % 2:  # the newest state lies in the buffers made here: bring it home
+        _copy(Bt, B0, top, g * n_d)
+        _copy(C, C0, top, g * n_d)
+        _copy(yB, yBn, top, g * n_d)
+        _copy(yC, yCn, top, g * n_d)
+
+
+def _signature(dtype: str) -> tuple[Any, ...]:
+    """The types that `run_group` is called with."""
+    import numba
+    from numba import types
+
+    number = numba.from_dtype(np.dtype(dtype))
+    row, table, paths = number[::1], number[:, ::1], types.float64[:, ::1]
+    rule = types.Tuple((types.int64, types.int64, types.boolean, types.int64))
+    shared = types.Tuple((table, table, table, types.boolean, row, row, row))
+    return (rule, shared, types.float64, types.float64, types.int64, table, table, table, table, types.boolean, row,
+            types.int64, types.int64, types.int64, types.float64, types.int64[::1], paths, paths, types.int64[::1],
+            types.int64[::1])  # fmt: skip
+
+
+def compile_for(dtype: str) -> None:
+    """Compile `run_group` into the cache."""
+    run_group.compile(_signature(dtype))
+
+
+def is_cached(dtype: str) -> bool:
+    """Whether `run_group` for this type lies in the cache; then it is loaded from there."""
+    try:
+        return run_group._cache.load_overload(_signature(dtype), run_group.targetctx) is not None
+    except Exception:  # numba's inside changed, or its cache is out of reach: compile as usual
+        return True

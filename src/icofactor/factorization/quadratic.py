@@ -1,0 +1,122 @@
+"""Many small quadratic problems that share one matrix, non-negative or with a lasso penalty.
+
+    min over z of ½ zᵀAz − rᵀz + lasso ‖z‖₁,   z ≥ 0 unless signed,   for every column r of `rhs`
+
+with A positive semi-definite of a few rows, and as many columns as there are sites or subjects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from icofactor.factorization.arrays import Array, namespace
+
+_MOST_SWEEPS = 1_000
+_COLLINEAR = 1e-10
+
+
+def coordinate_descent(
+    A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool, start: np.ndarray | None = None, sweeps: int = 5
+) -> np.ndarray:
+    """A number of sweeps over the coordinates, all columns at once.
+
+    They begin at `start`, or at the solution without constraints (its positive part when not `signed`).
+    """
+    z = np.linalg.pinv(A, hermitian=True) @ rhs if start is None else np.array(start, dtype=np.float64)
+    if not signed:
+        z = np.maximum(z, 0.0)
+    for _ in range(sweeps):
+        for j in np.flatnonzero(A.diagonal() > 0):
+            z[j] = best_coordinate(A, rhs, z, j, lasso, signed)
+    z[A.diagonal() <= 0] = 0.0
+    return z
+
+
+def best_coordinate(A: Array, rhs: Array, z: Array, j: Any, lasso: Any, signed: bool) -> Array:
+    """Coordinate j of every column at its best, the others as they are."""
+    xp = namespace(z)
+    free = rhs[j] - A[j] @ z + A[j, j] * z[j]
+    new = xp.maximum(free - lasso, 0.0)
+    if signed:
+        new = new - xp.maximum(-free - lasso, 0.0)
+    return new / A[j, j]
+
+
+def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
+    """The solution itself, to rounding.
+
+    Sweeps find which coordinates are zero; the others then solve a linear system. A column whose answer meets the
+    optimality conditions is finished, the rest are swept further, twice as long each time; what is left after that goes
+    through an active-set solver one by one. Where components are collinear, so that many answers are equally good, a
+    ridge of 1e-10 of the largest eigenvalue picks one.
+    """
+    A = _conditioned(A)
+    z = coordinate_descent(A, rhs, lasso, signed, sweeps=10)
+    left, swept, sweeps = np.arange(rhs.shape[1]), 10, 10
+    while len(left):
+        exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
+        z[:, left[optimal]] = exact[:, optimal]
+        left = left[~optimal]
+        if swept >= _MOST_SWEEPS:
+            break
+        sweeps, swept = 2 * sweeps, swept + 2 * sweeps
+        if len(left):
+            z[:, left] = coordinate_descent(A, rhs[:, left], lasso, signed, z[:, left], sweeps)
+    if len(left):
+        z[:, left] = _active_set(A, rhs[:, left], lasso, signed)
+        exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
+        z[:, left[optimal]] = exact[:, optimal]
+    return z
+
+
+def _conditioned(A: np.ndarray) -> np.ndarray:
+    """A, with a small ridge when it is singular to working precision."""
+    eigenvalues = np.linalg.eigvalsh(A)
+    if eigenvalues[0] > _COLLINEAR * eigenvalues[-1]:
+        return A
+    # coordinates that nothing bends (zero components) stay as they are: they are set to zero
+    return A + _COLLINEAR * eigenvalues[-1] * np.diag((A.diagonal() > 0).astype(np.float64))
+
+
+def _active_set(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
+    """Column by column by Lawson and Hanson's algorithm; signed problems as the difference of two parts ≥ 0."""
+    from scipy.optimize import nnls
+
+    used = np.flatnonzero(A.diagonal() > 0)
+    inner = A[np.ix_(used, used)]
+    Q = np.block([[inner, -inner], [-inner, inner]]) if signed else inner
+    Q = Q + 1e-12 * np.trace(Q) / len(Q) * np.eye(len(Q))
+    R = np.linalg.cholesky(Q).T
+    z = np.zeros_like(rhs)
+    for column in range(rhs.shape[1]):
+        q = rhs[used, column]
+        target = np.concatenate([q, -q]) - lasso if signed else q - lasso
+        found, _ = nnls(R, np.linalg.solve(R.T, target))
+        z[used, column] = found[: len(used)] - found[len(used) :] if signed else found
+    return z
+
+
+def _solve_on_support(
+    A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per column: the minimiser with the zeros and signs of `z`, and whether it is the minimiser of all."""
+    signs = np.sign(z)
+    exact = np.zeros_like(z)
+    patterns, member = np.unique(signs, axis=1, return_inverse=True)
+    member = member.ravel()
+    for i, pattern in enumerate(patterns.T):
+        on = np.flatnonzero(pattern)
+        columns = np.flatnonzero(member == i)
+        if len(on):
+            target = rhs[np.ix_(on, columns)] - lasso * pattern[on, None]
+            try:
+                exact[np.ix_(on, columns)] = np.linalg.solve(A[np.ix_(on, on)], target)
+            except np.linalg.LinAlgError:  # components that copy each other: the sweeps go on alone
+                exact[np.ix_(on, columns)] = np.nan
+    with np.errstate(invalid="ignore"):
+        pull = rhs - A @ exact  # minus the gradient of the quadratic part
+        slack = 1e-10 * (np.abs(rhs).max(axis=0) + lasso)
+        allowed = np.where(signs == 0, (np.abs(pull) if signed else pull) <= lasso + slack, signs * exact >= 0)
+    return exact, allowed.all(axis=0) & np.isfinite(exact).all(axis=0)

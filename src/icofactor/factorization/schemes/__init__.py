@@ -1,0 +1,23 @@
+"""The factorization schemes (method.md §2): objective, start and plain updates, as functions of statistics.
+
+A new scheme is one file with one subclass of `Scheme`, and one line here.
+"""
+
+from __future__ import annotations
+
+from icofactor.factorization.schemes.base import Problem, Scheme, Terms
+from icofactor.factorization.schemes.coordinate import CoordinateRidge, CoordinateSparse
+from icofactor.factorization.schemes.dictionary import DictionaryLearning
+from icofactor.factorization.schemes.projective import ProjectiveNMF
+from icofactor.factorization.schemes.ridge import RidgeNMF
+from icofactor.factorization.schemes.sparse import SparseNMF
+
+SCHEMES: dict[str, Scheme] = {
+    scheme.name: scheme for scheme in (DictionaryLearning(), RidgeNMF(), SparseNMF(), ProjectiveNMF())
+}
+"""The four of the paper."""
+
+ADDED: dict[str, Scheme] = {scheme.name: scheme for scheme in (CoordinateRidge(), CoordinateSparse())}
+"""What came after it."""
+
+__all__ = ["ADDED", "SCHEMES", "Problem", "Scheme", "Terms"]

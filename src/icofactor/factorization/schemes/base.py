@@ -1,0 +1,231 @@
+"""What all schemes share: the problem in one array library, the error (eq. 1), and the interface of a scheme.
+
+Shapes: B is (..., n_k, n_d), C is (..., n_d, n_subjects); the leading axes are a batch of independent starts.
+Functions are pure: nothing is written in place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.factorization.arrays import Array, T, asarray_like, dot, matmul_shared, namespace, product, ratio
+from icofactor.factorization.statistics import Statistics
+
+RULES = ("paper", "default")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Statistics, penalty and rules as the updates see them.
+
+    Attributes
+    ----------
+    L : (n_subjects, n_k) array
+    K : (n_k,) array when diagonal; else a (n_k, n_k) array, or a scipy.sparse matrix when L is a NumPy array
+    row_sums : (n_k,) array, κ = K·1
+    weights : (n_k, 1) array, the weight of each row of B in the penalty (ones under paper rules)
+    penalty : float, λ
+    sq_norm : float, ‖X‖²
+    L_norm : float, ‖L‖_F of the L at hand
+    literal : bool, whether the rules are the paper's
+    """
+
+    L: Array
+    K: Array
+    row_sums: Array
+    weights: Array
+    penalty: float
+    sq_norm: float
+    L_norm: float
+    literal: bool
+
+    @classmethod
+    def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
+        """The problem that `scheme` poses to `stats`."""
+        literal = check_rules(rules, scheme) == "paper"
+        L = stats.L
+        K: Array
+        if stats.is_diagonal:
+            K = asarray_like(stats.K.diagonal(), L)
+        elif isinstance(L, np.ndarray) and stats.n_columns > 64 and stats.K.nnz < 0.2 * stats.n_columns**2:
+            K = stats.K  # sparse products pay for themselves
+        else:
+            K = asarray_like(stats.K.toarray(), L)
+        return cls(
+            L,
+            K,
+            asarray_like(np.asarray(stats.K.sum(axis=1)).ravel(), L),
+            asarray_like(np.ones(stats.n_columns) if literal else stats.weights, L)[:, None],
+            penalty_of(stats, scheme, rules, penalty),
+            stats.sq_norm,
+            frobenius(L),
+            literal,
+        )
+
+    def times_K(self, B: Array) -> Array:
+        """K B."""
+        if sp.issparse(self.K):
+            if B.ndim == 2:
+                return self.K @ B
+            flat = np.moveaxis(B, -2, 0).reshape(B.shape[-2], -1)
+            return np.moveaxis((self.K @ flat).reshape(B.shape[-2], *B.shape[:-2], B.shape[-1]), 0, -2)
+        return self.K[:, None] * B if self.K.ndim == 1 else self.K @ B
+
+    def gram(self, B: Array) -> Array:
+        """G = BᵀKB."""
+        return product(T(B), self.times_K(B))
+
+    def project(self, B: Array) -> Array:
+        """BᵀLᵀ."""
+        return matmul_shared(T(B), T(self.L))
+
+
+class Terms(NamedTuple):
+    """The products of the factors that the error and the next update share."""
+
+    LC: Array
+    """LᵀCᵀ, (..., n_k, n_d)."""
+    CC: Array
+    """CCᵀ, (..., n_d, n_d)."""
+    G: Array
+    """BᵀKB, (..., n_d, n_d)."""
+
+
+def terms_of(p: Problem, B: Array, C: Array, G: Array | None = None) -> Terms:
+    """The shared products at (B, C); G may be given when it is known already."""
+    return Terms(T(matmul_shared(C, p.L)), C @ T(C), p.gram(B) if G is None else G)
+
+
+def error(p: Problem, B: Array, t: Terms) -> Array:
+    """E = ‖X − DBC‖² = ‖X‖² − 2⟨LᵀCᵀ, B⟩ + ⟨G, CCᵀ⟩ (eq. 1; eq. 9 is the same with C = BᵀLᵀ)."""
+    return p.sq_norm - 2 * dot(t.LC, B) + dot(t.G, t.CC)
+
+
+class Scheme(ABC):
+    """One factorization scheme: objective, start, plain updates of B and C, balance."""
+
+    name: str
+    signed = False
+    """Whether B and C may be negative."""
+    projective = False
+    """Whether C is not free but the projection BᵀLᵀ."""
+    in_paper = True
+    """Whether the paper has it; others are refused under paper rules."""
+
+    @abstractmethod
+    def paper_penalty(self, L_norm: float) -> float:
+        """λ as the paper has it."""
+
+    @abstractmethod
+    def draw(
+        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """One random start (method.md §4), in NumPy whatever computes later, before `settle`."""
+
+    @abstractmethod
+    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
+        """A drawn start made ready: scaled and balanced under default rules."""
+
+    @abstractmethod
+    def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
+        """The plain update of B."""
+
+    @abstractmethod
+    def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
+        """The plain update of C, from the new B and its G."""
+
+    @abstractmethod
+    def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
+        """The objective, given the error E at (B, C)."""
+
+    def split_penalty(self, penalty: float) -> tuple[float, float]:
+        """λ as (ridge, lasso) weights of ½‖x − Cᵀb‖² + ½ ridge ‖b‖² + lasso ‖b‖₁, for the lift and transform."""
+        return 0.0, penalty
+
+    def balance(self, p: Problem, B: Array, C: Array) -> Array | None:
+        """Factors s, (..., 1, n_d): B·s and C/s leave E as it is and make the penalty least. None: no balance."""
+        return None
+
+
+def best_scale(p: Problem, B: Array, C: Array) -> Array:
+    """The scalar s, (..., 1, 1), that minimises E at (sB, C); 1 where B or C is zero."""
+    xp = namespace(B)
+    t = terms_of(p, B, C)
+    s = ratio(dot(t.LC, B), dot(t.G, t.CC))
+    return xp.where(s > 0, s, 1.0)[..., None, None]
+
+
+class NonNegativeScheme(Scheme):
+    """A scheme with free factors B, C ≥ 0: how it starts."""
+
+    def draw(
+        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """C = 1/n_d; each column of B the mean of five subjects' columns of Lᵀ, drawn without replacement."""
+        n_subjects = L.shape[0]
+        # of few subjects fewer: five of five are always the same mean, and all columns of B would be alike
+        take = max(1, min(5, n_subjects - 1 if literal else n_subjects // 2))
+        picked = np.stack([rng.choice(n_subjects, take, replace=False) for _ in range(n_components)])
+        B = L[picked].mean(axis=1).T
+        if not literal:
+            B = ratio(B, row_sums[:, None])
+        return B, np.full((n_components, n_subjects), 1.0 / n_components)
+
+    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
+        """Default rules: the one scalar that minimises E, then balance. Paper rules: as drawn."""
+        if p.literal:
+            return B, C
+        B = B * best_scale(p, B, C)
+        s = self.balance(p, B, C)
+        return (B, C) if s is None else (B * s, C / T(s))
+
+
+class AbsoluteScheme(Scheme):
+    """A scheme whose objective is ½E + λ(‖B‖₁ + ‖C‖₁)."""
+
+    def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
+        return 0.5 * E + p.penalty * (abs(p.weights * B).sum(-1).sum(-1) + abs(C).sum(-1).sum(-1))
+
+    def balance(self, p: Problem, B: Array, C: Array) -> Array:
+        size_C, size_B = abs(C).sum(-1)[..., None, :], abs(p.weights * B).sum(-2)[..., None, :]
+        return balance_factor(namespace(B), size_C, size_B, 0.5)
+
+
+def balance_factor(xp: object, size_C: Array, size_B: Array, power: float) -> Array:
+    """(size_C / size_B)^power, and 1 where either is zero."""
+    known = (size_C > 0) & (size_B > 0)
+    where = xp.where  # type: ignore[attr-defined]
+    return where(known, where(known, size_C, 1.0) / where(known, size_B, 1.0), 1.0) ** power
+
+
+def frobenius(x: Array) -> float:
+    """‖x‖_F in float64."""
+    return float(namespace(x).linalg.norm(x))
+
+
+def check_rules(rules: str, scheme: Scheme) -> str:
+    """`rules`, if it is one of them and goes with the scheme."""
+    if rules not in RULES:
+        raise ValueError(f"rules must be 'paper' (literal) or 'default'; found {rules!r}")
+    if rules == "paper" and not scheme.in_paper:
+        raise ValueError(f"{scheme.name} is not a method of the paper; use rules='default'")
+    return rules
+
+
+def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
+    """λ: a number as given; "paper" from the L at hand (paper rules) or from the root faces' L (default rules)."""
+    if isinstance(penalty, str):
+        if penalty != "paper":
+            raise ValueError(f"penalty must be 'paper' or a number ≥ 0; found {penalty!r}")
+        return scheme.paper_penalty(frobenius(stats.L if rules == "paper" else stats.root_L))
+    value = float(penalty)
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"penalty must be 'paper' or a number ≥ 0; found {penalty!r}")
+    if scheme.projective and value > 0:
+        raise ValueError(f"{scheme.name} has no penalty; found penalty={penalty!r}, leave it at 'paper'")
+    return value

@@ -1,0 +1,129 @@
+"""Where runs begin: seeds, random starts, given starts, and the checks that come before the first update."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor.factorization.arrays import Array, T, asarray_like, namespace, to_numpy
+from icofactor.factorization.methods import Method
+from icofactor.factorization.schemes.base import Problem, Scheme, best_scale, error, terms_of
+from icofactor.factorization.statistics import Statistics
+
+if TYPE_CHECKING:
+    from icofactor.factorization._solve import Solution
+
+RandomState = int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None
+
+
+def seeds_of(random_state: RandomState) -> np.random.SeedSequence:
+    """The root of all streams. An int always gives the same one; generators are drawn from."""
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if isinstance(random_state, bool):
+        raise ValueError(f"random_state must be an int, not {random_state!r}")
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.SeedSequence(random_state.randint(2**31 - 1, size=4).tolist())
+    if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
+        return np.random.SeedSequence(None if random_state is None else int(random_state))
+    raise ValueError(
+        f"random_state must be None, an int ≥ 0, a SeedSequence, a Generator or a RandomState; found {random_state!r}"
+    )
+
+
+def stream(seeds: np.random.SeedSequence, index: int) -> np.random.Generator:
+    """The stream of start number `index`: it depends on the seed and the index, on nothing else."""
+    child = np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, index), pool_size=seeds.pool_size)
+    return np.random.default_rng(child)
+
+
+def draw_starts(
+    p: Problem, method: Method, n_components: int, seeds: np.random.SeedSequence, indices: Iterable[int]
+) -> tuple[Array, Array]:
+    """The random starts numbered `indices` as one batch."""
+    L, row_sums = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
+    drawn = [method.scheme.draw(stream(seeds, i), L, row_sums, n_components, p.literal) for i in indices]
+    B, C = (asarray_like(np.stack(part), p.L) for part in zip(*drawn, strict=True))
+    return method.scheme.settle(p, B, C)
+
+
+def given_start(
+    p: Problem,
+    stats: Statistics,
+    method: Method,
+    start: Solution | tuple[Array, Array | None],
+    n_components: int | None,
+) -> tuple[Array, Array]:
+    """A start given by the caller, checked, as a batch of one."""
+    pair: Any = start if isinstance(start, tuple) else (getattr(start, "B", None), getattr(start, "C", None))
+    if len(pair) != 2 or pair[0] is None:
+        raise ValueError(f"start must be a pair (B, C) or a Solution; found {type(start).__name__}")
+    B = asarray_like(pair[0], p.L)
+    if B.ndim != 2 or B.shape[0] != stats.n_columns or (n_components is not None and B.shape[1] != n_components):
+        raise ValueError(
+            f"start: B must have shape ({stats.n_columns}, {n_components or 'n_components'}); found {tuple(B.shape)}"
+        )
+    if method.scheme.projective:
+        C = p.project(B)
+    else:
+        if pair[1] is None:
+            raise ValueError(f"start: {method.name} needs C too; found (B, None)")
+        C = asarray_like(pair[1], p.L)
+        if tuple(C.shape) != (B.shape[1], stats.n_subjects):
+            raise ValueError(f"start: C must have shape {(B.shape[1], stats.n_subjects)}; found {tuple(C.shape)}")
+    xp = namespace(B)
+    for name, factor in (("B", B), ("C", C)):
+        if not bool(xp.all(xp.isfinite(factor))):
+            raise ValueError(f"start: {name} holds NaN or infinite values")
+        if not method.scheme.signed and bool((factor < 0).any()):
+            raise ValueError(f"start: {name} holds negative values, which {method.name} forbids")
+    return B[None], C[None]
+
+
+def check_problem(stats: Statistics, method: Method, n_components: int | None) -> None:
+    """Refuse what cannot be factorized, before the first update."""
+    L = to_numpy(stats.L)
+    if n_components is None:
+        raise ValueError("n_components is needed: how many basis maps to look for")
+    if not isinstance(n_components, int | np.integer) or isinstance(n_components, bool) or n_components < 1:
+        raise ValueError(f"n_components must be a whole number ≥ 1; found {n_components!r}")
+    if n_components > stats.n_subjects:
+        raise ValueError(
+            f"n_components={n_components} is more than the {stats.n_subjects} subjects; "
+            f"use at most {stats.n_subjects} components"
+        )
+    if not (np.isfinite(L).all() and np.isfinite(stats.sq_norm)):
+        raise ValueError("X holds NaN or infinite values; mask them or mend the files they come from")
+    if stats.sq_norm == 0:
+        raise ValueError("X is zero everywhere, or too small to square; there is nothing to factorize")
+    if not method.scheme.signed and (L < 0).any():
+        raise ValueError(
+            f"X holds negative values, which {method.name} forbids; use 'DL' or 'E-DL', or shift the data to ≥ 0"
+        )
+
+
+def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
+    """λ of the sparse schemes is not scale-free: say so when it eats most of what one component explains."""
+    if p.penalty == 0 or scheme.projective:
+        return
+    mean = p.L.mean(0)[:, None] / namespace(p.L).where(p.row_sums > 0, p.row_sums, 1.0)[:, None]
+    B, C = mean[None], asarray_like(np.ones((1, 1, p.L.shape[0])), p.L)
+    B = B * best_scale(p, B, C)
+    s = scheme.balance(p, B, C)
+    B, C = (B, C) if s is None else (B * s, C / T(s))
+    E = error(p, B, terms_of(p, B, C))
+    none = scheme.objective(p, B * 0, C * 0, E * 0 + p.sq_norm)
+    cost = scheme.objective(p, B, C, E * 0)
+    gain = none - (scheme.objective(p, B, C, E) - cost)
+    if float(cost[0]) > 0.5 * float(gain[0]) > 0:
+        warnings.warn(
+            f"penalty {p.penalty:g} dwarfs the data: it costs {float(cost[0] / gain[0]):.2g} times what the mean map "
+            f"explains, so {scheme.name} will tend to zero; bring X to larger values or give a smaller penalty",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,378 @@
+"""What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md §1).
+
+All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
+float64 whatever the data are. Two sources answer a division without reading everything again: `Data` reads only
+the rows concerned, `Pyramid` (partition columns) reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from icofactor.factorization.arrays import Array, to_numpy
+from icofactor.factorization.design import Design
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.blocks import (
+    Arrays,
+    Blocks,
+    Rows,
+    iter_blocks,
+    map_blocks,
+    over_blocks,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The sufficient statistics of X for one design.
+
+    Attributes
+    ----------
+    K : scipy.sparse.csr_array, n_k × n_k
+        DᵀD; diagonal for partition columns.
+    L : array, n_subjects × n_k
+        XᵀD. Replace it (`dataclasses.replace`) by a jax, torch or cupy array to compute there.
+    sq_norm : float
+        ‖X‖².
+    energy : (n_k,) array
+        ‖X_k‖², the squared data of the sites located in face k.
+    counts : (n_k,) array
+        Number of sites located in face k.
+    n_sites : int
+    root_L : n_subjects × n_roots array
+        L of the root faces, where the default penalty is measured.
+    faces : (n_k, 2) array
+        The design's faces, by which statistics are recognised as belonging together.
+    """
+
+    K: sp.csr_array
+    L: Array
+    sq_norm: float
+    energy: np.ndarray
+    counts: np.ndarray
+    n_sites: int
+    root_L: np.ndarray
+    faces: np.ndarray
+
+    @property
+    def n_subjects(self) -> int:
+        return int(self.L.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.L.shape[1])
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        """Whether K is diagonal, as for partition columns."""
+        return self.K.nnz == int((self.K.diagonal() != 0).sum())
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Row weights of the penalty, w_k = n_roots × (sites in face k) / (number of sites) (method.md §6)."""
+        return self.root_L.shape[1] * self.counts / self.n_sites
+
+    @classmethod
+    def from_data(cls, X: Any, design: Design, rows: Rows | None = None) -> Statistics:
+        """Statistics of X (sites × subjects), or of those of its sites named by `rows` (X then holds only these).
+
+        Statistics of disjoint `rows` of one design add up to those of all its sites.
+        """
+        where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
+        if not hasattr(X, "shape"):
+            X = np.asarray(X)
+        if len(X.shape) != 2 or X.shape[0] != len(where):
+            raise ValueError(
+                f"X must be sites × subjects with {len(where)} rows, one per site of the design; found shape {X.shape}"
+            )
+        return cls.from_blocks(((where[block], values) for block, values in iter_blocks(X)), design)
+
+    @classmethod
+    def from_blocks(cls, blocks: Blocks, design: Design) -> Statistics:
+        """Statistics gathered from blocks of sites; sites that no block holds count as absent."""
+        gathering = Gathering(design)
+        for rows, values in blocks:
+            gathering.add(rows, gathering.share(rows, np.ascontiguousarray(values, dtype=np.float64)))
+        return gathering.statistics()
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if not np.array_equal(self.faces, other.faces) or self.n_subjects != other.n_subjects:
+            raise ValueError(
+                "statistics can be added over disjoint sites of one design and the same subjects; found "
+                f"{self.n_columns} and {other.n_columns} columns, {self.n_subjects} and {other.n_subjects} subjects"
+                + ("" if self.n_columns != other.n_columns else ", on different faces")
+            )
+        return Statistics(
+            sp.csr_array(self.K + other.K),
+            self.L + other.L,
+            self.sq_norm + other.sq_norm,
+            self.energy + other.energy,
+            self.counts + other.counts,
+            self.n_sites + other.n_sites,
+            self.root_L + other.root_L,
+            self.faces,
+        )
+
+
+Share = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
+"""The columns a block reaches, what it adds to their rows of Lᵀ and to those of the roots, and ‖x‖² of its sites."""
+
+
+class Gathering:
+    """Statistics of a design while they are gathered, block by block."""
+
+    def __init__(self, design: Design) -> None:
+        self._design, self._D = design, design.matrix.tocsr()
+        self._D_root = None if design.kind == "partition" else design.roots.matrix.tocsr()
+        n_k = design.n_columns
+        self._K, self._energy = sp.csr_array((n_k, n_k)), np.zeros(n_k)
+        self._counts, self._sq_norm, self._n_sites = np.zeros(n_k, dtype=np.int64), 0.0, 0
+        self._Lt: np.ndarray | None = None
+        self._root_Lt: np.ndarray | None = None
+
+    def share(self, rows: Rows, x: np.ndarray) -> Share:
+        """What a block (float64) adds; threads may ask."""
+        D = self._D[rows]
+        reached = np.unique(D.indices)  # those columns only: most blocks reach few
+        root = None if self._D_root is None else self._D_root[rows].T @ x
+        return reached, D[:, reached].T @ x, root, np.einsum("ij,ij->i", x, x)
+
+    def add(self, rows: Rows, share: Share) -> None:
+        """Add the share of a block; in a fixed order the sums have the same bits."""
+        reached, Lt, root, site_energy = share
+        n_k, D_rows = self._design.n_columns, self._D[rows]
+        if self._Lt is None or self._root_Lt is None:
+            self._Lt, self._root_Lt = (np.zeros((n, Lt.shape[1])) for n in (n_k, self._design.sites.n_roots))
+        self._Lt[reached] += Lt
+        if root is not None:
+            self._root_Lt[self._design.roots.root] += root
+        self._K = self._K + D_rows.T @ D_rows
+        self._sq_norm += float(site_energy.sum())
+        self._n_sites += len(site_energy)
+        held = self._design.site_column[rows]
+        self._energy += np.bincount(held[held >= 0], site_energy[held >= 0], minlength=n_k)
+        self._counts += np.bincount(held[held >= 0], minlength=n_k)
+
+    def statistics(self) -> Statistics:
+        if self._Lt is None or self._root_Lt is None:
+            raise ValueError("X holds no site: there is nothing to gather")
+        root_Lt = self._root_Lt if self._D_root is not None else _sum_over_roots(self._Lt, self._design)
+        return Statistics(
+            sp.csr_array(self._K),
+            np.ascontiguousarray(self._Lt.T),
+            self._sq_norm,
+            self._energy,
+            self._counts,
+            self._n_sites,
+            root_Lt.T.copy(),
+            self._design.faces,
+        )
+
+
+def _sum_over_roots(Lt: np.ndarray, design: Design) -> np.ndarray:
+    """Partition sums nest: the root faces' rows of Lᵀ from those of their descendants."""
+    to_root = sp.csr_array(
+        (np.ones(design.n_columns), (design.root, np.arange(design.n_columns))),
+        shape=(design.sites.n_roots, design.n_columns),
+    )
+    return np.asarray(to_root @ Lt)
+
+
+class Source(Protocol):
+    """Where statistics come from, before and after a division."""
+
+    @property
+    def max_level(self) -> int: ...
+
+    def statistics(self, design: Design) -> Statistics: ...
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics: ...
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray: ...
+
+
+class Data:
+    """X itself as a source: a division reads only the rows of X under the columns that changed."""
+
+    def __init__(self, X: Any, sites: Sites, site_energy: np.ndarray | None = None) -> None:
+        """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division passes over X."""
+        self.X, self.sites, self._known_energy = X, sites, site_energy
+
+    @property
+    def max_level(self) -> int:
+        return self.sites.max_level
+
+    @cached_property
+    def _site_energy(self) -> np.ndarray:
+        if self._known_energy is not None:
+            return self._known_energy
+        return np.concatenate([e for _, e in map_blocks(self.X, lambda rows, x: np.einsum("ij,ij->i", x, x))])
+
+    def statistics(self, design: Design) -> Statistics:
+        return Statistics.from_data(self.X, design)
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
+        """Statistics of `fine` = coarse.divide(...), of which only the changed rows and columns are computed."""
+        changed = fine.changed_columns(coarse)
+        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        D_changed = fine.columns(changed)
+        support = np.unique(D_changed.indices)
+        x = np.ascontiguousarray(self.X[support], dtype=np.float64)
+        L = np.empty((stats.n_subjects, fine.n_columns))
+        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L[:, changed] = (D_changed.tocsr()[support].T @ x).T
+        held = fine.site_column
+        site_energy = np.where(held >= 0, self._site_energy, 0.0)
+        return Statistics(
+            _divided_K(stats.K, fine, same, changed, D_changed),
+            L,
+            stats.sq_norm,
+            np.bincount(np.maximum(held, 0), site_energy, minlength=fine.n_columns),
+            fine.counts,
+            stats.n_sites,
+            stats.root_L,
+            fine.faces,
+        )
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
+        """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
+        D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
+        for rows, found in over_blocks(self.X, _residual_block, {"BC": BC}, [D]):
+            held, site = design.site_column[rows], found["site.residual"]
+            total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
+        return total
+
+
+def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:
+    """Squared rows of X − D(BC)."""
+    r = x - D @ shared["BC"]
+    return {"site.residual": np.einsum("ij,ij->i", r, r)}
+
+
+def _divided_K(
+    K: sp.csr_array, fine: Design, same: np.ndarray, changed: np.ndarray, D_changed: sp.csc_array
+) -> sp.csr_array:
+    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀD_changed."""
+    if fine.kind == "partition":
+        diagonal = np.empty(fine.n_columns)
+        diagonal[same] = K.diagonal()[fine.parent[same]]
+        diagonal[changed] = fine.counts[changed]
+        return sp.csr_array(sp.diags_array(diagonal))
+    kept = K[fine.parent[same]][:, fine.parent[same]].tocoo()
+    cross = sp.coo_array(fine.matrix.T @ D_changed)
+    to_same = np.isin(cross.coords[0], same)  # entries among changed columns stand once in `cross`, the others twice
+    row = [same[kept.coords[0]], cross.coords[0], changed[cross.coords[1][to_same]]]
+    col = [same[kept.coords[1]], changed[cross.coords[1]], cross.coords[0][to_same]]
+    data = [kept.data, cross.data, cross.data[to_same]]
+    shape = (fine.n_columns, fine.n_columns)
+    return sp.csr_array((np.concatenate(data), (np.concatenate(row), np.concatenate(col))), shape=shape)
+
+
+class Pyramid:
+    """Sums of X, its energy and its counts over every face down to one level, gathered in one pass.
+
+    Partition sums nest (four children add up to their parent), so the statistics of any partition design whose
+    faces lie at or above that level are looked up, never recomputed.
+
+    Memory: about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
+    """
+
+    def __init__(
+        self, sums: list[np.ndarray], energy: list[np.ndarray], counts: list[np.ndarray], sites: Sites
+    ) -> None:
+        self._sums, self._energy, self._counts, self.sites = sums, energy, counts, sites
+
+    @property
+    def max_level(self) -> int:
+        return len(self._sums) - 1
+
+    @classmethod
+    def from_data(cls, X: Any, sites: Sites, level: int | None = None) -> Pyramid:
+        """One pass over X, sites × subjects."""
+        return cls.from_blocks(iter_blocks(X), sites, level)
+
+    @classmethod
+    def from_blocks(cls, blocks: Blocks, sites: Sites, level: int | None = None) -> Pyramid:
+        """One pass over blocks of sites. `level` is the deepest one kept; the mesh's own by default."""
+        level = sites.max_level if level is None else level
+        if not 0 <= level <= sites.max_level:
+            raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
+        face = sites.face_at(level)
+        n = sites.n_roots * 4**level
+        energy, counts, sums = np.zeros(n), np.zeros(n, dtype=np.int64), None
+        for rows, values in blocks:
+            x = np.ascontiguousarray(values, dtype=np.float64)
+            if sums is None:
+                sums = np.zeros((n, x.shape[1]))
+            held, inverse = np.unique(face[rows], return_inverse=True)
+            gather = sp.csr_array((np.ones(len(x)), (inverse, np.arange(len(x)))), shape=(len(held), len(x)))
+            sums[held] += gather @ x
+            energy += np.bincount(face[rows], np.einsum("ij,ij->i", x, x), minlength=n)
+            counts += np.bincount(face[rows], minlength=n)
+        if sums is None:
+            raise ValueError("X holds no site: there is nothing to gather")
+        return cls.from_deepest(sums, energy, counts, sites)
+
+    @classmethod
+    def from_deepest(cls, sums: np.ndarray, energy: np.ndarray, counts: np.ndarray, sites: Sites) -> Pyramid:
+        """From the sums over all faces of the deepest level, faces × subjects; those above them are added up."""
+        levels = [(sums, energy, counts)]
+        while len(levels[0][0]) > sites.n_roots:
+            s, e, c = levels[0]
+            up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
+            levels.insert(0, up)
+        return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
+
+    def statistics(self, design: Design) -> Statistics:
+        """Statistics of a partition design; reads nothing."""
+        self._check(design)
+        counts = self._gather(self._counts, design.faces)
+        return Statistics(
+            sp.csr_array(sp.diags_array(counts.astype(np.float64))),
+            np.ascontiguousarray(self._gather(self._sums, design.faces).T),
+            float(self._energy[0].sum()),
+            self._gather(self._energy, design.faces),
+            counts,
+            int(self._counts[0].sum()),
+            self._sums[0].T.copy(),
+            design.faces,
+        )
+
+    def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
+        """Statistics of `fine`; only the children are looked up."""
+        changed = fine.changed_columns(coarse)
+        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        L = np.empty((stats.n_subjects, fine.n_columns))
+        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L[:, changed] = self._gather(self._sums, fine.faces[changed]).T
+        energy = stats.energy[fine.parent]
+        energy[changed] = self._gather(self._energy, fine.faces[changed])
+        K = sp.csr_array(sp.diags_array(fine.counts.astype(np.float64)))
+        return Statistics(K, L, stats.sq_norm, energy, fine.counts, stats.n_sites, stats.root_L, fine.faces)
+
+    def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
+        raise ValueError("a pyramid holds sums of X only; partition columns need no residual from X")
+
+    def _gather(self, levels: list[np.ndarray], faces: np.ndarray) -> np.ndarray:
+        out = np.empty((len(faces), *levels[0].shape[1:]), dtype=levels[0].dtype)
+        for level in np.unique(faces[:, 0]):
+            at = faces[:, 0] == level
+            out[at] = levels[level][faces[at, 1]]
+        return out
+
+    def _check(self, design: Design) -> None:
+        if design.kind != "partition":
+            raise ValueError(f"a pyramid serves partition columns only; the design is of kind {design.kind!r}")
+        if design.faces[:, 0].max() > self.max_level:
+            raise ValueError(
+                f"the pyramid was gathered down to level {self.max_level}; "
+                f"the design has faces at level {design.faces[:, 0].max()}"
+            )

@@ -1,0 +1,328 @@
+"""CIFTI-2: reading maps and labels of both hemispheres; writing maps on fs_LR 32k."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.io.atomic import atomic_path
+from icofactor.io.gifti import refuse_entities
+from icofactor.io.guard import Unreadable, check_growth, check_vertices, numbers_in
+from icofactor.io.tables import numbered
+from icofactor.io.types import Maps
+
+_HEADER = 540
+_EXTENSION_CODE = 32
+_TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8"}
+N_FS_LR = 32492
+"""Vertices per hemisphere of fs_LR 32k, which no other mesh has."""
+_SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
+_KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dtseries"}
+_BRAIN, _LABELS = "CIFTI_INDEX_TYPE_BRAIN_MODELS", "CIFTI_INDEX_TYPE_LABELS"
+_MAX_ELEMENTS = 500_000
+_MAX_KEY = 2**24  # whole numbers that float32 holds
+_OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
+
+
+@dataclass
+class _Model:
+    """Columns of the matrix that are vertices of one structure (or voxels, which are left out)."""
+
+    structure: str
+    offset: int
+    count: int
+    n_vertices: int | None
+    vertices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class _Builder:
+    """Hears the XML's events; keeps what maps need."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.kinds: dict[str, str] = {}
+        self.models: list[_Model] = []
+        self.names: list[str] = []
+        self.step: float | None = None
+        self.labels: list[dict[int, str]] = []
+        self._text: list[str] = []
+        self._key, self._elements = 0, 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._text = []
+        self._elements += 1
+        if self._elements > _MAX_ELEMENTS:
+            raise Unreadable(f"has more than {_MAX_ELEMENTS} XML elements in its header: refused")
+        if tag == "CIFTI":
+            self.version = attributes.get("Version", "")
+        elif tag == "MatrixIndicesMap":
+            kind = attributes.get("IndicesMapToDataType", "")
+            self.kinds.update(dict.fromkeys(attributes.get("AppliesToMatrixDimension", "").split(","), kind))
+            if kind == "CIFTI_INDEX_TYPE_SERIES" and attributes.get("SeriesUnit") == "SECOND":
+                self.step = _step(attributes)
+        elif tag == "BrainModel":
+            vertices = "SurfaceNumberOfVertices"
+            self.models.append(
+                _Model(
+                    attributes.get("BrainStructure", ""),
+                    _whole(attributes, "IndexOffset"),
+                    _whole(attributes, "IndexCount"),
+                    _whole(attributes, vertices) if vertices in attributes else None,
+                )
+            )
+        elif tag == "LabelTable":
+            self.labels.append({})
+        elif tag == "Label":
+            self._key = _whole(attributes, "Key")
+
+    def text(self, text: str) -> None:
+        self._text.append(text)
+
+    def end(self, tag: str) -> None:
+        text = "".join(self._text)
+        self._text = []
+        if tag == "MapName":
+            self.names.append(text.strip())
+        elif tag == "VertexIndices" and self.models:
+            self.models[-1].vertices = _vertices(text, self.models[-1].count)
+        elif tag == "Label" and self.labels:
+            self.labels[-1][self._key] = text.strip()
+
+
+def _whole(attributes: dict[str, str], name: str) -> int:
+    """An attribute that is a whole number."""
+    text = attributes.get(name, "missing")
+    try:
+        return int(text)
+    except ValueError:
+        raise Unreadable(f"has damaged XML in its header: {name} is {text[:40]!r}") from None
+
+
+def _step(attributes: dict[str, str]) -> float:
+    """Seconds between two maps of a series."""
+    try:
+        step = float(attributes["SeriesStep"]) * 10.0 ** int(attributes.get("SeriesExponent", "0"))
+    except (KeyError, ValueError, OverflowError):
+        step = math.nan
+    if not 0 < step < math.inf:
+        raise Unreadable("has damaged XML in its header: the seconds between its maps (SeriesStep) are not told")
+    return step
+
+
+@lru_cache(maxsize=4)
+def _vertices(text: str, n: int) -> NDArray[np.int64]:
+    """The vertices of a list; all files of a cohort have the same ones as a rule."""
+    vertices = numbers_in(text, max(n, 0), np.dtype(np.int64))
+    vertices.setflags(write=False)
+    return vertices
+
+
+@dataclass(frozen=True)
+class _Header:
+    n_maps: int
+    n_columns: int
+    dtype: np.dtype[Any]
+    offset: int
+    slope: float
+    intercept: float
+    xml: bytes
+
+
+def read_cifti(path: Path) -> Maps:
+    """Maps of a CIFTI-2 dscalar or dtseries file, scattered onto all vertices of each hemisphere."""
+    header = _read_header(path)
+    told = _parse(header.xml)
+    kind = _KINDS.get(told.kinds.get("0", ""))
+    if kind is None or told.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(told)}; dscalar and dtseries (brain_models × scalars or series) are read")
+    parts = _parts(path, header, told)
+    others = sorted(
+        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in told.models if m.structure not in _SIDES}
+    )
+    notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
+    names = tuple(told.names) if len(told.names) == header.n_maps and all(told.names) else ()
+    return Maps(parts, f"CIFTI-2 {kind}", names, step=told.step, notes=notes)
+
+
+def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]]]:
+    """Hemisphere → key of each vertex, −1 where the file has none, and the names of the keys; of the first map."""
+    header = _read_header(path)
+    told = _parse(header.xml)
+    if told.kinds.get("0") != _LABELS or told.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(told)}; labels (.dlabel.nii) are brain_models × labels")
+    if not told.labels:
+        raise Unreadable("has no table that names its labels")
+    parts = _parts(path, header, told)
+    keys = {str(side): np.nan_to_num(part[0], nan=-1.0) for side, part in parts.items()}
+    if any((np.abs(key) >= _MAX_KEY).any() or (key % 1).any() for key in keys.values()):
+        raise Unreadable(f"holds labels that are not whole numbers below {_MAX_KEY}")
+    return {side: (key.astype(np.int64), told.labels[0]) for side, key in keys.items()}
+
+
+def _kinds(told: _Builder) -> str:
+    return " × ".join(told.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40] for key in ("1", "0"))
+
+
+def _parts(path: Path, header: _Header, told: _Builder) -> dict[str | None, NDArray[Any]]:
+    """The maps of each hemisphere."""
+    if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in told.models):
+        raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
+    data = np.memmap(path, header.dtype, "r", header.offset, (header.n_columns, header.n_maps))
+    parts: dict[str | None, NDArray[Any]] = {}
+    for model in told.models:
+        side = _SIDES.get(model.structure)
+        if side is not None:
+            if side in parts:
+                raise Unreadable(f"has the {side} cortex twice")
+            parts[side] = _scatter(model, data, header)
+    if not parts:
+        raise Unreadable("holds no cortex: none of its brain models is a surface")
+    return parts
+
+
+def _read_header(path: Path) -> _Header:
+    stored = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_HEADER + 4)
+        if len(head) >= 4 and 348 in (*struct.unpack("<i", head[:4]), *struct.unpack(">i", head[:4])):
+            raise Unreadable("is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read")
+        if len(head) < _HEADER + 4:
+            raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} are there")
+        order = next((order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None)
+        if order is None or head[4:7] != b"n+2":
+            raise Unreadable("is no CIFTI-2 file")
+        (code,) = struct.unpack_from(f"{order}h", head, 12)
+        dims = struct.unpack_from(f"{order}8q", head, 16)
+        offset, slope, intercept = struct.unpack_from(f"{order}q2d", head, 168)
+        (intent,) = struct.unpack_from(f"{order}i", head, 504)
+        if not 3000 <= intent < 3100:
+            raise Unreadable(f"is a NIfTI-2 file, but no CIFTI (intent {intent})")
+        if dims[0] != 6 or dims[1:5] != (1, 1, 1, 1) or min(dims[5:7]) < 1:
+            raise Unreadable(f"has dimensions {dims[1:]}; maps × brain ordinates are read")
+        if code not in _TYPES:
+            raise Unreadable(f"has data of an unknown type {code}")
+        dtype = np.dtype(order + _TYPES[code])
+        n_maps, n_columns = dims[5], dims[6]
+        size = n_maps * n_columns * dtype.itemsize
+        if not _HEADER + 4 <= offset <= stored:
+            raise Unreadable(f"says its data begin at byte {offset}; it has {stored} bytes")
+        if offset + size > stored:
+            raise Unreadable(f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored} bytes")
+        xml = _extension(file.read(offset - _HEADER - 4), order)
+    return _Header(n_maps, n_columns, dtype, offset, slope, intercept, xml)
+
+
+def _extension(data: bytes, order: str) -> bytes:
+    """The CIFTI XML among the extensions of the header."""
+    place = 0
+    while place + 8 <= len(data):
+        size, code = struct.unpack_from(f"{order}2i", data, place)
+        if size < 8 or place + size > len(data):
+            break
+        if code == _EXTENSION_CODE:
+            return data[place + 8 : place + size].rstrip(b"\0")
+        place += size
+    raise Unreadable("has no CIFTI XML in its header")
+
+
+def _parse(xml: bytes) -> _Builder:
+    builder = _Builder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.text
+    refuse_entities(parser)
+    try:
+        parser.Parse(xml, True)
+    except expat.ExpatError as error:
+        raise Unreadable(f"has damaged XML in its header ({error})") from None
+    if builder.version.startswith("1"):
+        raise Unreadable(_OLDER)
+    if not builder.version.startswith("2"):
+        raise Unreadable(f"is CIFTI of version {builder.version[:20]!r}; 2 is read")
+    return builder
+
+
+def _scatter(model: _Model, data: NDArray[Any], header: _Header) -> NDArray[np.float32]:
+    """All vertices of a hemisphere; NaN where the file has none."""
+    if model.n_vertices is None:
+        raise Unreadable("does not say how many vertices the cortex has")
+    check_vertices(model.n_vertices)
+    vertices = model.vertices
+    inside = vertices.size == 0 or (vertices.min() >= 0 and vertices.max() < model.n_vertices)
+    if len(vertices) != model.count or not inside or len(np.unique(vertices)) != len(vertices):
+        raise Unreadable(f"lists vertices of {model.structure[:60]} that are too few, too many, double or out of range")
+    check_growth(4 * header.n_maps * model.n_vertices, data.nbytes)
+    full = np.full((header.n_maps, model.n_vertices), np.nan, dtype=np.float32)
+    block = data[model.offset : model.offset + model.count].T
+    scaled = np.isfinite([header.slope, header.intercept]).all() and header.slope not in (0.0,)
+    if scaled and (header.slope, header.intercept) != (1.0, 0.0):
+        block = block * header.slope + header.intercept
+    full[:, vertices] = block
+    return full
+
+
+_STRUCTURES = {"left": "CIFTI_STRUCTURE_CORTEX_LEFT", "right": "CIFTI_STRUCTURE_CORTEX_RIGHT"}
+
+
+def write_dscalar(
+    path: str | Path,
+    maps: ArrayLike,
+    hemi: str,
+    names: Sequence[str] | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Maps on the vertices of fs_LR 32k, as CIFTI-2 dense scalars in float32.
+
+    Parameters
+    ----------
+    path : must end with ".dscalar.nii".
+    maps : (n_maps, 32492), or (n_maps, 64984) with the left hemisphere first when `hemi` is "both".
+    hemi : "left", "right" or "both".
+    names : one per map; "map01", ... when None.
+    mask : True where a vertex is used; the others are not in the file, as the medial wall is not in HCP's.
+    """
+    if not str(path).endswith(".dscalar.nii"):
+        raise ValueError(f'path must end with ".dscalar.nii"; got {str(path)!r}')
+    values, sides = np.atleast_2d(np.asarray(maps, dtype=np.float32)), _sides(hemi)
+    n = N_FS_LR * len(sides)
+    if values.ndim != 2 or values.shape[1] != n:
+        raise ValueError(f"maps must have shape (n_maps, {n}) for hemi={hemi!r} of fs_LR 32k; got {np.shape(maps)}")
+    labels = numbered("map", len(values)) if names is None else [str(name) for name in names]
+    if len(labels) != len(values):
+        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
+    used = np.ones(n, dtype=bool) if mask is None else np.asarray(mask)
+    if used.shape != (n,) or used.dtype != bool:
+        raise ValueError(f"mask must be {n} booleans, one per vertex; got {used.dtype} of shape {used.shape}")
+    if not used.any():
+        raise ValueError("mask is True nowhere; there is nothing to write")
+    from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ScalarAxis
+
+    halves = zip(sides, np.split(used, len(sides)), strict=True)
+    # a hemisphere that is masked altogether has no model
+    models = [BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()]
+    axis = models[0] if len(models) == 1 else models[0] + models[1]
+    image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
+    image.update_headers()
+    image.nifti_header.set_intent("ConnDenseScalar")
+    # nibabel's save leaves its file open after an error
+    with atomic_path(path, overwrite) as temporary, open(temporary, "wb") as stream:
+        image.to_stream(stream)
+    return Path(path)
+
+
+def _sides(hemi: str) -> tuple[str, ...]:
+    if hemi != "both" and hemi not in _STRUCTURES:
+        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
+    return tuple(_STRUCTURES) if hemi == "both" else (hemi,)

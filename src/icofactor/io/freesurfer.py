@@ -1,0 +1,141 @@
+"""FreeSurfer's own formats: MGH and MGZ, morph files such as lh.thickness, geometry such as lh.sphere, annotations."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.io.atomic import atomic_path
+from icofactor.io.gifti import check_labels
+from icofactor.io.guard import Unreadable, check_regular, check_vertices, is_gzip, open_plain, read_exactly
+from icofactor.io.types import Maps
+
+_MGH_HEADER = 284
+_MGH_TYPES = {0: ">u1", 1: ">i4", 3: ">f4", 4: ">i2"}
+_MORPH_HEADER = 15
+MORPH_MAGIC, SURFACE_MAGICS = b"\xff\xff\xff", (b"\xff\xff\xfe", b"\xff\xff\xfd")
+# Tags that may follow the data are short; more is not FreeSurfer's.
+_MAX_TAGS = 2**24
+
+
+def read_mgh(path: Path) -> Maps:
+    """Maps of an MGH or MGZ file, (V, 1, 1, n) big-endian; an uncompressed one is mapped, not loaded."""
+    stored = path.stat().st_size
+    with open_plain(path) as file:
+        head = file.read(_MGH_HEADER)
+        if len(head) < _MGH_HEADER:
+            raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} are there")
+        version, *shape, kind = struct.unpack_from(">6i", head)
+        if version != 1 or kind not in _MGH_TYPES:
+            raise Unreadable(f"is no MGH file, or one of an unknown kind (version {version}, type {kind})")
+        if min(shape) < 1 or sorted(shape[:3])[1] != 1:
+            raise Unreadable(f"is a volume of shape {tuple(shape)}, not maps of a surface (V, 1, 1, n)")
+        n_vertices, n_maps = max(shape[:3]), shape[3]
+        check_vertices(n_vertices)
+        dtype = np.dtype(_MGH_TYPES[kind])
+        size = n_vertices * n_maps * dtype.itemsize
+        if not is_gzip(path):
+            if stored < _MGH_HEADER + size:
+                raise Unreadable(f"is truncated: {size} bytes should follow the header, {stored - _MGH_HEADER} do")
+            return Maps({None: np.memmap(path, dtype, "r", _MGH_HEADER, (n_maps, n_vertices))}, "MGH")
+        data = read_exactly(file, size, stored)
+        # to the end, where gzip keeps its checksum
+        rest = 0
+        while piece := file.read(2**16):
+            rest += len(piece)
+            if rest > _MAX_TAGS:
+                raise Unreadable("has far more bytes than its header says")
+    return Maps({None: np.frombuffer(data, dtype).reshape(n_maps, n_vertices)}, "MGZ")
+
+
+def read_morph(path: Path) -> Maps:
+    """The map of a FreeSurfer morph ("curv") file such as lh.thickness, of the format used since 1999."""
+    stored = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_MORPH_HEADER)
+        if len(head) < _MORPH_HEADER or head[:3] != MORPH_MAGIC:
+            raise Unreadable("is no FreeSurfer morph file")
+        n_vertices, _, per_vertex = struct.unpack_from(">3i", head, 3)
+        check_vertices(n_vertices)
+        if per_vertex != 1:
+            raise Unreadable(f"has {per_vertex} values per vertex; 1 is read")
+        if stored != _MORPH_HEADER + 4 * n_vertices:
+            raise Unreadable(
+                f"should have {_MORPH_HEADER + 4 * n_vertices} bytes for {n_vertices} vertices; has {stored}"
+            )
+        data = read_exactly(file, 4 * n_vertices, stored)
+    return Maps({None: np.frombuffer(data, ">f4")[None]}, "FreeSurfer morph")
+
+
+_TRIANGLES, _QUADRANGLES = b"\xff\xff\xfe", (b"\xff\xff\xff", b"\xff\xff\xfd")
+# FreeSurfer writes "created by ... on ..." and an empty line
+_MAX_STAMP = 2**12
+
+
+def read_geometry(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Points (V, 3) and triangles (F, 3) of a FreeSurfer file such as lh.sphere."""
+    check_regular(path)
+    stored = path.stat().st_size
+    with path.open("rb") as file:
+        magic = file.read(3)
+        if magic in _QUADRANGLES:
+            raise Unreadable(
+                "is an old FreeSurfer surface of quadrangles, or a map; mris_convert makes triangles of it"
+            )
+        if magic != _TRIANGLES:
+            raise Unreadable("is neither GIFTI (.surf.gii) nor FreeSurfer geometry")
+        for _ in range(2):
+            if not file.readline(_MAX_STAMP).endswith(b"\n"):
+                raise Unreadable("is truncated or damaged: its first lines do not end")
+        head = file.read(8)
+        if len(head) < 8:
+            raise Unreadable("is truncated: it ends in its header")
+        n_points, n_triangles = struct.unpack(">2i", head)
+        check_vertices(n_points)
+        check_vertices((n_triangles + 1) // 2)  # a closed mesh has twice as many triangles as vertices
+        size = 12 * (n_points + n_triangles)
+        if file.tell() + size > stored:
+            raise Unreadable(
+                f"is truncated: {n_points} vertices and {n_triangles} triangles need {size} bytes, "
+                f"{stored - file.tell()} are there"
+            )
+        points = np.frombuffer(file.read(12 * n_points), ">f4").reshape(n_points, 3)
+        triangles = np.frombuffer(file.read(12 * n_triangles), ">i4").reshape(n_triangles, 3)
+    return points, triangles
+
+
+# FreeSurfer's own colour of what is unknown.
+_UNKNOWN = (25, 5, 25)
+
+
+def write_annot(
+    path: str | Path,
+    labels: ArrayLike,
+    names: Sequence[str],
+    colours: ArrayLike,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """A parcellation of one hemisphere as FreeSurfer's annotation; label 0 is "unknown".
+
+    Parameters
+    ----------
+    path : must end with ".annot".
+    labels : (n_vertices,) 0, or the number of the parcel.
+    names, colours : of the parcels 1, 2, ...; colours are (n_parcels, 3), 0 to 255.
+    """
+    if not str(path).endswith(".annot"):
+        raise ValueError(f'path must end with ".annot"; got {str(path)!r}')
+    from nibabel.freesurfer import write_annot as write
+
+    values, rgb = check_labels(labels, names, colours)
+    table = np.zeros((len(names) + 1, 5), dtype=np.int32)
+    table[:, :3] = np.concatenate([[_UNKNOWN], rgb])
+    with atomic_path(path, overwrite) as temporary:
+        write(str(temporary), values, table, ["unknown", *map(str, names)], fill_ctab=True)
+    return Path(path)

@@ -1,0 +1,342 @@
+"""GIFTI: reading maps, labels and surfaces with limits on their sizes; writing maps and parcellations."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from icofactor.io.atomic import atomic_path
+from icofactor.io.guard import (
+    Unreadable,
+    check_growth,
+    check_regular,
+    check_vertices,
+    inflate,
+    numbers_in,
+    read_whole,
+    volume,
+)
+from icofactor.io.tables import numbered
+from icofactor.io.types import Maps
+
+_TYPES = {
+    "NIFTI_TYPE_UINT8": "u1",
+    "NIFTI_TYPE_INT8": "i1",
+    "NIFTI_TYPE_INT16": "i2",
+    "NIFTI_TYPE_UINT16": "u2",
+    "NIFTI_TYPE_INT32": "i4",
+    "NIFTI_TYPE_UINT32": "u4",
+    "NIFTI_TYPE_INT64": "i8",
+    "NIFTI_TYPE_FLOAT32": "f4",
+    "NIFTI_TYPE_FLOAT64": "f8",
+}
+_SIDES = {"CortexLeft": "left", "CortexRight": "right"}
+POINTS, TRIANGLES, LABELS = "NIFTI_INTENT_POINTSET", "NIFTI_INTENT_TRIANGLE", "NIFTI_INTENT_LABEL"
+# A long time series has some thousand arrays with a dozen elements each; every element costs time and memory.
+_MAX_ELEMENTS, _MAX_ARRAYS = 500_000, 50_000
+
+
+@dataclass
+class DataArray:
+    """One array of a GIFTI file, with its own metadata."""
+
+    attributes: dict[str, str]
+    meta: dict[str, str] = field(default_factory=dict)
+    data: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def intent(self) -> str:
+        """What the numbers stand for, e.g. NIFTI_INTENT_SHAPE."""
+        return self.attributes.get("Intent", "")
+
+
+@dataclass
+class Gifti:
+    """A GIFTI file as it is: arrays, metadata, and names of labels."""
+
+    arrays: list[DataArray] = field(default_factory=list)
+    meta: dict[str, str] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def side(self) -> str | None:
+        """The hemisphere the metadata name, or None."""
+        for meta in (self.meta, *(array.meta for array in self.arrays)):
+            if meta.get("AnatomicalStructurePrimary") in _SIDES:
+                return _SIDES[meta["AnatomicalStructurePrimary"]]
+        return None
+
+
+def refuse_entities(parser: expat.XMLParserType) -> None:
+    """No XML of these formats declares entities; those that do mean harm."""
+
+    def refuse(*_: Any) -> None:
+        raise Unreadable("declares XML entities, which no GIFTI file needs: refused")
+
+    parser.EntityDeclHandler = refuse
+
+
+class _Builder:
+    """Hears the XML's events and puts a Gifti together."""
+
+    def __init__(self, stored: int) -> None:
+        self.file = Gifti()
+        self._stored, self._size, self._elements = stored, 0, 0
+        self._text: list[str] = []
+        self._array: DataArray | None = None
+        self._name, self._key = "", 0
+        self.root = ""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.root = self.root or tag
+        self._text = []
+        self._elements += 1
+        if self._elements > _MAX_ELEMENTS:
+            raise Unreadable(f"has more than {_MAX_ELEMENTS} XML elements: refused")
+        if tag == "DataArray":
+            self._array = DataArray(attributes)
+            self.file.arrays.append(self._array)
+            if len(self.file.arrays) > _MAX_ARRAYS:
+                raise Unreadable(f"has more than {_MAX_ARRAYS} data arrays: refused")
+        elif tag == "Label":
+            self._key = _whole(attributes, "Key" if "Key" in attributes else "Index", 0)
+
+    def text(self, text: str) -> None:
+        self._text.append(text)
+
+    def end(self, tag: str) -> None:
+        text = "".join(self._text)
+        self._text = []
+        if tag == "Name":
+            self._name = text.strip()
+        elif tag == "Value":
+            meta = self.file.meta if self._array is None else self._array.meta
+            meta[self._name] = text.strip()
+        elif tag == "Label":
+            self.file.labels[self._key] = text.strip()
+        elif tag == "Data" and self._array is not None:
+            self._array.data = _decode(self._array.attributes, text)
+            self._size += self._array.data.nbytes
+            check_growth(self._size, self._stored)  # all together: each may be small
+        elif tag == "DataArray":
+            self._array = None
+
+
+def parse_gifti(path: Path) -> Gifti:
+    """Everything in a GIFTI file."""
+    check_regular(path)
+    builder = _Builder(path.stat().st_size)
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.buffer_size = 2**20
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.text
+    refuse_entities(parser)
+    try:
+        parser.Parse(read_whole(path), True)
+    except expat.ExpatError as error:
+        raise Unreadable(f"is no whole XML file ({error}): it is cut short, damaged, or no GIFTI") from None
+    except EOFError:
+        raise Unreadable("is truncated: its compressed data end too early") from None
+    if builder.root != "GIFTI":
+        raise Unreadable(f"is no GIFTI file: its XML is a <{builder.root[:40]}>")
+    if not builder.file.arrays:
+        raise Unreadable("holds no data arrays")
+    return builder.file
+
+
+def _whole(attributes: dict[str, str], name: str, default: int | None = None) -> int:
+    """An attribute that is a whole number."""
+    text = attributes.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise Unreadable(f"is damaged: {name} of an array or label is {(text or 'missing')[:40]!r}") from None
+
+
+def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
+    """The numbers of a Data element."""
+    kind, encoding = attributes.get("DataType", ""), attributes.get("Encoding", "")
+    if kind not in _TYPES:
+        raise Unreadable(f"has data of type {kind[:40]!r}; numbers are read")
+    dtype = np.dtype((">" if attributes.get("Endian") == "BigEndian" else "<") + _TYPES[kind])
+    n_dims = _whole(attributes, "Dimensionality", 1)
+    if not 1 <= n_dims <= 2:
+        raise Unreadable(f"has an array of {n_dims} dimensions; 1 or 2 are read")
+    shape = tuple(_whole(attributes, f"Dim{i}") for i in range(n_dims))
+    if min(shape) < 1:
+        raise Unreadable(f"has an array of shape {shape}")
+    check_vertices(shape[0])
+    size = volume(shape) * dtype.itemsize
+    if encoding == "ASCII":
+        check_growth(size, len(text))
+        flat = numbers_in(text, volume(shape), dtype)
+    elif encoding == "Base64Binary":
+        flat = _from_bytes(_plain_bytes(text), dtype, size)
+    elif encoding == "GZipBase64Binary":
+        flat = _from_bytes(inflate(_plain_bytes(text), size), dtype, size)
+    elif encoding == "ExternalFileBinary":
+        raise Unreadable(
+            "keeps its data in another file (ExternalFileBinary), which is not followed; "
+            "wb_command -gifti-convert GZIP_BASE64_BINARY puts them into one"
+        )
+    else:
+        raise Unreadable(f"has data in an unknown encoding {encoding[:40]!r}")
+    column_major = attributes.get("ArrayIndexingOrder") == "ColumnMajorOrder"
+    return flat.reshape(shape, order="F" if column_major else "C")
+
+
+def _plain_bytes(text: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text)
+    except ValueError as error:
+        raise Unreadable(f"is damaged: its data are no base64 ({error})") from None
+
+
+def _from_bytes(data: bytes, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+    if len(data) != size:
+        raise Unreadable(f"is truncated: an array should have {size} bytes, {len(data)} are there")
+    return np.frombuffer(data, dtype)
+
+
+def read_gifti(path: Path) -> Maps:
+    """Maps of a GIFTI shape or func file."""
+    file = parse_gifti(path)
+    intents = {array.intent for array in file.arrays}
+    if intents & {POINTS, TRIANGLES}:
+        raise Unreadable("is a surface (points and triangles), not a map")
+    if LABELS in intents:
+        raise Unreadable("holds labels, not a map")
+    sizes = {len(array.data) for array in file.arrays}
+    if len(sizes) > 1:
+        raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
+    rows = [array.data.reshape(len(array.data), -1).T for array in file.arrays]
+    names = [array.meta.get("Name", "") for array in file.arrays]
+    told = all(len(row) == 1 for row in rows) and all(names)
+    return Maps({file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)}, "GIFTI", tuple(names) if told else ())
+
+
+STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
+
+
+def write_maps(
+    path: str | Path,
+    maps: ArrayLike,
+    hemi: str,
+    names: Sequence[str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Maps on the vertices of one hemisphere, as GIFTI: one float32 array per map.
+
+    Parameters
+    ----------
+    path : must end with ".gii"; ".shape.gii" or ".func.gii" is what other tools expect.
+    maps : (n_maps, n_vertices), or (n_vertices,) for a single map.
+    hemi : "left" or "right".
+    names : one per map; "map01", ... when None.
+    metadata : further entries for the file's own metadata.
+    """
+    _check_file(path, hemi)
+    values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"maps must have shape (n_maps, n_vertices); got {np.shape(maps)}")
+    labels = numbered("map", len(values)) if names is None else list(names)
+    if len(labels) != len(values):
+        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
+    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
+
+    arrays = [
+        GiftiDataArray(
+            np.ascontiguousarray(row),
+            intent="NIFTI_INTENT_SHAPE",
+            datatype="NIFTI_TYPE_FLOAT32",
+            meta=GiftiMetaData({"Name": str(label)}),
+        )
+        for row, label in zip(values, labels, strict=True)
+    ]
+    meta = GiftiMetaData({str(k): str(v) for k, v in {**_structure(hemi), **(metadata or {})}.items()})
+    return _save(GiftiImage(darrays=arrays, meta=meta), path, overwrite)
+
+
+def write_label_gii(
+    path: str | Path,
+    labels: ArrayLike,
+    hemi: str,
+    names: Sequence[str],
+    colours: ArrayLike,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """A parcellation of one hemisphere, as GIFTI with a table of labels.
+
+    Parameters
+    ----------
+    path : must end with ".label.gii".
+    labels : (n_vertices,) whole numbers; 0 is no parcel, which Workbench calls "???" and draws transparent.
+    hemi : "left" or "right".
+    names : names of the parcels 1, 2, ...
+    colours : (n_parcels, 3) red, green and blue, 0 to 255.
+    """
+    _check_file(path, hemi)
+    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiLabel, GiftiLabelTable, GiftiMetaData
+
+    values, rgb = check_labels(labels, names, colours)
+    table = GiftiLabelTable()
+    for key, (name, colour) in enumerate(zip(["???", *names], [None, *rgb], strict=True)):
+        # GIFTI has colours between 0 and 1
+        rgba = (0.0, 0.0, 0.0, 0.0) if colour is None else (*(float(c) / 255 for c in colour), 1.0)
+        label = GiftiLabel(key, *rgba)
+        label.label = str(name)
+        table.labels.append(label)
+    array = GiftiDataArray(
+        values,
+        intent="NIFTI_INTENT_LABEL",
+        datatype="NIFTI_TYPE_INT32",
+        meta=GiftiMetaData({"Name": "winner-takes-all"}),
+    )
+    image = GiftiImage(darrays=[array], labeltable=table, meta=GiftiMetaData(_structure(hemi)))
+    return _save(image, path, overwrite)
+
+
+def check_labels(labels: ArrayLike, names: Sequence[str], colours: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as int32 and colours as uint8, refused unless each label has a name and a colour of its own."""
+    values, rgb = np.asarray(labels), np.asarray(colours)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ValueError(f"labels must be whole numbers in one dimension; got {values.dtype} of shape {values.shape}")
+    if rgb.shape != (len(names), 3):
+        raise ValueError(f"colours must have shape ({len(names)}, 3), one row per name; got {rgb.shape}")
+    if len(np.unique(rgb, axis=0)) < len(rgb):
+        raise ValueError("colours must differ: FreeSurfer tells parcels by them")
+    if values.size and (values.min() < 0 or values.max() > len(names)):
+        raise ValueError(f"labels must lie between 0 and {len(names)}; got {values.min()} to {values.max()}")
+    return values.astype(np.int32), rgb.astype(np.uint8)
+
+
+def _check_file(path: str | Path, hemi: str) -> None:
+    if not str(path).endswith(".gii"):
+        raise ValueError(f'path must end with ".gii"; got {str(path)!r}')
+    if hemi not in STRUCTURES:
+        raise ValueError(f'hemi must be "left" or "right", one file per hemisphere; got {hemi!r}')
+
+
+def _structure(hemi: str) -> dict[str, str]:
+    return {"AnatomicalStructurePrimary": STRUCTURES[hemi]}
+
+
+def _save(image: Any, path: str | Path, overwrite: bool) -> Path:
+    import nibabel as nib
+
+    with atomic_path(path, overwrite) as temporary:
+        nib.save(image, temporary)
+    return Path(path)

@@ -1,0 +1,193 @@
+"""The limits that no reader passes, and how its refusal gets the file's name."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import math
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.errors import FileError, literal
+
+MAX_VERTICES = 5_000_000
+"""Per hemisphere; thirty times fsaverage."""
+MAX_EXPANSION, FREE_SIZE = 200, 2**26
+"""A file may grow by this factor when decompressed; below the free size (bytes) any growth is allowed."""
+# A text takes several times its size, and time, when it is taken apart.
+_FREE_TEXT = 2**24
+_PIECE = 2**20
+_GZIP = b"\x1f\x8b"
+# what libraries say → what it means; of a checksum its value helps nobody
+_PLAIN = {
+    "Bad CRC-32": "a checksum in it is wrong",
+    "CRC check failed": "its checksum is wrong",
+    "computed checksum do not match": "its checksum is wrong",
+    "Unknown compression method": "its compressed data cannot be unpacked",
+    "Not a gzipped file": "what follows its data is no gzip",
+    "Incorrect length of data": "its compressed data have another length than it says",
+    "decompress": "its compressed data cannot be unpacked",
+    "integer string conversion": "it holds a number of thousands of digits",
+    "Invalid argument": "it refers to a place outside itself",
+}
+
+
+class Unreadable(ValueError):
+    """A file is not what it seems; the message does not name it, who catches this does."""
+
+
+@contextmanager
+def naming(path: Path, what: str, error: type[FileError] = FileError, advice: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside becomes one `error` with the file's name and what it should be.
+
+    Parameters
+    ----------
+    what : e.g. "surface", as in "is no readable surface".
+    advice : what to do about it, added to the message.
+    """
+    tail = f". {advice}" if advice else ""
+    try:
+        yield
+    except FileError:
+        raise
+    except FileNotFoundError:
+        raise error(path, "no such file") from None
+    except PermissionError:
+        raise error(path, "may not be read (permission denied)") from None
+    except IsADirectoryError:
+        raise error(path, "is a folder, not a file") from None
+    except EOFError:
+        raise error(path, f"is truncated{tail}") from None
+    except Unreadable as problem:
+        raise error(path, f"{problem}{tail}") from None
+    except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
+        again = tail or "; copy it from its source again"
+        raise error(path, f"is damaged or cut short ({literal(brief(problem))}){again}") from None
+    except OSError as problem:
+        if problem.errno == errno.EINVAL:  # a place before its beginning
+            raise error(path, f"is damaged ({literal(brief(problem))}){tail}") from None
+        raise error(path, f"cannot be read ({literal(brief(problem))})") from problem
+    except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
+        raise error(path, f"is no readable {what} ({literal(brief(problem))}){tail}") from problem
+
+
+def brief(problem: BaseException) -> str:
+    """What an error of someone else's says, in plain words on one line that is not too long."""
+    text = " ".join(str(problem).split())
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    for words, plain in _PLAIN.items():
+        if words in text:
+            return plain
+    if isinstance(problem, zipfile.BadZipFile):
+        return "it is no whole zip file"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    if isinstance(problem, KeyError):
+        return f"it lacks {text}"
+    named = "" if isinstance(problem, ValueError | OSError) else f"{type(problem).__name__}: "
+    return named + (text[:197] + "..." if len(text) > 200 else text)
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is not a plain file: a pipe or a device may never end."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise Unreadable("is a pipe or a device, not a file; copy its content to a file first")
+
+
+def check_growth(size: int, stored: int, free: int = FREE_SIZE) -> None:
+    """Refuse data that would take far more room than the file they come from."""
+    if size > free and size > MAX_EXPANSION * stored:
+        raise Unreadable(
+            f"claims {size / 2**30:.3g} GiB of data in {stored} bytes, more than compression can explain: refused"
+        )
+
+
+def check_vertices(n: int) -> None:
+    """Refuse a number of vertices that no cortex has."""
+    if not 0 < n <= MAX_VERTICES:
+        raise Unreadable(f"claims {n} vertices; between 1 and {MAX_VERTICES} are read")
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file is compressed, whatever its name says."""
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """A file, decompressed on the way when it is compressed."""
+    return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
+
+
+def read_exactly(file: IO[bytes], size: int, stored: int) -> bytearray:
+    """The next `size` bytes of a file that has `stored` bytes on disk; memory grows only as they come."""
+    check_growth(size, stored)
+    data = bytearray()
+    while len(data) < size:
+        piece = file.read(min(size - len(data), _PIECE))
+        if not piece:
+            raise Unreadable(f"is truncated: {size} bytes should follow the header, {len(data)} are there")
+        data += piece
+    return data
+
+
+def read_whole(path: Path) -> bytes:
+    """A whole text, decompressed when it is compressed."""
+    stored = path.stat().st_size
+    pieces, size = [], 0
+    with open_plain(path) as file:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            check_growth(size, stored, _FREE_TEXT)
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def inflate(data: bytes, size: int) -> bytes:
+    """Undo zlib; the answer must have `size` bytes."""
+    check_growth(size, len(data))
+    stream = zlib.decompressobj()
+    found = stream.decompress(data, size + 1)
+    if len(found) != size or not stream.eof:
+        raise Unreadable(f"is damaged: {size} bytes of data were expected, {len(found)} or more are there")
+    return found
+
+
+def numbers_in(text: str, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Exactly `n` numbers, written in a text; taken in pieces, as many small strings fill the memory."""
+    if 2 * n > len(text) + 1:
+        raise Unreadable(f"is truncated: {n} numbers were expected in a text of {len(text)} characters")
+    found, filled, place = np.empty(n, dtype=dtype), 0, 0
+    convert, wide = (int, np.int64) if dtype.kind in "iu" else (float, np.float64)
+    while place < len(text):
+        end = min(place + _PIECE, len(text))
+        while end < len(text) and not text[end].isspace():  # not within a number
+            end += 1
+        piece = text[place:end].split()
+        if filled + len(piece) > n:
+            raise Unreadable(f"is damaged: {n} numbers were expected, more are there")
+        try:
+            found[filled : filled + len(piece)] = np.fromiter(map(convert, piece), wide, len(piece))
+        except (ValueError, OverflowError):
+            raise Unreadable("is damaged: its data hold what is no number") from None
+        filled, place = filled + len(piece), end
+    if filled != n:
+        raise Unreadable(f"is truncated: {n} numbers were expected, {filled} are there")
+    return found
+
+
+def volume(shape: tuple[int, ...]) -> int:
+    """Number of entries, without the overflow of fixed-size integers."""
+    return math.prod(int(n) for n in shape)

@@ -1,0 +1,251 @@
+"""Age, sex, site: what is known of the subjects and not wanted in the components, taken out of the maps.
+
+Model, per site v and subject s, by least squares over the subjects:
+
+    X_sv = m_v + Σ_j (z_sj − z̄_j) β_jv + e_sv          adjusted X_sv = m_v + e_sv + a_v,   a_v ≥ 0
+
+where z are the covariates' columns (a number, or one 0/1 column per category but the first), z̄ their means over the
+fitted subjects and m_v the site's mean map. So every site keeps its mean, and only differences between subjects
+change. That is as structural-covariance NMF is used, except for how values stay ≥ 0: z-scores moved up by a constant
+would lose m, and with it what "parts" of the cortex means. Here the residuals stay on their mean, and
+
+- the shift a_v is 0 where no fitted subject falls below 0, else just enough that the lowest one is 0. It is one number
+  per site, the same in every subject, so no difference between subjects changes;
+- a new subject who falls below 0 even so is set to 0 there, and how many values that were is counted.
+
+Signed methods (DL) need neither. Everything is kept with the model, so that new subjects are adjusted by the fitted
+subjects' coefficients, means and shift, never by their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icofactor.preprocessing.covariate_coding import Term, code_terms, columns_of
+from icofactor.streaming.blocks import iter_blocks
+from icofactor.streaming.source import SitesBySubjects
+
+_ROUNDING = 1e-9
+_OF_THE_COHORT = (
+    *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
+    # where a cohort on disk lies, and in which order, says nothing of its values
+    *("simulated", "path", "order", "chunk_sites"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Covariates:
+    """How the covariates act on each site, found by `Covariates.fit`, used by `apply`; see the top of this module.
+
+    Attributes
+    ----------
+    terms : the covariates, in the order of the coefficients' rows.
+    coefficients : (n_columns, n_sites) β, in units of the data per unit of the covariate; 0 at masked sites.
+    shift : (n_sites,) a ≥ 0; None for data that may be negative.
+    explained : share of the between-subject variance that the covariates took with them.
+    """
+
+    terms: tuple[Term, ...]
+    coefficients: np.ndarray
+    shift: np.ndarray | None
+    explained: float
+
+    @classmethod
+    def fit(
+        cls,
+        X: Any,
+        names: Sequence[str],
+        participants: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        mask: np.ndarray | None = None,
+        nonnegative: bool = True,
+    ) -> Covariates:
+        """Regress every site on the covariates, one pass over X.
+
+        Parameters
+        ----------
+        X : Cohort, or subjects × sites array (anything sliced like one) with `participants`.
+        names : columns of the participants' table. Columns of numbers are numbers; columns of words, those named in
+            `CATEGORIES`, and those written "name:category" are categories.
+        participants : column → one value per subject; the cohort's own when X is one.
+        mask : (n_sites,) bool, True where a site is used; the cohort's own when X is one.
+        nonnegative : whether adjusted values must not be negative.
+        """
+        maps, participants, subjects, own = _parts(X, participants)
+        terms, Z = code_terms(names, participants, subjects)
+        norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
+        solve = np.linalg.pinv(Z / norms) / norms[:, None]
+        n_sites = maps.shape[1]
+        coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
+        total = left = 0.0
+        for sites, x in _site_blocks(X, maps, own if mask is None else mask):
+            mean = x.mean(axis=1, keepdims=True)
+            deviation = x - mean
+            beta = deviation @ solve.T
+            residual = deviation - beta @ Z.T
+            coefficients[:, sites] = beta.T
+            shift[sites] = np.maximum(-(mean + residual).min(axis=1), 0)
+            total, left = total + float(np.square(deviation).sum()), left + float(np.square(residual).sum())
+        if not np.isfinite(total):
+            raise ValueError("X holds NaN or infinite values at sites in use; give a mask that leaves them out")
+        explained = 1 - left / total if total > 0 else 0.0
+        return cls(terms, coefficients, shift if nonnegative else None, explained)
+
+    def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
+        """The adjusted maps of subjects, new or not: a cohort of a Cohort, an array-like of an array. Nothing is
+        computed before it is sliced.
+
+        Parameters
+        ----------
+        X : Cohort, or subjects × sites array with `participants`.
+        participants : column → one value per subject; the cohort's own when X is one.
+        """
+        maps, table, subjects, _ = _parts(X, participants)
+        if maps.shape[1] != self.coefficients.shape[1]:
+            raise ValueError(
+                f"the covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
+            )
+        adjusted = AdjustedMaps(maps, columns_of(self.terms, table, subjects), self)
+        return AdjustedCohort(X, adjusted) if _is_cohort(X) else adjusted
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The covariates' names."""
+        return tuple(term.name for term in self.terms)
+
+    @property
+    def n_shifted(self) -> int:
+        """Number of sites whose shift is not 0."""
+        return 0 if self.shift is None else int((self.shift > 0).sum())
+
+    def same_as(self, other: Covariates) -> bool:
+        """Whether the other ones adjust alike, as those of a model do after saving and loading it."""
+        if self is other:
+            return True
+        ours, theirs = (np.zeros(0) if c.shift is None else c.shift for c in (self, other))
+        alike = self.terms == other.terms and np.array_equal(self.coefficients, other.coefficients)
+        return alike and np.array_equal(ours, theirs)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.terms))
+
+
+class AdjustedMaps:
+    """Subjects × sites with the covariates taken out, computed block by block when sliced.
+
+    Attributes
+    ----------
+    covariates : what was taken out.
+    below : (n_sites,) number of values that were set to 0, of the sites sliced so far.
+    """
+
+    ndim = 2
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, X: Any, Z: np.ndarray, covariates: Covariates) -> None:
+        self._X, self._Z, self.covariates = X, Z, covariates
+        self.shape = tuple(X.shape)
+        self.below = np.zeros(X.shape[1], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
+            raise IndexError("adjusted maps are sliced by an array of numbers in one direction at a time")
+        x = (
+            np.asarray(self._X[rows, columns], dtype=np.float64)
+            - self._Z[rows] @ self.covariates.coefficients[:, columns]
+        )
+        shift = self.covariates.shift
+        if shift is None:
+            return x
+        x = x + shift[columns]
+        if isinstance(rows, slice) and rows == slice(None):
+            # a new subject's; the fitted ones' are zero but for rounding
+            self.below[columns] = (x < -_ROUNDING * np.abs(x).max(initial=0)).sum(axis=0)
+        return np.where(x < 0, 0.0, x)  # keeps NaN of masked sites
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:, :], dtype=dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class AdjustedCohort:
+    """A cohort whose maps have the covariates taken out; all else is the cohort's own."""
+
+    cohort: Any
+    X: AdjustedMaps
+
+    @property
+    def covariates(self) -> Covariates:
+        return self.X.covariates
+
+    def __getattr__(self, name: str) -> Any:
+        # named one by one, so that no other way to the maps leads past the covariates
+        if name not in _OF_THE_COHORT:
+            raise AttributeError(f"an adjusted cohort has no {name!r}")
+        return getattr(self.cohort, name)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __repr__(self) -> str:
+        return f"{self.cohort!r} adjusted for {', '.join(self.covariates.names)}"
+
+
+def covariates_of(X: Any) -> Covariates | None:
+    """What was taken out of these data, if anything."""
+    return X.covariates if isinstance(X, AdjustedMaps | AdjustedCohort) else None
+
+
+def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
+    """New data, less what was taken out of the fitted data; data that are so already stay as they are."""
+    own = covariates_of(X)
+    if own is None:
+        return X if covariates is None else covariates.apply(X)
+    if covariates is None or not own.same_as(covariates):
+        fitted = "maps as they were" if covariates is None else "maps adjusted by other coefficients"
+        raise ValueError(
+            f"X is adjusted for {', '.join(own.names)}, but the model was fitted to {fitted}: give X itself"
+        )
+    return X
+
+
+def _is_cohort(X: Any) -> bool:
+    return hasattr(X, "subjects") and hasattr(X, "participants")
+
+
+def _site_blocks(X: Any, maps: Any, mask: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of sites and their maps, sites × subjects in float64; of a cohort on disk in the order on disk."""
+    if hasattr(X, "read_sites"):
+        for sites, x in X.blocks():
+            used = slice(None) if mask is None else mask[sites]
+            yield sites[used], np.asarray(x[used], dtype=np.float64)
+        return
+    where = np.arange(maps.shape[1]) if mask is None else np.flatnonzero(mask)
+    for rows, x in iter_blocks(SitesBySubjects(maps, mask)):
+        yield where[rows], x
+
+
+def _parts(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> tuple[Any, Any, list[str], np.ndarray | None]:
+    """Maps, table, names of subjects and mask of a cohort or of an array with its table."""
+    if isinstance(X, AdjustedMaps | AdjustedCohort):
+        raise ValueError(f"these maps are adjusted for {', '.join(X.covariates.names)} already")
+    if _is_cohort(X):
+        return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask
+    if participants is None:
+        raise ValueError("participants is needed with an array: column → one value per subject; or give a Cohort")
+    if hasattr(X, "mesh"):
+        raise ValueError(f"X must be a Cohort or a subjects × sites array; found a {type(X).__name__}")
+    maps = X if hasattr(X, "shape") else np.asarray(X)
+    if len(maps.shape) != 2:
+        raise ValueError(f"X must be subjects × sites, two dimensions; found shape {tuple(maps.shape)}")
+    n, named = maps.shape[0], participants.get("participant_id", [])
+    subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
+    return maps, participants, subjects, None

@@ -1,0 +1,413 @@
+"""From an HCP tree to cohort stores: in parallel over subjects, resumable, and with account of who failed and why."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor import __version__
+from icofactor.cohort.cohort import Cohort, Hemisphere
+from icofactor.cohort.simulate import MODALITIES
+from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.layout import is_store
+from icofactor.cohort.subjects import Participants, read_participants
+from icofactor.errors import CohortError
+from icofactor.preprocessing.hcp import Inputs
+from icofactor.preprocessing.hcp_subject import Steps, subject_map
+from icofactor.preprocessing.projection import Cortex, Projection, atlas_cortex, file_cortex, projections, target_sites
+from icofactor.streaming.checkpoint import Checkpoint
+
+# Subjects whose maps are held together while a store is written.
+_BLOCK = 64
+_LISTED = 20
+_LONGEST = 120
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Someone whose map could not be made, which one, and why."""
+
+    subject: str
+    output: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was made.
+
+    Attributes
+    ----------
+    stores : name ("thickness", "reho", or the run for ALFF) → cohort store.
+    subjects : the same names → how many subjects it holds.
+    failures : maps that could not be made.
+    reused : maps that an earlier, interrupted run had made.
+    """
+
+    stores: Mapping[str, Path]
+    subjects: Mapping[str, int]
+    failures: tuple[Failure, ...]
+    reused: int
+
+    def summary(self) -> str:
+        """The stores, in words; `failure_lines` tells of the failures."""
+        lines = [f"{path}: {name} of {self.subjects[name]} subjects" for name, path in self.stores.items()]
+        if self.reused:
+            lines.append(f"{self.reused} maps were there from an earlier run")
+        return "\n".join(lines)
+
+
+def failure_lines(failures: Sequence[Failure]) -> list[str]:
+    """One line per failure; the first twenty."""
+    lines = [f"  {failure.subject} ({failure.output}): {failure.why}" for failure in failures[:_LISTED]]
+    if len(failures) > _LISTED:
+        lines.append(f"  ... and {len(failures) - _LISTED} more")
+    return [f"{len(failures)} failed:", *lines] if failures else []
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the maps go.
+
+    Attributes
+    ----------
+    spheres : folder of HCPpipelines or TemplateFlow with the spheres, areas and cortex regions.
+    hemisphere : "left", "right" or "both".
+    mesh : "fsaverage4", "fsaverage5" or "fsaverage6".
+    method : of resampling, "adaptive" or "barycentric".
+    """
+
+    spheres: str | Path
+    hemisphere: Hemisphere = "both"
+    mesh: str = "fsaverage5"
+    method: str = "adaptive"
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What would be done.
+
+    Attributes
+    ----------
+    n_subjects : in the tree, and chosen.
+    sizes : for each map to be made the sizes of its files in bytes.
+    stores : name of what is computed → store.
+    failures : who will fail for want of files.
+    """
+
+    n_subjects: int
+    sizes: Sequence[Sequence[int]]
+    stores: Mapping[str, Path]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class _Task:
+    output: str
+    inputs: Inputs
+
+    @property
+    def key(self) -> str:
+        # a folder's name may hold what a key may not; some disks take A for a, and CON for a device
+        name = self.inputs.subject
+        subject = re.sub(r"[^a-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", name)
+        if len(subject) > _LONGEST:
+            subject = f"{subject[:_LONGEST]}=={hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        return f"s={subject}.{self.output}"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything the tasks have in common; goes to the processes once each."""
+
+    steps: Steps
+    ways: Mapping[str, Projection]
+    cortex: Cortex
+    work: Checkpoint = field(repr=False)
+
+    def run(self, task: _Task) -> tuple[_Task, bool, str | None]:
+        """Make and keep one map; the task, whether it was kept already, and why it failed."""
+        try:
+            identity = np.array(task.inputs.identity())
+            kept = self.work.get(task.key)
+            # the same names with other contents: made anew
+            whole = kept is not None and "sha256" in kept and np.array_equal(kept["inputs"], identity)
+            if whole and not task.inputs.missing:
+                return task, True, None
+            made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
+            about = {"n_filled": np.array(made.n_filled), "tr": np.array(made.tr, dtype=np.float64)}
+            about["sha256"] = np.array([_sha256(file) for file in task.inputs.files.values()])
+            self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
+        except (ValueError, OSError, MemoryError) as problem:
+            return task, False, str(problem) or type(problem).__name__
+        return task, False, None
+
+
+def prepare_hcp(
+    inputs: Sequence[Inputs],
+    out: str | Path,
+    steps: Steps,
+    target: Target,
+    *,
+    participants: Any = None,
+    n_procs: int = 1,
+    work_dir: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Prepared:
+    """Maps of HCP subjects on fsaverage, as cohort stores.
+
+    Parameters
+    ----------
+    inputs : the subjects' files, from `find_inputs`.
+    out : the store; ALFF gives one per run, with the run's name added to this one.
+    steps : what is computed, and how.
+    target : mesh and hemispheres.
+    participants : TSV file or columns: who belongs to the cohort, in which order, and what is known about them.
+    n_procs : subjects worked on at the same time, each in a process of its own.
+    work_dir : where finished maps are kept until the stores are written; None: OUT.work, removed when nothing failed.
+    overwrite : whether stores there may be replaced.
+    progress : whether to show a bar.
+
+    Raises
+    ------
+    CohortError when no map at all could be made; who failed beside others is told in the answer.
+    """
+    if n_procs < 1:
+        raise ValueError(f"n_procs must be 1 or more; got {n_procs}")
+    table = read_participants(participants)
+    chosen, failures = _chosen(inputs, table)
+    out = Path(out)
+    tasks, stores, cortex, ways = _ready(chosen, out, steps, target, overwrite)
+    run = {
+        "command": "prepare",
+        "version": __version__,
+        "steps": asdict(steps),
+        "projection": {side: way.digest() for side, way in ways.items()},
+    }
+    folder = out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
+    work = Checkpoint(folder, run)
+    job = _Job(steps, ways, cortex, work)
+    done, reused = [], 0
+    for task, kept, why in _run(job, tasks, n_procs, progress):
+        reused += kept
+        if why is None:
+            done.append(task)
+        else:
+            failures.append(Failure(task.inputs.subject, task.output, why))
+    failures.sort(key=lambda failure: (failure.subject, failure.output))
+    if not done:
+        raise CohortError("\n".join(["no map could be made", *failure_lines(failures)]))
+    counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
+    if work_dir is None and not failures:
+        _remove(folder, tasks)
+    return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
+
+
+def foresee_hcp(
+    inputs: Sequence[Inputs],
+    out: str | Path,
+    steps: Steps,
+    target: Target,
+    *,
+    participants: Any = None,
+    overwrite: bool = False,
+) -> Foreseen:
+    """What `prepare_hcp` would read and write; it raises what that would raise before its work."""
+    chosen, failures = _chosen(inputs, read_participants(participants))
+    tasks, stores, _, _ = _ready(chosen, Path(out), steps, target, overwrite)
+    failures += [
+        Failure(task.inputs.subject, task.output, f"{file}: is missing")
+        for task in tasks
+        for file in task.inputs.missing.values()
+    ]
+    sizes = [[file.stat().st_size for file in task.inputs.files.values()] for task in tasks]
+    return Foreseen(len(chosen), sizes, stores, tuple(failures))
+
+
+def _ready(
+    chosen: Sequence[Inputs], out: Path, steps: Steps, target: Target, overwrite: bool
+) -> tuple[list[_Task], dict[str, Path], Cortex, Mapping[str, Projection]]:
+    """The maps to make, where they go, the cortex, and the way to the target; refuses what cannot be."""
+    tasks = [task for one in chosen for task in _tasks(one, steps.kind)]
+    stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
+    for place in stores.values():
+        check_new_store(place, overwrite)
+    cortex = atlas_cortex(target.spheres) or file_cortex(file for one in chosen for file in one.files.values())
+    return tasks, stores, cortex, projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
+
+
+def _chosen(inputs: Sequence[Inputs], table: Participants | None) -> tuple[list[Inputs], list[Failure]]:
+    """The subjects of the table in its order, and those of it that have no folder."""
+    if table is None:
+        return list(inputs), []
+    by_name = {one.subject: one for one in inputs}
+    there = table.match(by_name)
+    if not there:
+        raise CohortError(f"participants: none of its {len(table.ids)} subjects is in the tree")
+    why = "is in the table of participants, not in the tree"
+    return [by_name[found] for found in there.values()], [
+        Failure(name, "all", why) for name in table.ids if name not in there
+    ]
+
+
+def _tasks(inputs: Inputs, kind: str) -> list[_Task]:
+    if kind != "alff":
+        return [_Task(kind, inputs)]
+    there = [_Task(run, Inputs(inputs.subject, {run: file})) for run, file in inputs.files.items()]
+    return there + [_Task(run, Inputs(inputs.subject, {}, {run: file})) for run, file in inputs.missing.items()]
+
+
+def _places(out: Path, outputs: Sequence[str], kind: str) -> dict[str, Path]:
+    if kind != "alff":
+        return {kind: out}
+    return {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in outputs}
+
+
+def check_new_store(place: Path, overwrite: bool) -> None:
+    """Refuse before the work what would be refused after it."""
+    if place.exists() and not (overwrite and is_store(place)):
+        raise FileExistsError(
+            f"{place} exists; pass overwrite=True to replace it"
+            if is_store(place)
+            else f"{place} exists and is not a cohort store: name a new folder"
+        )
+    if not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+
+
+def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterator[tuple[_Task, bool, str | None]]:
+    from joblib import Parallel, delayed
+    from tqdm import tqdm
+
+    pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
+    answers = pool(delayed(job.run)(task) for task in tasks)
+    try:
+        yield from tqdm(answers, total=len(tasks), desc=job.steps.kind, unit="map", disable=not progress)
+    except KeyboardInterrupt:
+        kept = f"interrupted; finished maps are kept in {job.work.folder}: the same command goes on from there"
+        raise KeyboardInterrupt(kept) from None
+    except BrokenExecutor as problem:
+        raise OSError(
+            f"a process of {n_procs} was ended, most likely for want of memory: run again with a smaller n_procs; "
+            f"finished maps are kept in {job.work.folder}"
+        ) from problem
+
+
+def _write(
+    stores: Mapping[str, Path],
+    tasks: Sequence[_Task],
+    done: set[str],
+    job: _Job,
+    target: Target,
+    table: Participants | None,
+    failures: Sequence[Failure],
+    overwrite: bool,
+) -> dict[str, int]:
+    """Write the stores from the kept maps; returns how many subjects each has."""
+    counts = {}
+    for output, place in stores.items():
+        mine = [task for task in tasks if task.output == output and task.key in done]
+        if not mine:
+            continue
+        provenance = {
+            "source": "HCP",
+            "output": output,
+            "target": {"mesh": target.mesh, "hemisphere": target.hemisphere, "resampling": target.method},
+            "preprocessing": [
+                *({**step, "icofactor": __version__} for step in job.steps.record()),
+                {
+                    "step": "resample",
+                    "from": "fs_LR 32k",
+                    "to": target.mesh,
+                    "method": target.method,
+                    "roi": job.cortex.origin,
+                    "icofactor": __version__,
+                },
+            ],
+            "inputs": [record for task in mine for record in _records(job.work, task)],
+            "participants": None if table is None else dict(table.source),
+            **_told(job.work, mine),
+            "failed": [asdict(failure) for failure in failures if failure.output in (output, "all")],
+        }
+        create_store(place, _cohorts(mine, job, target, table, provenance), overwrite=overwrite)
+        counts[output] = len(mine)
+    return counts
+
+
+def _cohorts(
+    tasks: Sequence[_Task], job: _Job, target: Target, table: Participants | None, provenance: Mapping[str, Any]
+) -> Iterator[Cohort]:
+    """The cohort, some subjects at a time."""
+    sites, mask = target_sites(job.ways)
+    columns = _columns([task.inputs.subject for task in tasks], table)
+    for first in range(0, len(tasks), _BLOCK):
+        some = tasks[first : first + _BLOCK]
+        yield Cohort(
+            X=np.stack([_kept(job.work, task)["map"] for task in some]),
+            subjects=tuple(task.inputs.subject for task in some),
+            sites=sites,
+            mask=mask,
+            hemisphere=target.hemisphere,
+            modality=job.steps.kind,
+            units=MODALITIES[job.steps.kind].units,
+            participants={name: values[first : first + _BLOCK] for name, values in columns.items()},
+            provenance=provenance,
+        )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _records(work: Checkpoint, task: _Task) -> list[dict[str, Any]]:
+    """The files a map was made from, for the provenance."""
+    files, hashes = task.inputs.files.values(), _kept(work, task)["sha256"].tolist()
+    return [
+        {"path": str(file), "bytes": file.stat().st_size, "sha256": found, "subject": task.inputs.subject}
+        for file, found in zip(files, hashes, strict=True)
+    ]
+
+
+def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
+    """What turned out while the maps were made: vertices filled, for subjects that have any, and the series' TRs."""
+    filled, times = {}, set()
+    for task in tasks:
+        kept = _kept(work, task)
+        times.update(kept["tr"].tolist())
+        if kept["n_filled"]:
+            filled[task.inputs.subject] = int(kept["n_filled"])
+    return {"filled": filled, **({"tr_s": sorted(times)} if times else {})}
+
+
+def _kept(work: Checkpoint, task: _Task) -> Mapping[str, NDArray[Any]]:
+    kept = work.get(task.key)
+    if kept is None:
+        raise CohortError(f"{work.folder}: the map {task.key} was removed meanwhile")
+    return kept
+
+
+def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
+    """Columns of the participants, one value per subject."""
+    found = {"participant_id": np.array(subjects)}
+    if table is not None:
+        rows = {tree: table.ids.index(name) for name, tree in table.match(subjects).items()}
+        found |= {name: np.asarray(values)[[rows[one] for one in subjects]] for name, values in table.columns.items()}
+    return found
+
+
+def _remove(folder: Path, tasks: Sequence[_Task]) -> None:
+    """The work folder, once the stores hold all that is in it; what others put there stays."""
+    for name in (*(f"{task.key}.npz" for task in tasks), "run.json"):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,200 @@
+"""Outliers, smoothing and resampling of whole cohorts, some subjects at a time, into a cohort store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor import __version__
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.read import StoredCohort
+from icofactor.preprocessing.outliers import limit_outliers
+from icofactor.preprocessing.projection import MOSTLY, sides_of
+from icofactor.preprocessing.resampling import Resampler
+from icofactor.preprocessing.smoothing import SurfaceSmoother
+from icofactor.preprocessing.templates import find_meshes
+from icofactor.sphere.sites import Sites
+
+# Subjects whose maps are held together.
+_BLOCK = 64
+_BY_SIZE = {32492: "fsLR32k"}
+AnyCohort = Cohort | StoredCohort
+Maps = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What to do to a cohort, in this order.
+
+    Attributes
+    ----------
+    limit : bound of outliers in median absolute deviations of each subject; None leaves them.
+    fwhm : width in mm of the smoothing along the surface; None does not smooth.
+    surfaces : the surfaces to smooth along (midthickness), one file per hemisphere of the cohort; None takes the middle
+        between white and pial of fsaverage5, which comes with nilearn, for cohorts on that mesh.
+    resample_to : a standard mesh, e.g. "fsaverage5"; None stays on the mesh.
+    spheres : folder with the spheres and areas for that; see `find_meshes`.
+    method : of resampling, "adaptive" or "barycentric".
+    """
+
+    limit: float | None = None
+    fwhm: float | None = None
+    surfaces: tuple[str | Path, ...] | None = None
+    resample_to: str | None = None
+    spheres: str | Path | None = None
+    method: str = "adaptive"
+
+
+def prepare_cohort(
+    cohort: AnyCohort, out: str | Path, changes: Changes, *, overwrite: bool = False, progress: bool = False
+) -> StoredCohort:
+    """The cohort after the changes, as a store; every step is added to provenance["preprocessing"]."""
+    plan = _plan(cohort, changes)
+    return create_store(out, _blocks(cohort, plan, progress), overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    transforms: list[Callable[[Maps], Maps]]
+    steps: list[dict[str, Any]]
+    sites: Sites
+    mask: NDArray[np.bool_] | None
+
+
+def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
+    """Make all weights before the first map is read."""
+    sites, mask = cohort.sites, cohort.mask
+    transforms: list[Callable[[Maps], Maps]] = []
+    steps: list[dict[str, Any]] = []
+    if changes.limit is not None:
+        transforms.append(_limiter(changes.limit, cohort.mask))
+        steps.append({"step": "limit_outliers", "n_deviations": changes.limit, "over": "subject"})
+    if changes.fwhm is not None:
+        transforms.append(_by_side(cohort, _smoothers(cohort, changes)))
+        steps.append({"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"})
+    if changes.resample_to is not None:
+        resamplers = _resamplers(cohort, changes)
+        transforms.append(_by_side(cohort, resamplers))
+        parts = [Sites.from_file(one.target_sphere) for one in resamplers.values()]
+        sites = parts[0] if len(parts) == 1 else Sites.both(*parts)
+        covered = np.concatenate([one.coverage >= MOSTLY for one in resamplers.values()])
+        mask = None if cohort.mask is None else covered
+        source = cohort.sites.name or _BY_SIZE.get(cohort.sites.n // len(resamplers))
+        steps.append({"step": "resample", "from": source, "to": changes.resample_to, "method": changes.method})
+    return _Plan(transforms, [{**step, "icofactor": __version__} for step in steps], sites, mask)
+
+
+def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
+    from tqdm import tqdm
+
+    earlier = cohort.provenance.get("preprocessing", [])
+    provenance = {**cohort.provenance, "preprocessing": [*earlier, *plan.steps]}
+    with tqdm(total=len(cohort), desc="prepare", unit="map", disable=not progress) as bar:
+        for first in range(0, len(cohort), _BLOCK):
+            some = slice(first, first + _BLOCK)
+            X = np.asarray(cohort.X[some])
+            for transform in plan.transforms:
+                X = transform(X)
+            if plan.mask is not None:
+                X = np.where(plan.mask, X, 0).astype(np.float32)
+            yield Cohort(
+                X=X,
+                subjects=cohort.subjects[some],
+                sites=plan.sites,
+                mask=plan.mask,
+                hemisphere=cohort.hemisphere,
+                modality=cohort.modality,
+                units=cohort.units,
+                participants={name: np.asarray(values)[some] for name, values in cohort.participants.items()},
+                provenance=provenance,
+            )
+            bar.update(len(X))
+
+
+def _limiter(limit: float, mask: NDArray[np.bool_] | None) -> Callable[[Maps], Maps]:
+    return lambda X: limit_outliers(X, limit, mask=mask)
+
+
+def _by_side(cohort: AnyCohort, steps: Mapping[str, Any]) -> Callable[[Maps], Maps]:
+    """One transformer per hemisphere, left columns first."""
+    half = cohort.sites.hemisphere
+    columns = [np.flatnonzero(half == number) for number in np.unique(half)]
+
+    def transform(X: Maps) -> Maps:
+        pairs = zip(columns, steps.values(), strict=True)
+        return np.concatenate([step.transform(np.ascontiguousarray(X[:, where])) for where, step in pairs], axis=1)
+
+    return transform
+
+
+def _regions(cohort: AnyCohort) -> dict[str, NDArray[np.bool_] | None]:
+    """Side → the vertices in use."""
+    sides = sides_of(cohort.hemisphere)
+    half = cohort.sites.hemisphere
+    numbers = np.unique(half)
+    mask = cohort.mask
+    return {side: None if mask is None else mask[half == number] for side, number in zip(sides, numbers, strict=True)}
+
+
+def _smoothers(cohort: AnyCohort, changes: Changes) -> dict[str, SurfaceSmoother]:
+    _check_whole(cohort, "smoothed")
+    regions = _regions(cohort)
+    surfaces: tuple[Any, ...] | None = changes.surfaces
+    if surfaces is None:
+        if cohort.sites.name != "fsaverage5":
+            raise ValueError(
+                f"surfaces must name the midthickness surfaces to smooth along, {' and '.join(regions)}: "
+                f"only those of fsaverage5 are at hand, and these are {cohort.sites!r}"
+            )
+        surfaces = tuple(_fsaverage5_middle(side) for side in regions)
+    if len(surfaces) != len(regions):
+        raise ValueError(f"surfaces must be {len(regions)}, {' and '.join(regions)}; got {len(surfaces)}")
+    found = {
+        side: SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side])
+        for side, surface in zip(regions, surfaces, strict=True)
+    }
+    for smoother in found.values():
+        smoother.fit()
+    return found
+
+
+def _fsaverage5_middle(side: str) -> tuple[Maps, Maps]:
+    """Coordinates half way between white and pial, and faces, of nilearn's embedded fsaverage5."""
+    from nilearn.datasets import load_fsaverage
+
+    meshes = load_fsaverage("fsaverage5")
+    white, pial = meshes["white_matter"].parts[side], meshes["pial"].parts[side]
+    return (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2, np.asarray(white.faces)
+
+
+def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
+    _check_whole(cohort, "resampled")
+    if changes.spheres is None:
+        raise ValueError(
+            "spheres is missing: the folder with registered spheres, of HCPpipelines or TemplateFlow "
+            "(global/templates/standard_mesh_atlases/resample_fsaverage)"
+        )
+    regions = _regions(cohort)
+    source = cohort.sites.name or _BY_SIZE.get(cohort.sites.n // len(regions))
+    if source is None:
+        raise ValueError(
+            f"resample_to={changes.resample_to}: only fsaverage and fs_LR 32k are resampled, not {cohort.sites!r}"
+        )
+    found = {}
+    for side, region in regions.items():
+        meshes = (source, str(changes.resample_to))
+        old, new = find_meshes(changes.spheres, side, meshes, areas=changes.method == "adaptive")
+        found[side] = Resampler(old.sphere, new.sphere, changes.method, old.areas, new.areas, region).fit()
+    return found
+
+
+def _check_whole(cohort: AnyCohort, done: str) -> None:
+    sites = cohort.sites
+    if sites.on != "vertices" or sites.n != sites.n_mesh:
+        raise ValueError(f"only maps on all vertices of a mesh can be {done}; these are on {sites!r}")

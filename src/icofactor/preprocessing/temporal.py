@@ -1,0 +1,209 @@
+"""Steps on time series: what they ask of their input, the temporal band-pass, and putting runs together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Bools = NDArray[np.bool_]
+# No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
+_SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
+# Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of the band.
+_EDGE = 1e-9
+_ROWS = 1024
+
+
+def checked_series(
+    series: ArrayLike, name: str = "series", mask: ArrayLike | None = None
+) -> tuple[NDArray[Any], Bools]:
+    """Series (n_vertices, n_volumes) as floats, and which rows carry data.
+
+    Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With `mask` (True where a
+    vertex is used) such a row is an error, and rows outside the mask may hold anything. A NaN among numbers is
+    always an error.
+    """
+    values = np.asarray(series)
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, vertices × volumes; got shape {values.shape}")
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must hold real numbers; got {values.dtype}")
+    if values.shape[1] < 3:
+        raise ValueError(f"{name} must have at least 3 volumes (columns); got shape {values.shape}")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    wanted = None if mask is None else checked_mask(mask, len(values))
+    whole, varies, some = (np.zeros(len(values), dtype=bool) for _ in range(3))
+    for first in range(0, len(values), _ROWS):
+        block = values[first : first + _ROWS]
+        finite = np.isfinite(block)
+        rows = slice(first, first + len(block))
+        whole[rows], some[rows] = finite.all(axis=1), finite.any(axis=1)
+        varies[rows] = whole[rows] & (block.max(axis=1) > block.min(axis=1))
+    _refuse_broken(values, name, ~whole & (some if wanted is None else wanted))
+    used = varies if wanted is None else wanted
+    still = np.flatnonzero(used & ~varies)
+    if len(still):
+        raise ValueError(
+            f"{name} must vary over time at every vertex in use; vertex {still[0]} is constant "
+            f"({values[still[0], 0]}), one of {len(still)}. Leave such vertices out with mask"
+        )
+    if not used.any():
+        raise ValueError(f"{name} has no series that varies over time: all {len(values)} are constant or NaN")
+    return values, used
+
+
+def _refuse_broken(values: NDArray[Any], name: str, broken: Bools) -> None:
+    if broken.any():
+        row = int(np.flatnonzero(broken)[0])
+        column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
+        raise ValueError(
+            f"{name} must be finite; vertex {row} has {values[row, column]} at volume {column} "
+            f"({int(broken.sum())} such vertices)"
+        )
+
+
+def checked_mask(mask: ArrayLike, n: int) -> Bools:
+    """A mask of n vertices, True where used."""
+    used = np.asarray(mask)
+    if used.dtype != bool or used.shape != (n,):
+        raise ValueError(f"mask must be boolean of shape ({n},), one entry per vertex; got {used.dtype} {used.shape}")
+    if not used.any():
+        raise ValueError("mask must be True somewhere; it leaves no vertex")
+    return used
+
+
+def checked_tr(tr: float | None, name: str = "tr") -> float:
+    """The repetition time in seconds."""
+    if tr is None:
+        raise ValueError(f"{name} is missing: the time from one volume to the next, in seconds (0.72 for HCP)")
+    seconds = float(tr)
+    if not np.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{name} must be a positive number of seconds; got {tr}")
+    if seconds > _LONGEST_TR:
+        raise ValueError(f"{name}={tr} looks like milliseconds; it must be in seconds: {seconds / 1000:g}")
+    if seconds < _SHORTEST_TR:
+        raise ValueError(f"{name}={tr} is shorter than any scan of the brain; it must be in seconds")
+    return seconds
+
+
+def checked_band(low: float, high: float, tr: float, n_volumes: int, name: str = "series") -> None:
+    """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
+    if not 0 < low < high:
+        raise ValueError(f"the band must have 0 < low < high, in Hz; got low={low}, high={high}")
+    nyquist = 0.5 / tr
+    if high >= nyquist:
+        raise ValueError(
+            f"high={high} Hz must lie under half the sampling rate, {nyquist:.4g} Hz at tr={tr} s: "
+            "lower high, or check that tr is in seconds"
+        )
+    lasts = n_volumes * tr
+    if lasts < 1 / low or not len(band_bins(low, high, tr, n_volumes)):
+        needed = int(np.ceil(max(1 / low, 1 / (high - low)) / tr))
+        raise ValueError(
+            f"{name} is too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last {lasts:.4g} s; "
+            f"{needed} volumes or more are needed"
+        )
+
+
+def band_bins(low: float, high: float, tr: float, n_volumes: int) -> range:
+    """Numbers of the Fourier frequencies k / (n_volumes tr) with low ≤ frequency ≤ high."""
+    lasts = n_volumes * tr
+    return range(int(np.ceil(low * lasts - _EDGE)), int(np.floor(high * lasts + _EDGE)) + 1)
+
+
+Filter = Literal["butterworth", "fft"]
+FILTERS = ("butterworth", "fft")
+# Rows filtered together: padded to three times their length and in float64 they stay a few tens of MB.
+_CHANNELS = 512
+
+
+def bandpass(
+    series: ArrayLike,
+    tr: float | None,
+    low: float = 0.05,
+    high: float = 0.1,
+    method: Filter = "butterworth",
+    order: int = 2,
+    *,
+    mask: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """Series with only the frequencies from `low` to `high`.
+
+    Parameters
+    ----------
+    series : (n_vertices, n_volumes). Constant rows (medial wall) become zero.
+    tr : seconds from one volume to the next.
+    low, high : the band, in Hz.
+    method : "butterworth" (zero phase) or "fft".
+    order : of the Butterworth filter, before it is applied a second time, backwards.
+    mask : (n_vertices,) bool, True where a vertex is used; None takes every row that varies. The rest becomes zero.
+
+    Returns
+    -------
+    An array like `series` (float32 stays float32; filtered in float64), each row with mean zero or nearly so.
+    """
+    if method not in FILTERS:
+        raise ValueError(f"method must be one of {', '.join(FILTERS)}; got {method!r}")
+    if not (isinstance(order, int | np.integer) and order >= 1):
+        raise ValueError(f"order must be a whole number, 1 or more; got {order!r}")
+    seconds = checked_tr(tr)
+    values, used = checked_series(series, mask=mask)
+    n_volumes = values.shape[1]
+    checked_band(low, high, seconds, n_volumes)
+    out = np.zeros_like(values)
+    rows = np.flatnonzero(used)
+    for first in range(0, len(rows), _CHANNELS):
+        some = rows[first : first + _CHANNELS]
+        block = values[some].astype(np.float64)
+        out[some] = (
+            _zero_phase(block, seconds, low, high, order)
+            if method == "butterworth"
+            else _fourier(block, band_bins(low, high, seconds, n_volumes))
+        )
+    return out
+
+
+def _zero_phase(block: NDArray[np.float64], tr: float, low: float, high: float, order: int) -> NDArray[np.float64]:
+    from scipy import signal
+
+    sections = signal.butter(order, [low, high], btype="bandpass", output="sos", fs=1 / tr)
+    # the longest padding there is: the filter rings for many periods of `low`, and short padding leaves it in the data
+    padding = block.shape[1] - 1
+    return np.asarray(signal.sosfiltfilt(sections, block, axis=1, padtype="constant", padlen=padding))
+
+
+def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
+    from scipy import fft
+
+    spectrum = fft.rfft(block, axis=1)
+    spectrum[:, : bins.start] = 0
+    spectrum[:, bins.stop :] = 0
+    return np.asarray(fft.irfft(spectrum, n=block.shape[1], axis=1))
+
+
+def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[Any]:
+    """Series with zero mean and unit L2 norm; constant rows, and those outside `mask`, become zero."""
+    values, used = checked_series(series, mask=mask)
+    out = np.zeros_like(values)
+    rows = np.flatnonzero(used)
+    for first in range(0, len(rows), _CHANNELS):
+        some = rows[first : first + _CHANNELS]
+        block = values[some].astype(np.float64)
+        block -= block.mean(axis=1, keepdims=True)
+        norms = np.linalg.norm(block, axis=1, keepdims=True)
+        out[some] = np.divide(block, norms, out=np.zeros_like(block), where=norms > 0)
+    return out
+
+
+def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None) -> NDArray[Any]:
+    """Runs of one subject, each to zero mean and unit L2 norm, one after the other in time."""
+    if not len(runs):
+        raise ValueError("runs must hold at least one array; it is empty")
+    parts = [unit_series(run, mask=mask) for run in runs]
+    heights = {len(part) for part in parts}
+    if len(heights) > 1:
+        raise ValueError(f"runs must have the same vertices; they have {sorted(heights)} rows")
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,1 @@
+"""What a fit leaves behind: folder, provenance, methods text, diagnostics and report."""

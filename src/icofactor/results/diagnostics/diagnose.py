@@ -1,0 +1,286 @@
+"""`diagnose`: from a fitted model and its cohort to Diagnostics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
+
+from icofactor.estimator.inputs import read_input
+from icofactor.estimator.workspace import open_view
+from icofactor.results.diagnostics.blocks import Pass, linear_shares, pass_over
+from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
+from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
+from icofactor.results.parcellation import winner_takes_all
+from icofactor.sphere.meshes import same_sites
+from icofactor.streaming.threads import one_blas_thread
+
+_MOST_POINTS = 300
+_MOST_CLUSTERED = 3000
+_MOST_ORDERED = 600
+_LEAST_LIMIT, _CHANCE = 3.5, 0.05
+_AGREEING = 1e-3
+_EXTENT = 0.05
+_ALIKE = 0.95
+
+
+def diagnose(
+    model: Any,
+    cohort: Any,
+    *,
+    timing: Mapping[str, float] | None = None,
+    memory: int | None = None,
+    warnings: Sequence[str] = (),
+    n_permutations: int = N_PERMUTATIONS,
+    random_state: int = 0,
+    on_block: Callable[[float], None] | None = None,
+) -> Diagnostics:
+    """Everything a report shows of a fit, in one pass over X.
+
+    Parameters
+    ----------
+    model : fitted CorticalFactorization.
+    cohort : the Cohort it was fitted to; `X` is only sliced, a block of sites at a time.
+    timing : stage of the fit → seconds.
+    memory : bytes at most in use; None asks the operating system about this process.
+    warnings : what the fit warned of; what is found here is added.
+    n_permutations, random_state : of the tests of loadings against the participants' columns.
+    on_block : called with the fraction of X that was looked at.
+    """
+    _check(model, cohort)
+    begin = time.perf_counter()
+    mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
+    maps = model.components_ if mask is None else model.components_[:, mask]
+    with one_blas_thread():
+        seen = pass_over(open_view(read_input(cohort), mask), np.ascontiguousarray(maps.T), table, on_block)
+    total = float(seen.site_variance.sum())
+    linear, unique = linear_shares(seen.moments, table, total)
+    associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state)
+    order, tree = _clustered(table)
+    l1_B, l1_C = _l1_norms(model, maps)
+    residual = np.sqrt(seen.subject_error / maps.shape[1])
+    convergence = _convergence(model)
+    alone = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    together, overlap = _correlation(table.T), _overlap(maps)
+    found = [*warnings, *_warnings(convergence, maps, together, 1 - seen.subject_error.sum() / total, seen)]
+    on_all = lambda values: _on_all(values, mask)
+    return Diagnostics(
+        subjects=tuple(cohort.subjects),
+        hemisphere=str(cohort.hemisphere),
+        modality=str(cohort.modality),
+        units=str(cohort.units),
+        simulated=bool(cohort.simulated),
+        median=on_all(seen.median),
+        deviation=on_all(np.sqrt(seen.site_variance / max(1, len(table) - 1))),
+        explained_map=on_all(_share(seen.site_error, seen.site_variance)),
+        parcellation=winner_takes_all(model.components_, table, mask).astype(np.int16),
+        depth=np.asarray(model.depth_, dtype=np.int16),
+        loadings=table,
+        residual=residual,
+        subject_explained=_share(seen.subject_error, seen.subject_variance),
+        explained=1 - float(seen.subject_error.sum()) / total,
+        explained_X=1 - float(seen.subject_error.sum()) / seen.sq_norm,
+        alone=alone,
+        unique=unique,
+        linear=linear,
+        l1_B=l1_B,
+        l1_C=l1_C,
+        extent=_extent(maps),
+        overlap=overlap,
+        similarity=_correlation(maps),
+        together=together,
+        order=order,
+        component_order=_clustered(table.T, standard=True)[0],
+        tree=tree,
+        convergence=convergence,
+        associations=associations,
+        groupings=groupings,
+        unusual=unusual_subjects(table, residual),
+        left_out=left_out,
+        timing={**(timing or {}), "diagnostics": time.perf_counter() - begin},
+        memory=_peak_memory() if memory is None else int(memory),
+        warnings=tuple(dict.fromkeys(str(text) for text in found)),
+    )
+
+
+def _check(model: Any, cohort: Any) -> None:
+    if not hasattr(model, "components_"):
+        raise ValueError(f"model must be fitted; this {type(model).__name__} is not, call fit first")
+    if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
+        raise ValueError(f"cohort must be a Cohort; found {type(cohort).__name__}")
+    if len(cohort.subjects) != len(model.loadings_):
+        raise ValueError(
+            f"model was fitted to {len(model.loadings_)} subjects; cohort has {len(cohort.subjects)}: "
+            "pass the cohort it was fitted to"
+        )
+    if not same_sites(cohort.sites, model.sites_):
+        raise ValueError(f"model lies on {model.sites_!r}; cohort on {cohort.sites!r}, or in another order")
+
+
+def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Values of the sites in use on all sites, NaN where masked."""
+    if mask is None:
+        return values
+    full = np.full(len(mask), np.nan)
+    full[mask] = values
+    return full
+
+
+def _share(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """1 − error / variance, NaN where nothing varies."""
+    return 1 - np.divide(error, variance, out=np.full_like(error, np.nan), where=variance > 0)
+
+
+def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """‖B_j‖₁ and ‖C_j‖₁ in design coordinates, in the order of the components.
+
+    The solution keeps the order of its start; its components are found again by their maps D B.
+    """
+    B, C = np.asarray(model.solution_.B), np.asarray(model.solution_.C)
+    coarse = model.design_.matrix @ B
+    unit = lambda rows: rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    _, column = linear_sum_assignment(-np.abs(unit(maps) @ unit(np.ascontiguousarray(coarse.T)).T))
+    return np.abs(B).sum(axis=0)[column], np.abs(C).sum(axis=1)[column]
+
+
+def _extent(maps: np.ndarray) -> np.ndarray:
+    sizes = np.abs(maps)
+    return (sizes > _EXTENT * sizes.max(axis=1, keepdims=True)).mean(axis=1)
+
+
+def _overlap(maps: np.ndarray) -> np.ndarray:
+    """Σ over sites of min(p_i, p_j), where p is a map's absolute values as parts of their sum."""
+    sizes = np.abs(maps)
+    parts = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    found = np.empty((len(maps), len(maps)))
+    for i in range(len(maps)):
+        for j in range(i + 1):
+            found[i, j] = found[j, i] = np.minimum(parts[i], parts[j]).sum()
+    return found
+
+
+def _correlation(rows: np.ndarray) -> np.ndarray:
+    unit = standardised(rows.T)
+    return np.clip(unit.T @ unit, -1, 1)
+
+
+def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """An order of the rows in which alike ones are neighbours (Ward's clustering), and the tree it comes from.
+
+    Very many rows are put in the order of their first principal component, without a tree.
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    n = len(rows)
+    points = standardised(rows.T).T if standard else standardised(rows)
+    if n < 3:
+        return np.arange(n), np.empty((0, 4))
+    if n > _MOST_CLUSTERED:
+        leading = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0][:, 0]
+        return np.argsort(leading, kind="stable"), np.empty((0, 4))
+    tree = linkage(points, "ward", optimal_ordering=n <= _MOST_ORDERED)
+    return leaves_list(tree).astype(np.int64), tree
+
+
+def _convergence(model: Any) -> Convergence:
+    objective = np.asarray(model.solution_.objective, dtype=np.float64)
+    starts = np.asarray(model.starts_.objectives, dtype=np.float64)
+    last = int(np.max(model.starts_.start_n_iter)) if len(starts) else 0
+    at = _thinned(min(last + 1, starts.shape[1]))
+    band = np.percentile(np.where(np.isfinite(starts[:, at]), starts[:, at], np.inf), (0, 25, 50, 75, 100), axis=0)
+    ends = starts[:, -1]
+    kept = _thinned(len(objective))
+    return Convergence(
+        updates=kept,
+        objective=objective[kept],
+        band_updates=at,
+        band=np.where(np.isfinite(band), band, np.nan),
+        divisions=np.asarray(model.refined_.divisions, dtype=np.int64),
+        n_columns=np.asarray(model.refined_.n_columns, dtype=np.int64),
+        n_starts=len(starts),
+        agreeing=int((ends <= ends.min() + _AGREEING * abs(ends.min())).sum()),
+        converged=bool(model.starts_.converged),
+    )
+
+
+def _thinned(n: int) -> np.ndarray:
+    """At most so many of the numbers 0 to n − 1: dense at first, where objectives fall, then even."""
+    if n <= _MOST_POINTS:
+        return np.arange(n)
+    early = np.geomspace(1, n - 1, _MOST_POINTS // 2)
+    even = np.linspace(0, n - 1, _MOST_POINTS // 2)
+    return np.unique(np.round(np.concatenate([[0], early, even])).astype(np.int64))
+
+
+def robust_z(values: np.ndarray) -> np.ndarray:
+    """Distance from the median in units of 1.4826 median absolute deviations, by column.
+
+    Where more than half of the values are the same, the standard deviation takes that unit's place.
+    """
+    away = values - np.median(values, axis=0)
+    unit = 1.4826 * np.median(np.abs(away), axis=0)
+    unit = np.where(unit > 0, unit, values.std(axis=0))
+    return np.divide(away, unit, out=np.zeros_like(away), where=unit > 0)
+
+
+def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
+    """Loadings on either side, and residuals above, that are further out than chance explains.
+
+    A value counts only as far out as it is both as it stands and, where nothing is negative, by cube roots: loadings
+    may be skewed, and cube roots of gamma numbers are nearly normal (Wilson & Hilferty). The limit is such that normal
+    numbers would pass it, anywhere in the cohort, once in twenty cohorts; at least 3.5.
+    """
+    values = np.column_stack([loadings, residual])
+    z, by_root = robust_z(values), robust_z(np.cbrt(values))
+    milder = (values.min(axis=0) >= 0) & (np.abs(by_root) < np.abs(z))
+    z = np.where(milder, by_root, z)
+    limit = max(_LEAST_LIMIT, float(norm.isf(_CHANCE / (2 * z.size))))
+    far = np.abs(z) > limit
+    far[:, -1] = z[:, -1] > limit
+    subject, which = np.nonzero(far)
+    order = np.argsort(-np.abs(z[subject, which]), kind="stable")
+    subject, which = subject[order], which[order]
+    component = np.where(which == loadings.shape[1], -1, which)
+    return Unusual(subject, component, values[subject, which], z[subject, which], limit)
+
+
+def _warnings(
+    convergence: Convergence, maps: np.ndarray, together: np.ndarray, explained: float, seen: Pass
+) -> list[str]:
+    """What a reader should know before believing the rest."""
+    found = []
+    if not convergence.converged:
+        found.append("The starts ended before their objective settled; more updates may change the maps.")
+    if convergence.n_starts > 1 and convergence.agreeing == 1:
+        found.append(
+            f"Of {convergence.n_starts} starts, none came within 0.1 % of the best objective: another random state "
+            "may give other components."
+        )
+    empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
+    if len(empty):
+        found.append(f"Zero everywhere: component {', '.join(map(str, empty))}.")
+    pairs = np.argwhere(np.triu(np.abs(together), 1) > _ALIKE) + 1
+    if len(pairs):
+        listed = ", ".join(f"{i} and {j}" for i, j in pairs[:6]) + (", ..." if len(pairs) > 6 else "")
+        found.append(f"Loadings that correlate beyond ±{_ALIKE}: components {listed}.")
+    if explained < 0:
+        found.append("The fit explains less of the between-subject variance than the mean map would.")
+    still = int((seen.site_variance == 0).sum())
+    if still:
+        found.append(f"{still} sites in use do not vary between subjects; a mask may be missing there.")
+    return found
+
+
+def _peak_memory() -> int:
+    """Most bytes this process ever had in memory; 0 where the system does not tell."""
+    try:
+        import resource
+        import sys
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else 1024 * peak)

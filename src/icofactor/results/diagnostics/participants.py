@@ -1,0 +1,151 @@
+"""Loadings against what is known about the participants, with permutation tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from icofactor.results.diagnostics.record import Association, Grouping
+
+N_PERMUTATIONS = 2000
+_LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4
+_UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
+_BATCH = 250
+_QUARTILES = (0, 25, 50, 75, 100)
+
+
+def compare(
+    participants: Mapping[str, Any],
+    loadings: np.ndarray,
+    n_permutations: int = N_PERMUTATIONS,
+    random_state: int = 0,
+) -> tuple[tuple[Association, ...], tuple[Grouping, ...], dict[str, str]]:
+    """Every column of the participants against the loadings (n, k).
+
+    Numbers of more than two values are correlated; words, booleans and numbers of two values make groups. All columns
+    see the same permutations, so that what is found for one does not depend on the others.
+
+    Returns
+    -------
+    associations, groupings, and column → why it was left out.
+    """
+    associations: list[Association] = []
+    groupings: list[Grouping] = []
+    left_out: dict[str, str] = {}
+    for name, column in participants.items():
+        if name == "participant_id":
+            continue
+        numbers = _numbers(column)
+        rng = np.random.default_rng(random_state)
+        if numbers is not None and len(np.unique(numbers[np.isfinite(numbers)])) > 2:
+            known = np.isfinite(numbers)
+            if known.sum() < _LEAST_VALUES:
+                left_out[name] = f"only {int(known.sum())} subjects have a value"
+                continue
+            associations.append(_associate(name, numbers, loadings, n_permutations, rng))
+            continue
+        labels, codes = _groups(column if numbers is None else _shortest(numbers))
+        if not 2 <= len(labels) <= _MOST_GROUPS:
+            left_out[name] = (
+                f"{len(labels)} groups of at least {_LEAST_PER_GROUP} subjects; 2 to {_MOST_GROUPS} are compared"
+            )
+            continue
+        groupings.append(_group(name, labels, codes, loadings, n_permutations, rng))
+    return tuple(associations), tuple(groupings), left_out
+
+
+def _numbers(column: Any) -> np.ndarray | None:
+    """A column as floats, NaN where unknown; None when it is not of numbers."""
+    values = np.asarray(column)
+    if values.dtype.kind == "b":
+        return None
+    if values.dtype.kind in "iuf":
+        numbers = values.astype(np.float64)
+    else:
+        words = [str(value).strip() for value in values.tolist()]
+        try:
+            numbers = np.array([np.nan if word.lower() in _UNKNOWN else float(word) for word in words])
+        except ValueError:
+            return None
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _shortest(numbers: np.ndarray) -> list[str]:
+    return ["" if np.isnan(value) else f"{value:g}" for value in numbers]
+
+
+def _groups(column: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    """Names of the groups that are large enough, and each subject's group, −1 where it is in none."""
+    words = np.array([str(value).strip() for value in np.asarray(column).tolist()], dtype=object)
+    names, counts = np.unique(words.astype(str), return_counts=True)
+    large = [
+        str(name)
+        for name, count in zip(names, counts, strict=True)
+        if count >= _LEAST_PER_GROUP and str(name).lower() not in _UNKNOWN
+    ]
+    number = {name: i for i, name in enumerate(large)}
+    return tuple(large), np.array([number.get(word, -1) for word in words], dtype=np.int64)
+
+
+def standardised(values: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and length 1; constant ones become 0."""
+    centred = values - values.mean(axis=0)
+    length = np.linalg.norm(centred, axis=0)
+    # rounding leaves a constant column with a length of about eps
+    level = 1e-12 * np.abs(values).max(axis=0, initial=0.0) * np.sqrt(len(values))
+    return np.divide(centred, length, out=np.zeros_like(centred), where=length > level)
+
+
+def _associate(
+    name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutations: int, rng: np.random.Generator
+) -> Association:
+    known = np.isfinite(numbers)
+    y, Z = standardised(numbers[known]), standardised(loadings[known])
+    r = y @ Z
+    largest = np.concatenate(
+        [np.abs(rng.permuted(np.tile(y, (batch, 1)), axis=1) @ Z).max(axis=1) for batch in _batches(n_permutations)]
+    )
+    return Association(name, numbers, int(known.sum()), r, _corrected(np.abs(r), largest))
+
+
+def _group(
+    name: str,
+    labels: Sequence[str],
+    codes: np.ndarray,
+    loadings: np.ndarray,
+    n_permutations: int,
+    rng: np.random.Generator,
+) -> Grouping:
+    known = codes >= 0
+    own, Z = codes[known], standardised(loadings[known])
+    eta2 = _between(own[None], Z, len(labels))[0]
+    largest = np.concatenate(
+        [
+            _between(rng.permuted(np.tile(own, (batch, 1)), axis=1), Z, len(labels)).max(axis=1)
+            for batch in _batches(n_permutations)
+        ]
+    )
+    boxes = np.stack([np.percentile(loadings[codes == g], _QUARTILES, axis=0).T for g in range(len(labels))])
+    return Grouping(name, tuple(labels), codes, int(known.sum()), eta2, _corrected(eta2, largest), boxes)
+
+
+def _between(codes: np.ndarray, Z: np.ndarray, n_groups: int) -> np.ndarray:
+    """η² (b, k) of standardised loadings Z (n, k) for each row of group numbers (b, n): Σ_g n_g (mean of group g)²."""
+    total = np.zeros((len(codes), Z.shape[1]))
+    for g in range(n_groups):
+        members = (codes == g).astype(np.float64)
+        total += (members @ Z) ** 2 / members.sum(axis=1, keepdims=True)
+    return total
+
+
+def _corrected(found: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """How often the largest of a permutation reaches what was found; the unpermuted order counts as one."""
+    # a permutation that gives the same order gives the same number but for rounding
+    reached = (largest[:, None] >= found * (1 - 1e-9)).sum(axis=0)
+    return (1 + reached) / (1 + len(largest))
+
+
+def _batches(n: int) -> list[int]:
+    return [min(_BATCH, n - first) for first in range(0, n, _BATCH)]

@@ -1,0 +1,227 @@
+"""The methods paragraph of a paper, from what was really done: ready to paste, with references and versions."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_name_of
+
+_REFERENCES = {
+    "honnorat": "Honnorat N, Davatzikos C. Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data "
+    "Analysis. Technical report, Center for Biomedical Image Computing and Analytics, University of Pennsylvania.",
+    "palm": "Bolte J, Sabach S, Teboulle M. Proximal alternating linearized minimization for nonconvex and nonsmooth "
+    "problems. Mathematical Programming 146, 459-494 (2014).",
+    "lee": "Lee DD, Seung HS. Algorithms for non-negative matrix factorization. Advances in Neural Information "
+    "Processing Systems 13, 556-562 (2000).",
+    "cichocki": "Cichocki A, Zdunek R, Phan AH, Amari S. Nonnegative Matrix and Tensor Factorizations: Applications to "
+    "Exploratory Multi-way Data Analysis and Blind Source Separation. Wiley (2009).",
+    "hals": "Cichocki A, Phan AH. Fast local algorithms for large scale nonnegative matrix and tensor "
+    "factorizations. IEICE Transactions on Fundamentals E92-A(3), 708-721 (2009).",
+    "yang": "Yang Z, Oja E. Linear and nonlinear projective nonnegative matrix factorization. IEEE Transactions on "
+    "Neural Networks 21(5), 734-749 (2010).",
+    "fista": "Beck A, Teboulle M. A fast iterative shrinkage-thresholding algorithm for linear inverse problems. SIAM "
+    "Journal on Imaging Sciences 2(1), 183-202 (2009).",
+    "fsaverage": "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a coordinate "
+    "system for the cortical surface. Human Brain Mapping 8(4), 272-284 (1999).",
+    "fs_lr": "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric asymmetries of "
+    "human cerebral cortex analyzed on surface-based atlases. Cerebral Cortex 22(10), 2241-2262 (2012).",
+    "numpy": "Harris CR, et al. Array programming with NumPy. Nature 585, 357-362 (2020).",
+    "scipy": "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods "
+    "17, 261-272 (2020).",
+}
+# scheme → its name in words, its objective, what it rests on
+_SCHEMES = {
+    "DL": (
+        "sparse dictionary learning",
+        "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁)",
+        ("palm",),
+    ),
+    "PNNMF": (
+        "non-negative matrix factorization with a ridge penalty",
+        "‖X − WC‖² + λ(‖W‖² + ‖C‖²) subject to W, C ≥ 0",
+        ("lee", "cichocki"),
+    ),
+    "SPNNMF": (
+        "sparse non-negative matrix factorization",
+        "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁) subject to W, C ≥ 0",
+        ("lee", "cichocki"),
+    ),
+    "PPNMF": (
+        "projective non-negative matrix factorization",
+        "‖X − WWᵀX‖² subject to W ≥ 0",
+        ("yang",),
+    ),
+}
+_UPDATES = {
+    "": "updates",
+    "E-": "updates with Nesterov extrapolation",
+    "LE-": "updates with extrapolation of the logarithms",
+    "CD-": "updates by coordinate descent with Nesterov extrapolation",
+}
+
+
+class _Citations:
+    """Numbers references in the order they are cited."""
+
+    def __init__(self) -> None:
+        self.cited: list[str] = []
+
+    def __call__(self, *keys: str) -> str:
+        for key in keys:
+            if key not in self.cited:
+                self.cited.append(key)
+        return f"[{', '.join(str(self.cited.index(key) + 1) for key in keys)}]"
+
+    def listed(self) -> str:
+        return "\n".join(f"{i}. {_REFERENCES[key]}" for i, key in enumerate(self.cited, start=1))
+
+
+def methods_text(model: Any, cohort: Any) -> str:
+    """A methods paragraph in Markdown, with references.
+
+    Parameters
+    ----------
+    model : a fitted CorticalFactorization.
+    cohort : the Cohort it was fitted to, or one on disk.
+    """
+    cite = _Citations()
+    sentences = [
+        _data(model, cohort, cite),
+        _covariates(model),
+        _problem(model, cite),
+        _coarse(model, cite),
+        _refinement(model),
+        _full_resolution(model),
+        _results(model),
+        _software(cite),
+    ]
+    text = " ".join(sentence for sentence in sentences if sentence)
+    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n"
+
+
+def _data(model: Any, cohort: Any, cite: _Citations) -> str:
+    sites, mesh = model.sites_, mesh_name_of(model.sites_)
+    where = f"the {sites.on} of {mesh}"
+    if is_fs_lr(mesh):
+        where = f"the {sites.on} of the fs_LR 32k mesh {cite('fs_lr')}"
+    elif fsaverage_level(mesh) is not None:
+        where = f"the {sites.on} of {mesh} {cite('fsaverage')}"
+    elif sites.name is None:
+        where = f"the {sites.on} of a spherical mesh"
+    side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
+    what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
+    what += "" if cohort.modality == "unknown" else f" of {cohort.modality}"
+    units = f" (in {cohort.units})" if cohort.units else ""
+    used = sites.n if model.mask_ is None else int(model.mask_.sum())
+    left_out = (
+        "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
+    )
+    return (
+        f"{what}{units} of {len(cohort.subjects)} subjects on {where}, {side[cohort.hemisphere]} "
+        f"({sites.n} {sites.on}{left_out}), were factorized into {len(model.components_)} components."
+    )
+
+
+def _covariates(model: Any) -> str:
+    covariates = getattr(model, "covariates_", None)
+    if covariates is None:
+        return ""
+    kept = " and lifted by a constant per site where values would have become negative" if covariates.n_shifted else ""
+    return (
+        f"Before, linear effects of {covariates} were removed at every site by least squares over the subjects; "
+        f"the site's mean was kept{kept}."
+    )
+
+
+def _problem(model: Any, cite: _Citations) -> str:
+    scheme = _parts(model)[1]
+    name, objective, sources = _SCHEMES[scheme]
+    weighted = {
+        "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
+        "paper": "the penalty of W is that of its coefficients on the faces",
+    }[model.rules]
+    penalty = "" if scheme == "PPNMF" else f"; λ = {model.solution_.penalty:.4g}, and {weighted}"
+    where = "the columns of W are the basis maps and " + ("WᵀX" if scheme == "PPNMF" else "C") + " holds the loadings"
+    return (
+        f"We used the hierarchical method of Honnorat and Davatzikos {cite('honnorat')} for {name} {cite(*sources)}, "
+        f"which minimises {objective}, where X is the matrix of sites × subjects, {where}{penalty}."
+    )
+
+
+def _coarse(model: Any, cite: _Citations) -> str:
+    level = min(model.level, model.sites_.max_level)
+    columns = {
+        "partition": "constant on each of",
+        "smooth": "a sum of smooth bumps, summing to one at every site, on",
+        "exponential": "a sum of exponential bumps on",
+    }[model.columns]
+    prefix, _ = _parts(model)
+    updates = _UPDATES[prefix]
+    if prefix:
+        updates += f" {cite(*{'E-': ('fista',), 'LE-': ('honnorat',), 'CD-': ('hals', 'fista')}[prefix])}"
+    rules = {
+        "default": "Updates that would have raised the objective were replaced by ones that do not.",
+        "paper": f"The updates are those of {cite('honnorat')} to the letter.",
+    }[model.rules]
+    ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
+    stop = ending if model.tol else ""
+    halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
+    seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
+    starts = f"from one random start{seed}; it"
+    if model.n_starts > 1:
+        starts = f"from {model.n_starts} random starts{seed}, the one with the smallest objective being kept; each"
+    return (
+        f"The basis was first sought as {columns} the {20 * 4**level} faces per hemisphere of level {level} of the "
+        f"icosahedral hierarchy of the sphere, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
+    )
+
+
+def _refinement(model: Any) -> str:
+    schedule, n_done = model.refinement, len(model.refined_.divisions)
+    if n_done == 0:
+        return ""
+    worst = {"residual": "largest squared residual", "projected": "largest projected error"}[schedule.indicator]
+    return (
+        f"Then the {schedule.faces} faces with the {worst} were divided into four, {n_done} times, with "
+        f"{schedule.n_iter} updates after each division, which led to {model.design_.n_columns} faces in all."
+    )
+
+
+def _full_resolution(model: Any) -> str:
+    if not model.lift:
+        return "The basis was left at the resolution of the faces; loadings were computed with that basis fixed."
+    if _parts(model)[1] == "PPNMF":
+        return "The basis was then carried to every site and refined there by further updates."
+    polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
+    return (
+        "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "
+        f"convex there, and the loadings with that basis fixed{polish}."
+    )
+
+
+def _results(model: Any) -> str:
+    scale = (
+        "Loadings are the projections of the maps onto the components."
+        if _parts(model)[1] == "PPNMF"
+        else "Loadings were scaled to a root mean square of one over subjects, so that components are in the units of "
+        "the data."
+    )
+    return (
+        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects. {scale} Components are "
+        "ordered by the variance each carries alone. For the parcellation every site was given to the component that "
+        "contributes most there."
+    )
+
+
+def _software(cite: _Citations) -> str:
+    return (
+        f"Computations were made with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite('numpy')} and "
+        f"SciPy {version('scipy')} {cite('scipy')}."
+    )
+
+
+def _parts(model: Any) -> tuple[str, str]:
+    """Prefix and scheme of the fitted method, e.g. ("CD-", "PNNMF")."""
+    prefix, dash, scheme = model.solution_.method.rpartition("-")
+    return prefix + dash, scheme

@@ -1,0 +1,88 @@
+"""How a result came about: configuration, seed, inputs with their hashes, versions, warnings."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor import __version__
+from icofactor.streaming.checkpoint import digest
+
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization
+
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "nibabel", "nilearn", "numba", "zarr")
+
+
+def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """What was done to what, with which versions, as JSON holds it.
+
+    Parameters
+    ----------
+    model : fitted.
+    cohort : the Cohort it was fitted to, or one on disk.
+    warnings : what the fit warned of.
+    """
+    return {
+        "data": dict(cohort.provenance),
+        "inputs": input_hashes(cohort),
+        "cohort": {
+            "n_subjects": len(cohort.subjects),
+            "hemisphere": cohort.hemisphere,
+            "modality": cohort.modality,
+            "units": cohort.units,
+            "mesh": repr(cohort.sites),
+            "n_sites_used": cohort.sites.n if model.mask_ is None else int(model.mask_.sum()),
+        },
+        "model": {
+            name: value if isinstance(value, int | float | str | bool | None) else repr(value)
+            for name, value in model.get_params(deep=False).items()
+        },
+        "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
+        "covariates": _words(getattr(model, "covariates_", None)),
+        "result": {
+            "mesh": repr(model.sites_),
+            "penalty": model.solution_.penalty,
+            "engine": model.starts_.engine,
+            "explained_between_subject_variance": model.explained_,
+            "updates": model.n_iter_,
+            "active_faces": model.design_.n_columns,
+            "converged": model.solution_.converged,
+        },
+        "warnings": list(warnings),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, of Python and of the libraries that results depend on."""
+    own = {"icofactor": __version__, "python": platform.python_version(), "system": platform.platform()}
+    return {**own, **{name: version(name) for name in _LIBRARIES}}
+
+
+def input_hashes(cohort: Any) -> dict[str, str]:
+    """SHA-256 of every input the cohort's provenance knows one of; where it knows none, of the maps themselves."""
+    found = dict(_hashes(cohort.provenance))
+    if not found and isinstance(cohort.X, np.ndarray):
+        found["X (subjects × sites, in memory)"] = digest(cohort.X)
+    return found
+
+
+def _hashes(record: Any) -> Iterator[tuple[str, str]]:
+    """Pairs (path, hash), wherever a record of provenance has them side by side."""
+    if isinstance(record, Mapping):
+        if isinstance(record.get("sha256"), str) and isinstance(record.get("path"), str):
+            yield record["path"], record["sha256"]
+        for value in record.values():
+            yield from _hashes(value)
+    elif isinstance(record, list | tuple):
+        for value in record:
+            yield from _hashes(value)
+
+
+def _words(thing: Any) -> str | None:
+    return None if thing is None else str(thing)

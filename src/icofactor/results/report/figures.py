@@ -1,0 +1,286 @@
+"""Static figures of maps on the cortex, drawn with matplotlib alone and without its global state."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from icofactor.results.report.colours import distinct, diverging
+from icofactor.results.report.drawing import (
+    PANEL,
+    Paint,
+    Raster,
+    colour_bar,
+    new_figure,
+    paint,
+    panels_of,
+    rasterise,
+    show,
+)
+from icofactor.results.report.surfaces import Cortex, Floats, Surfaces, cortex_of, labels_on_vertices, on_vertices
+
+SURFACES = ("inflated", "pial", "white", "midthickness", "very inflated", "sphere")
+SHARP_PERCENTILE = 99.5
+# Below this part of the colour scale the map fades into the grey of gyri and sulci.
+_FADE = 0.25
+_GREY = 0.78
+# All in inches.
+_LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
+_NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
+_NOTE = "% of between-subject variance each component carries alone; components overlap"
+
+
+def plot_components(
+    model: Any,
+    surface: str = "inflated",
+    components: Sequence[int] | None = None,
+    views: Sequence[str] = ("lateral", "medial"),
+    cmap: str | None = None,
+    scale: str = "shared",
+    units: str = "",
+    dpi: int = 150,
+    surfaces: Surfaces | None = None,
+) -> Any:
+    """Maps of a model's components on the cortex: one row per component, one column per view.
+
+    Parameters
+    ----------
+    model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) and
+        `explained_variance_ratio_` are used when there. `hemi_` None is one hemisphere that nobody named: it is
+        drawn as a left one, and the titles name no side.
+    surface : "inflated", "pial", "white" or "sphere" of fsaverage, or one of `surfaces`; other meshes are spheres.
+    components : which to draw, counted from 0; all when None.
+    views : of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
+    cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
+    scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in
+        parts of its own maximum.
+    units : of the components, for the colour bar.
+    dpi : resolution of the figure.
+    surfaces : files or folders of surfaces, for meshes other than fsaverage.
+
+    Returns
+    -------
+    matplotlib.figure.Figure; ``figure.savefig("components.png")`` writes it.
+    """
+    if scale not in ("shared", "each"):
+        raise ValueError(f'scale must be "shared" or "each"; got {scale!r}')
+    if surface not in SURFACES:
+        raise ValueError(f"surface must be one of {', '.join(map(repr, SURFACES))}; got {surface!r}")
+    _check_fitted(model)
+    panels = panels_of(model.hemi_ or "left", views)
+    maps = _used_maps(model)
+    chosen = _chosen(components, len(maps))
+    cortex = cortex_of(model.sites_, model.hemi_, surfaces)
+    tops = np.array([top_of(one) for one in maps])
+    signed = bool(np.nanmin(maps) < 0)
+    limits = tops[chosen] if scale == "each" else np.full(len(chosen), tops.max())
+    colours = _colour_map(cmap, signed)
+    explained = getattr(model, "explained_variance_ratio_", None)
+
+    figure, foot = _page(len(chosen), len(panels), "" if explained is None else _NOTE, dpi)
+    views_of = _Views(cortex, surface, panels)
+    for row, (j, limit) in enumerate(zip(chosen, limits, strict=True)):
+        values = on_vertices(model.sites_, maps[j] / limit)
+        views_of.row(figure, row, _label(j, explained), values, partial(_faded, colours=colours, signed=signed))
+    _titles(figure, panels, named=model.hemi_ is not None)
+    end = 1.0 if scale == "each" else float(tops.max())
+    height = figure.get_size_inches()[1]
+    box, ends = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), (-end if signed else 0.0, end)
+    bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
+    name = "Part of each component's maximum" if scale == "each" else "Component"
+    bar.set_label(f"{name} ({units})" if units and scale != "each" else name, fontsize=8, labelpad=2)
+    return figure
+
+
+def plot_maps(
+    model: Any,
+    diagnostics: Any,
+    surface: str = "inflated",
+    views: Sequence[str] = ("lateral", "medial"),
+    dpi: int = 150,
+    surfaces: Surfaces | None = None,
+) -> Any:
+    """Median, standard deviation, explained variance, refinement depth and parcellation: one row each."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    d, sites, k = diagnostics, model.sites_, len(diagnostics.alone)
+    units = f" ({d.units})" if d.units else ""
+    depth = d.depth.astype(np.float64) if model.mask_ is None else np.where(model.mask_, d.depth, np.nan)
+    known = d.median[np.isfinite(d.median)]
+    rows = [
+        (f"Median{units}", d.median, np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)), "viridis"),
+        (f"Standard\ndeviation{units}", d.deviation, (0.0, top_of(d.deviation)), "viridis"),
+        ("Explained\nvariance (share)", d.explained_map, (0.0, 1.0), "viridis"),
+        ("Refinement\ndepth", depth, (0.0, max(1.0, float(np.nanmax(depth)))), "cividis"),
+    ]
+    cortex = cortex_of(sites, model.hemi_, surfaces)
+    panels = panels_of(model.hemi_ or "left", views)
+    width = _LABEL_WIDTH + PANEL[0] * len(panels) + _BAR_WIDTH + _RIGHT_MARGIN
+    height = _TITLE_HEIGHT + PANEL[1] * (len(rows) + 1) + 0.1
+    figure, views_of = new_figure(width, height, dpi), _Views(cortex, surface, panels)
+    for row, (name, values, (low, high), cmap) in enumerate(rows):
+        high = float(high) if high > low else float(low) + 1
+        parts = on_vertices(sites, (values - low) / (high - low))
+        colours = colormaps[cmap]
+        steps = name.startswith("Refinement")  # whole numbers, which have nothing between them
+        views_of.row(figure, row, name, parts, partial(_plain, colours=colours), labels=steps)
+        middle = (height - _TITLE_HEIGHT - PANEL[1] * (row + 0.5)) / height
+        left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
+        box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
+        if steps:
+            bar = colour_bar(figure, box, colours.resampled(int(high) + 1), (-0.5, high + 0.5), "neither")
+            bar.set_ticks(np.arange(0, high + 1, max(1, high // 4)))
+        else:
+            bar = colour_bar(figure, box, colours, (float(low), high), _beyond(values, low, high))
+    labels = [part.astype(np.float64) for part in labels_on_vertices(sites, d.parcellation)]
+    palette = ListedColormap(distinct(k) / 255)
+    name = "Largest\ncomponent"
+    views_of.row(figure, len(rows), name, labels, partial(_labelled, palette=palette), labels=True)
+    _parcel_keys(figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows))
+    _titles(figure, panels, named=model.hemi_ is not None)
+    return figure
+
+
+def _beyond(values: Floats, low: float, high: float) -> str:
+    """Which ends of a colour scale values go beyond, as matplotlib says it."""
+    under, over = bool(np.nanmin(values) < low), bool(np.nanmax(values) > high)
+    return {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[under, over]
+
+
+def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> None:
+    """Numbered swatches beside the parcellation, as many as fit."""
+    width, height = figure.get_size_inches()
+    per_row = 5 if k <= 25 else 10
+    step = (_BAR_WIDTH - 0.1) / per_row
+    top = height - _TITLE_HEIGHT - PANEL[1] * row - 0.2
+    for j in range(k):
+        x, y = left + (j % per_row) * step / width, (top - (j // per_row) * min(0.2, 0.85 / (k / per_row))) / height
+        text = {"ha": "center", "va": "center", "fontsize": 6 if k <= 25 else 4}
+        dark = sum(palette(j)[:3]) < 1.5
+        figure.text(
+            x + 0.4 * step / width, y, str(j + 1), **text, color="white" if dark else "black",
+            bbox={"facecolor": palette(j), "edgecolor": "none", "boxstyle": "square,pad=0.35"},
+        )  # fmt: skip
+
+
+def _page(n_rows: int, n_columns: int, note: str, dpi: int) -> tuple[Any, float]:
+    """An empty figure with a note at its foot, and the height in inches that colour bar and note take there."""
+    width = _LABEL_WIDTH + PANEL[0] * n_columns + _RIGHT_MARGIN
+    lines = textwrap.wrap(note, int((width - 2 * _RIGHT_MARGIN) / _NOTE_LETTER))
+    foot = _BAR_HEIGHT + _NOTE_LINE * len(lines)
+    height = _TITLE_HEIGHT + PANEL[1] * n_rows + foot
+    figure = new_figure(width, height, dpi)
+    if lines:
+        figure.text(0.5, 0.06 / height, "\n".join(lines), ha="center", va="bottom", fontsize=6, color="0.35")
+    return figure, foot
+
+
+class _Views:
+    """The views of a figure's columns, each worked out once, however many maps are painted on it."""
+
+    def __init__(self, cortex: Cortex, surface: str, panels: Sequence[tuple[str, str]]) -> None:
+        shape = surface if surface in cortex.shapes else cortex.shapes[0]
+        number = {half.side: i for i, half in enumerate(cortex.hemispheres)}
+        self._columns: list[tuple[int, Any, Raster]] = []
+        for side, view in panels:
+            half, key = cortex.hemispheres[number[side]], (side, shape, view)
+            if key not in cortex.drawn:
+                cortex.drawn[key] = rasterise(half, shape, view)
+            self._columns.append((number[side], half.vertices, cortex.drawn[key]))
+
+    def row(
+        self, figure: Any, row: int, label: str, values: Sequence[Any], colours: Paint, labels: bool = False
+    ) -> None:
+        """One map, in all views; `values` per hemisphere on its vertices."""
+        width, height = figure.get_size_inches()
+        bottom = (height - _TITLE_HEIGHT - PANEL[1] * (row + 1)) / height
+        figure.text(0.12 / width, bottom + 0.5 * PANEL[1] / height, label, va="center", fontsize=8)
+        for column, (number, vertices, raster) in enumerate(self._columns):
+            left = (_LABEL_WIDTH + PANEL[0] * column) / width
+            axes = figure.add_axes((left, bottom, PANEL[0] / width, PANEL[1] / height))
+            show(axes, paint(raster, values[number][vertices], colours, labels))
+
+
+def _titles(figure: Any, panels: Sequence[tuple[str, str]], named: bool) -> None:
+    for axes, (side, view) in zip(figure.axes, panels, strict=False):
+        axes.set_title(f"{side} {view}" if named else view, fontsize=8, pad=3)
+
+
+def _faded(level: Floats, colours: Any, signed: bool) -> tuple[Floats, Floats]:
+    """Colours of triangles, and how far they cover the grey: little where the map is small."""
+    known = np.isfinite(level)
+    level = np.where(known, level, 0.0)
+    ramp = np.clip(np.abs(level) / _FADE, 0, 1)
+    cover = np.where(known, ramp * ramp * (3 - 2 * ramp), 0.0)
+    return colours((level + 1) / 2 if signed else level)[:, :3], cover
+
+
+def _shown(colours: Any, signed: bool) -> Any:
+    """The colour map as it is seen on the grey of the surface, which small values let through."""
+    from matplotlib.colors import ListedColormap
+
+    level = np.linspace(-1 if signed else 0, 1, 256)
+    colour, cover = _faded(level, colours, signed)
+    return ListedColormap(cover[:, None] * colour + (1 - cover[:, None]) * _GREY)
+
+
+def _plain(level: Floats, colours: Any) -> tuple[Floats, Floats]:
+    known = np.isfinite(level)
+    return colours(np.where(known, level, 0.0))[:, :3], known.astype(np.float64)
+
+
+def _labelled(labels: Floats, palette: Any) -> tuple[Floats, Floats]:
+    return palette(np.maximum(labels.astype(np.int64) - 1, 0))[:, :3], (labels > 0).astype(np.float64)
+
+
+def _check_fitted(model: Any) -> None:
+    if not hasattr(model, "components_"):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(f"this {type(model).__name__} has no components to draw yet: call fit first")
+
+
+def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
+    chosen = list(range(k)) if components is None else [int(j) for j in components]
+    if not chosen or min(chosen) < 0 or max(chosen) >= k:
+        raise ValueError(f"components must name some of 0 to {k - 1}; got {chosen}")
+    return chosen
+
+
+def _label(j: int, explained: Any) -> str:
+    label = f"Component {j + 1}"
+    return label if explained is None else f"{label}\n{100 * float(explained[j]):.1f} % alone"
+
+
+def _used_maps(model: Any) -> Floats:
+    """(k, n_sites) components, NaN where masked."""
+    sites, mask = model.sites_, getattr(model, "mask_", None)
+    maps = np.array(model.components_, dtype=np.float64)
+    if maps.ndim != 2 or maps.shape[1] != sites.n:
+        raise ValueError(f"{sites!r} has {sites.n} sites; components_ has shape {maps.shape}")
+    if mask is not None:
+        maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
+    if not np.isfinite(maps).any():
+        raise ValueError("components_ holds no finite value outside the mask")
+    return maps
+
+
+def top_of(values: Floats) -> float:
+    """What the end of a colour scale from 0 stands for: nearly the largest size of a value."""
+    sizes = np.abs(values[np.isfinite(values)])
+    top = float(np.percentile(sizes, SHARP_PERCENTILE)) if sizes.size else 0.0
+    return top or float(sizes.max(initial=0.0)) or 1.0
+
+
+def _colour_map(cmap: str | None, signed: bool) -> Any:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    if cmap is None and signed:
+        return ListedColormap(diverging() / 255)
+    return colormaps[cmap or "viridis"]

@@ -1,0 +1,309 @@
+"""Every panel of the report as a figure for print: PNG and PDF."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
+from icofactor.results.report.axes import BLUE, DPI, GREEN, ORANGE, component_ticks, new_axes, words
+from icofactor.results.report.colours import diverging
+from icofactor.results.report.content import component_units
+from icofactor.results.report.drawing import new_figure
+from icofactor.results.report.figures import plot_components, plot_maps
+from icofactor.results.report.selection_figures import draw_overlap, draw_selection, draw_stability
+from icofactor.results.report.selection_files import Beside
+from icofactor.results.report.surfaces import Surfaces, can_be_drawn, cortex_of
+
+PER_PAGE = 10
+_MOST_COLUMNS = 12
+_PANEL = re.compile(
+    r"(components(-\d+)?|maps|convergence|explained_variance|sparsity|similarity|loadings|subjects|"
+    r"participants-\d+_[0-9A-Za-z-]+|selection|stability|atlas_overlap)\.(png|pdf)"
+)
+
+
+def draw_panels(
+    model: Any,
+    diagnostics: Diagnostics,
+    folder: str | Path,
+    *,
+    beside: Beside | None = None,
+    surfaces: Surfaces | None = None,
+    on_step: Callable[[float], None] | None = None,
+) -> list[Path]:
+    """Write each panel into `folder` as NAME.png and NAME.pdf.
+
+    Parameters
+    ----------
+    beside : what `icofactor select` found, to be drawn too.
+    surfaces : files or folders of surfaces, for meshes other than fsaverage.
+    on_step : called with the fraction of the work that is done.
+
+    Returns
+    -------
+    The files written.
+    """
+    written: list[Path] = []
+    beside = beside or Beside()
+    pages = -(-len(diagnostics.alone) // PER_PAGE)
+    columns = min(_MOST_COLUMNS, len(diagnostics.associations) + len(diagnostics.groupings))
+    expected = (
+        pages + columns + 7 + sum(part is not None for part in (beside.selection, beside.stability, beside.overlap))
+    )
+    for name, figure in _figures(model, diagnostics, beside, surfaces):
+        png, pdf = (Path(folder) / f"{name}.{ending}" for ending in ("png", "pdf"))
+        figure.savefig(png, dpi=DPI, pil_kwargs={"compress_level": 2})  # the default takes twice as long for 1/7 less
+        figure.set_layout_engine("none")  # where things are is known now
+        figure.savefig(pdf, dpi=DPI)
+        written += [png, pdf]
+        if on_step is not None:
+            on_step(len(written) / 2 / expected)
+    return written
+
+
+def _figures(
+    model: Any,
+    d: Diagnostics,
+    beside: Beside,
+    surfaces: Surfaces | None,
+) -> Iterator[tuple[str, Any]]:
+    """Pairs of name and figure, each drawn when it is asked for."""
+    k = len(d.alone)
+    if surfaces is not None or can_be_drawn(model):
+        units, several = component_units(model, d.units), k > PER_PAGE
+        cortex = cortex_of(model.sites_, model.hemi_, surfaces)
+        for page, first in enumerate(range(0, k, PER_PAGE)):
+            chosen = range(first, min(first + PER_PAGE, k))
+            figure = plot_components(model, components=chosen, units=units, surfaces=cortex)
+            yield f"components-{page + 1:02d}" if several else "components", figure
+        yield "maps", plot_maps(model, d, surfaces=cortex)
+    yield "convergence", _convergence(d)
+    yield "explained_variance", _explained(d)
+    yield "sparsity", _sparsity(d)
+    if k > 1:
+        yield "similarity", _similarity(d)
+    yield "loadings", _loadings(d)
+    yield "subjects", _subjects(d)
+    every: list[Association | Grouping] = [*d.associations, *d.groupings]
+    for number, item in enumerate(sorted(every, key=lambda item: float(item.p.min()))[:_MOST_COLUMNS]):
+        yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
+    if beside.selection is not None:
+        yield "selection", draw_selection(beside.selection)
+    if beside.stability is not None:
+        yield "stability", draw_stability(beside.stability)
+    if beside.overlap is not None:
+        yield "atlas_overlap", draw_overlap(beside.overlap, k)
+
+
+def is_panel(name: str) -> bool:
+    """Whether a file's name is one that `draw_panels` gives."""
+    return _PANEL.fullmatch(name) is not None
+
+
+def _file_name(column: str) -> str:
+    """A column's name in letters that every file system takes."""
+    return re.sub(r"[^0-9A-Za-z]+", "-", column).strip("-")[:40] or "column"
+
+
+def _convergence(d: Diagnostics) -> Any:
+    c = d.convergence
+    figure, ((axes,),) = new_axes()
+    if c.n_starts > 1:
+        ends = {"color": BLUE, "linewidth": 0}
+        axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends)
+        axes.fill_between(c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends)
+    axes.plot(c.updates, c.objective, color=BLUE, linewidth=1.6, label="the run that was kept")
+    for number, update in enumerate(c.divisions):
+        label = "refinements" if number == 0 else None
+        axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(1, max(2, int(c.updates[-1])))
+    shown = c.objective[1:] if len(c.objective) > 1 else c.objective
+    tops = c.band[4][1:] if c.n_starts > 1 else shown
+    low, high = float(np.nanmin(shown)), float(np.nanmax(np.concatenate([shown, tops])))
+    if low > 0:
+        axes.set_yscale("log")
+    axes.set_ylim(low / 1.01 if low > 0 else low, high * 1.05 if high > 0 else high)
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    axes.xaxis.set_major_formatter(LogFormatterSciNotation())
+    axes.set_xlabel("update", fontsize=9)
+    axes.set_ylabel("objective", fontsize=9)
+    axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _explained(d: Diagnostics) -> Any:
+    k = len(d.alone)
+    figure, ((axes,),) = new_axes(max(5.2, 0.22 * k + 1))
+    axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=BLUE, label="alone")
+    axes.bar(np.arange(k) + 0.2, 100 * d.unique, 0.4, color=ORANGE, label="unique, given all others")
+    component_ticks(axes, k)
+    axes.set_xlabel("component", fontsize=9)
+    axes.set_ylabel("% of between-subject variance", fontsize=9)
+    axes.set_title(f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)", fontsize=9)
+    axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _sparsity(d: Diagnostics) -> Any:
+    figure, (row,) = new_axes(7.2, 2.4, 3)
+    for axes, values, name, colour in (
+        (row[0], d.l1_B, "‖B‖₁", BLUE),
+        (row[1], d.l1_C, "‖C‖₁", ORANGE),
+        (row[2], 100 * d.extent, "extent (% of sites)", GREEN),
+    ):
+        axes.bar(np.arange(len(values)), values, 0.75, color=colour)
+        step = max(1, -(-len(values) // 10))
+        at = np.arange(0, len(values), step)
+        axes.set_xticks(at, [str(j + 1) for j in at])
+        axes.set_xlabel("component", fontsize=9)
+        axes.set_ylabel(name, fontsize=9)
+    return figure
+
+
+def _similarity(d: Diagnostics) -> Any:
+    from matplotlib.colors import ListedColormap
+
+    figure, (row,) = new_axes(8.4, 2.9, 3)
+    colours = ListedColormap(diverging() / 255)
+    for axes, values, name in (
+        (row[0], d.overlap, "Overlap of maps"),
+        (row[1], d.similarity, "Correlation of maps"),
+        (row[2], d.together, "Correlation of loadings"),
+    ):
+        image = axes.imshow(values, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
+        axes.set_title(name, fontsize=9)
+        axes.spines[:].set_visible(False)
+        component_ticks(axes, len(values), both=True)
+        axes.tick_params(labelsize=7 if len(values) <= 10 else 5)
+    figure.colorbar(image, ax=row, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
+    return figure
+
+
+def _loadings(d: Diagnostics) -> Any:
+    from scipy.cluster.hierarchy import dendrogram
+
+    k = len(d.alone)
+    figure = new_figure(max(5.2, 0.16 * k + 2), 5.4, DPI)
+    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
+    tree, axes = figure.subplots(1, 2, width_ratios=(1, 5))
+    if len(d.tree):
+        black = lambda _: "0.35"
+        dendrogram(d.tree, ax=tree, orientation="left", no_labels=True, link_color_func=black)
+        tree.invert_yaxis()
+        for lines in tree.collections:
+            lines.set_linewidth(0.5)
+    tree.set_axis_off()
+    low = min(0.0, float(np.percentile(d.loadings, 1)))
+    table = d.loadings[np.ix_(d.order, d.component_order)]
+    top = float(np.percentile(d.loadings, 99)) or 1.0
+    image = axes.imshow(table, aspect="auto", cmap="viridis", vmin=low, vmax=top, interpolation="nearest")
+    axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
+    axes.set_yticks([])
+    axes.set_xlabel("component", fontsize=9)
+    axes.set_ylabel(f"{len(d.subjects)} subjects, clustered", fontsize=9)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, extend="max")
+    bar.set_label("loading", fontsize=9)
+    bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def _subjects(d: Diagnostics) -> Any:
+    figure, ((axes,),) = new_axes()
+    odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
+    for rows, colour, label in ((~odd, BLUE, "subjects"), (odd, ORANGE, "unusual subjects")):
+        if rows.any():
+            style = {"s": 14, "color": colour, "alpha": 0.65, "linewidths": 0, "label": label}
+            axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
+    axes.set_xlabel("root mean square residual" + (f" ({words(d.units)})" if d.units else ""), fontsize=9)
+    axes.set_ylabel("explained variance (%)", fontsize=9)
+    if odd.any():
+        axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _against(d: Diagnostics, item: Association | Grouping) -> Any:
+    """Loadings of every component against one column."""
+    k = len(d.alone)
+    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item)))
+    for j, one in enumerate(axes):
+        if isinstance(item, Association):
+            _scatter(one, item.values, d.loadings[:, j])
+            found = f"r = {item.r[j]:.2f}".replace("-", "−")
+        else:
+            _boxes(one, item, d.loadings[:, j])
+            found = f"η² = {item.eta2[j]:.2f}"
+        p = "p < 0.001" if item.p[j] < 0.001 else f"p = {item.p[j]:.3f}"
+        bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
+        one.set_title(f"{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
+    height = figure.get_size_inches()[1]
+    whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
+    name = f"{words(item.column)} (n = {item.n}; p corrected over components{whiskers})"
+    figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
+    figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
+    return figure
+
+
+def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
+    """`n` small axes in rows of five; `foot` inches are kept under the last row, where the ticks have their names.
+
+    Places are given, not found: matplotlib's search for them takes longer than drawing.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    columns = min(5, n)
+    rows = -(-n // columns)
+    left, cell, gap, top, name = 0.62, (1.2, 1.15), (0.5, 0.32), 0.25, 0.27
+    width = max(left + columns * cell[0] + (columns - 1) * gap[0] + 0.12, 4.2)
+    height = top + rows * cell[1] + (rows - 1) * gap[1] + foot + name
+    figure = new_figure(width, height, DPI)
+    axes = []
+    for j in range(n):
+        x = left + (j % columns) * (cell[0] + gap[0])
+        y = height - top - cell[1] - (j // columns) * (cell[1] + gap[1])
+        one = figure.add_axes((x / width, y / height, cell[0] / width, cell[1] / height))
+        one.spines[["top", "right"]].set_visible(False)
+        one.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        # names of ticks under the last axes of each column only: all of them have the same
+        one.tick_params(labelsize=6, length=2, pad=2, labelbottom=j + columns >= n)
+        axes.append(one)
+    return figure, axes
+
+
+def _group_names(item: Grouping) -> list[str]:
+    return [words(label if len(label) <= 12 else f"{label[:11]}…") for label in item.labels]
+
+
+def _turned(names: list[str]) -> bool:
+    """Whether names are too long to stand side by side."""
+    return len(names) > 3 or max(map(len, names)) > 5
+
+
+def _room_for(names: list[str]) -> float:
+    """Inches under an axis for the names of its groups."""
+    return 0.12 + 0.062 * max(map(len, names)) if _turned(names) else 0.22
+
+
+def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
+    known = np.isfinite(x)
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.scatter(x[known], y[known], s=6, color=BLUE, alpha=0.6, linewidths=0)
+    slope, level = np.polyfit(x[known], y[known], 1)
+    ends = np.array([x[known].min(), x[known].max()])
+    axes.plot(ends, level + slope * ends, color=ORANGE, linewidth=1.2)
+
+
+def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
+    groups = [y[item.codes == g] for g in range(len(item.labels))]
+    shown = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
+    axes.boxplot(groups, whis=(0, 100), **shown)
+    names = _group_names(item)
+    axes.set_xticks(range(1, len(names) + 1), names, **({"rotation": 90} if _turned(names) else {}))

@@ -1,0 +1,162 @@
+"""What `icofactor select` left beside a fit: the choice of a number, trust in the components, where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.io.guard import Unreadable, naming
+from icofactor.io.json import read_json, read_text
+
+SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
+_STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
+_OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What lies beside a fit; None for what was not run.
+
+    Attributes
+    ----------
+    selection : record with "table" (column → list of numbers), "recommended" and "reasons".
+    stability : column → one number per component: "stability", "stability_5th_percentile", "relative_standard_error".
+    loading_se : (n_subjects, k) standard errors of the loadings.
+    component_se : (k, n_sites) standard errors of the maps.
+    overlap : column → one value per row: "component" (from 1), "region", "share", "area", "enrichment",
+        "null_enrichment", "p", "q", "proposed_name".
+    """
+
+    selection: Mapping[str, Any] | None = None
+    stability: Mapping[str, list[float]] | None = None
+    loading_se: np.ndarray | None = None
+    component_se: np.ndarray | None = None
+    overlap: Mapping[str, list[Any]] | None = None
+
+
+def read_beside(folder: Path, model: Any, subjects: Sequence[str]) -> Beside:
+    """What lies in the folder of a fit; what is of another fit is refused."""
+    k = len(model.components_)
+    stability, errors = _stability(folder / STABILITY, k), _component_se(folder, model)
+    if stability is not None and errors is not None:
+        with naming(folder / STABILITY, "table"):
+            _check_sizes(stability["relative_standard_error"], errors, model.components_)
+    loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
+    return Beside(read_selection(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
+
+
+def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarray) -> None:
+    """Refuse errors of an earlier fit with as many components: theirs are in parts of other maps."""
+    size = np.linalg.norm(components, axis=1)
+    expected = np.linalg.norm(errors, axis=1) / np.where(size > 0, size, 1.0)
+    if not np.allclose(relative, expected, rtol=1e-3, atol=1e-9, equal_nan=True):
+        raise Unreadable("is of another fit: its standard errors are those of other maps; run icofactor select again")
+
+
+def read_selection(folder: Path) -> Mapping[str, Any] | None:
+    """What `icofactor select` found, as curves can be drawn of it."""
+    path = folder / SELECTION
+    found = read_record(path)
+    if found is None:
+        return None
+    with naming(path, "record"):
+        table, recommended, reasons = (found.get(name) for name in ("table", "recommended", "reasons"))
+        number = lambda value: value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        columns = list(table.values()) if isinstance(table, dict) else []
+        if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
+            raise Unreadable("holds no table of numbers by rank; icofactor select writes one")
+        if len({len(column) for column in columns}) > 1 or not number(recommended):
+            raise Unreadable("is damaged: its columns differ in length, or what it recommends is no number")
+        if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
+            raise Unreadable("is damaged: its reasons are no sentences")
+    return found
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A JSON file of names and values; None where there is no file."""
+    if not path.is_file():
+        return None
+    with naming(path, "record"):
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise Unreadable("holds JSON that is no record of names and values, as icofactor writes it")
+        return found
+
+
+def _stability(path: Path, k: int) -> dict[str, list[float]] | None:
+    if not path.is_file():
+        return None
+    with naming(path, "table"):
+        table = _table(path, ("component", *_STABILITY))
+        if table["component"] != [str(j + 1) for j in range(k)]:
+            raise Unreadable(_other_fit(f"{len(table['component'])} components", f"{k}"))
+        return {name: _numbers(table[name]) for name in _STABILITY}
+
+
+def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    with naming(path, "table"):
+        table = _table(path, ("participant_id",))
+        rows = table.pop("participant_id")
+        if rows != list(subjects) or len(table) != k:
+            found = f"{len(rows)} subjects and {len(table)} components"
+            raise Unreadable(_other_fit(found, f"{len(subjects)} and {k}, or other subjects"))
+        return np.array([_numbers(column) for column in table.values()]).T
+
+
+def _component_se(folder: Path, model: Any) -> np.ndarray | None:
+    from icofactor.io.gifti import read_gifti
+
+    sites = model.sites_
+    sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_ or "left",)
+    paths = [folder / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
+    if sites.on != "vertices" or not all(path.is_file() for path in paths):
+        return None
+    wanted, halves = (len(model.components_), sites.n // len(sides)), []
+    for path in paths:
+        with naming(path, "map"):
+            half = next(iter(read_gifti(path).parts.values()))
+            if half.shape != wanted:
+                found = f"{half.shape[0]} components on {half.shape[1]} vertices"
+                raise Unreadable(_other_fit(found, f"{wanted[0]} on {wanted[1]}"))
+            halves.append(np.asarray(half, dtype=np.float64))
+    return np.concatenate(halves, axis=1)
+
+
+def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
+    if not path.is_file():
+        return None
+    with naming(path, "table"):
+        table: dict[str, list[Any]] = dict(_table(path, ("component", "region", *_OVERLAP, "proposed_name")))
+        numbers = _numbers(table["component"])
+        if set(numbers) != set(range(1, k + 1)):
+            raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
+        return table | {"component": [int(j) for j in numbers]} | {name: _numbers(table[name]) for name in _OVERLAP}
+
+
+def _other_fit(found: str, wanted: str) -> str:
+    return f"is of another fit: it holds {found}, the fit beside it {wanted}; run icofactor select again or remove it"
+
+
+def _table(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of a TSV file as icofactor writes one."""
+    header, *rows = [line.split("\t") for line in read_text(path).removesuffix("\n").split("\n")]
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise Unreadable(f"has no column {missing[0]}; icofactor select writes one")
+    if any(len(row) != len(header) for row in rows) or len(set(header)) < len(header):
+        raise Unreadable("is damaged: its rows differ in length, or a column is there twice")
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def _numbers(column: list[str]) -> list[float]:
+    try:
+        return [math.nan if cell == "n/a" else float(cell) for cell in column]
+    except ValueError:
+        raise Unreadable("is damaged: a cell that should be a number is none") from None

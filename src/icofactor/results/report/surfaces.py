@@ -1,0 +1,311 @@
+"""Surfaces to draw on: fsaverage's own, those a user gives, or the sphere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from icofactor.sphere.fsaverage import freesurfer_mesh
+from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.operators import face_to_vertex
+from icofactor.sphere.sites import Sites
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_NILEARN = {"inflated": "inflated", "pial": "pial", "white": "white_matter"}
+_FILE_KINDS = {
+    "very_inflated": "very inflated",
+    "inflated": "inflated",
+    "midthickness": "midthickness",
+    "graymid": "midthickness",
+    "pial": "pial",
+    "white": "white",
+    "sphere": "sphere",
+}
+_ORDER = ("inflated", "very inflated", "pial", "midthickness", "white", "sphere")
+_DRAWN_LEVEL = 5
+_SAME_POSITION = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Hemisphere:
+    """One hemisphere to draw.
+
+    Attributes
+    ----------
+    side : "left" or "right"
+    vertices : (n,) which of the hemisphere's vertices are drawn
+    triangles : (F, 3) of drawn vertices, seen counterclockwise from outside
+    shapes : name → (n, 3) coordinates, x to the right, y to the front, z up
+    folding : (n,) about −1 on gyri to 1 in sulci; zeros when unknown
+    unit : (n, 3) the same vertices on the unit sphere
+    """
+
+    side: str
+    vertices: Ints
+    triangles: Ints
+    shapes: dict[str, Floats]
+    folding: Floats
+    unit: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Cortex:
+    """What maps are drawn on.
+
+    Attributes
+    ----------
+    hemispheres : left first
+    note : what a reader should know about it
+    drawn : views that were worked out already, by side, shape and view
+    """
+
+    hemispheres: tuple[Hemisphere, ...]
+    note: str = ""
+    drawn: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> list[str]:
+        """Shapes that all hemispheres have."""
+        have = set.intersection(*(set(half.shapes) for half in self.hemispheres))
+        return [name for name in _ORDER if name in have]
+
+
+Surfaces = Sequence[str | Path] | str | Path | Cortex
+"""Files, folders, or what was read from them."""
+
+
+def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) -> Cortex:
+    """The surfaces of a mesh.
+
+    Parameters
+    ----------
+    sites : all sites of a mesh.
+    hemi : "left", "right", "both", or None for one hemisphere that nobody named, which is drawn as a left one.
+    surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex with the sites; a
+        Cortex is taken as it is.
+    """
+    if isinstance(surfaces, Cortex):
+        return surfaces
+    sides = ("left", "right") if hemi == "both" else (hemi or "left",)
+    if sites.n != sites.n_mesh:
+        raise ValueError(f"drawing needs all sites of a mesh; got {sites!r}")
+    if surfaces is not None:
+        given = [surfaces] if isinstance(surfaces, str | Path) else list(surfaces)
+        return _from_files(sites, sides, [Path(path) for path in given])
+    if sites.triangles is None:
+        raise ValueError(f"drawing needs the mesh's triangles, or surface files; got {sites!r}")
+    if sites.name is None:
+        return Cortex(tuple(_sphere(sites, side) for side in sides), "Drawn on the sphere.")
+    return _fsaverage(sites, sides)
+
+
+def can_be_drawn(model: Any) -> bool:
+    """Whether a model's maps can be drawn without surface files."""
+    return model.sites_.triangles is not None and model.sites_.n == model.sites_.n_mesh
+
+
+def n_vertices(sites: Sites) -> int:
+    """Vertices of one hemisphere's mesh."""
+    if sites.on != "faces":
+        return sites.n_mesh // len(sites.frames)
+    if sites.triangles is None:
+        raise ValueError(f"drawing faces needs the mesh's triangles; got {sites!r}")
+    return int(sites.triangles.max()) + 1
+
+
+def on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Floats]:
+    """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces around it."""
+    halves = np.split(np.asarray(values, dtype=np.float64), len(sites.frames), axis=-1)
+    if sites.on != "faces":
+        return halves
+    to_vertices = face_to_vertex(sites.triangles, n_vertices(sites))  # type: ignore[arg-type]
+    return [(to_vertices @ half.reshape(-1, half.shape[-1]).T).T.reshape(*half.shape[:-1], -1) for half in halves]
+
+
+def labels_on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Ints]:
+    """Whole numbers (n_sites,) on the vertices; at a vertex, that of its first face."""
+    halves = np.split(np.asarray(values, dtype=np.int64), len(sites.frames))
+    if sites.on != "faces":
+        return halves
+    first = np.empty(n_vertices(sites), dtype=np.int64)
+    triangles = np.asarray(sites.triangles)
+    for corner in range(3):
+        first[triangles[::-1, corner]] = np.arange(len(triangles))[::-1]
+    return [half[first] for half in halves]
+
+
+def _unit_vertices(sites: Sites, side: str) -> Floats:
+    """The vertices of one hemisphere's sphere."""
+    if sites.on == "vertices":
+        half = 1 if side == "right" and len(sites.frames) == 2 else 0
+        return sites.coordinates[sites.hemisphere == half]
+    if sites.name is not None:
+        return Sites.named(sites.name).coordinates
+    triangles = np.asarray(sites.triangles)
+    if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
+        return icosphere(sites.level).vertices
+    raise ValueError(f"drawing faces needs a mesh known by name, for its vertices; got {sites!r}")
+
+
+def _sphere(sites: Sites, side: str) -> Hemisphere:
+    unit = _unit_vertices(sites, side)
+    triangles = outward(unit, np.asarray(sites.triangles, dtype=np.int64))
+    return Hemisphere(side, np.arange(len(unit)), triangles, {"sphere": 100 * unit}, np.zeros(len(unit)), unit)
+
+
+def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
+    """fsaverage5's surfaces, which nilearn brings along; coarser meshes use some of its vertices, finer ones all."""
+    from nilearn.datasets import load_fsaverage, load_fsaverage_data
+
+    meshes, depth = load_fsaverage("fsaverage5"), load_fsaverage_data(mesh="fsaverage5", data_type="sulcal")
+    standard = freesurfer_mesh(_DRAWN_LEVEL).vertices
+    own = Sites.named(sites.name)  # type: ignore[arg-type]
+    assert own.triangles is not None and own.level is not None
+    note = ""
+    if own.level <= _DRAWN_LEVEL:
+        vertices, there = np.arange(own.n), _nearest(standard, own.coordinates)
+        triangles, unit = np.asarray(own.triangles, dtype=np.int64), own.coordinates
+    else:
+        there, vertices = np.arange(len(standard)), _nearest(own.coordinates, standard)
+        triangles, unit = np.asarray(freesurfer_mesh(_DRAWN_LEVEL).faces, dtype=np.int64), standard
+        note = f"Drawn at the {len(standard):,} vertices of fsaverage5, which are among the {own.n:,} of {sites.name}."
+    halves = []
+    for side in sides:
+        shapes = {
+            name: np.asarray(meshes[key].parts[side].coordinates, dtype=np.float64)[there]
+            for name, key in _NILEARN.items()
+        }
+        shapes["sphere"] = 100 * unit
+        folding = np.tanh(3 * np.asarray(depth.data.parts[side], dtype=np.float64))[there]
+        halves.append(Hemisphere(side, vertices, outward(unit, triangles), shapes, folding, unit))
+    return Cortex(tuple(halves), note)
+
+
+def _nearest(among: Floats, points: Floats) -> Ints:
+    distance, index = cKDTree(among).query(points)
+    assert np.max(distance) < _SAME_POSITION, "meshes of fsaverage share their vertices"
+    return np.asarray(index, dtype=np.int64)
+
+
+def outward(vertices: Floats, triangles: Ints) -> Ints:
+    """The same triangles, turned so that they are seen counterclockwise from outside; right spheres may be mirrored."""
+    a, b, c = np.moveaxis((vertices - vertices.mean(axis=0))[triangles], 1, 0)
+    return triangles if np.einsum("ij,ij->", a, np.cross(b, c)) > 0 else triangles[:, ::-1]
+
+
+# Files of the user's
+
+
+def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Cortex:
+    from icofactor.io.surfaces import read_surface
+
+    wanted = n_vertices(sites)
+    found: dict[str, dict[str, tuple[Floats, Ints]]] = {side: {} for side in sides}
+    for path, listed in _candidates(given):
+        side, kind = side_of(path) or (sides[0] if len(sides) == 1 else None), _kind_of(path)
+        if side is None or kind is None:
+            if listed:
+                raise ValueError(
+                    f"{path}: its name should tell the hemisphere (lh. or rh., hemi-L or hemi-R, .L. or .R.) and the "
+                    f"surface ({', '.join(_ORDER)})"
+                )
+            continue
+        if side not in found or kind in found[side]:
+            continue
+        coordinates, triangles = read_surface(path)
+        if len(coordinates) != wanted:
+            if listed:
+                raise ValueError(f"{path} has {len(coordinates)} vertices; {sites!r} has {wanted} per hemisphere")
+            continue
+        found[side][kind] = coordinates, triangles
+    missing = [side for side in sides if not found[side]]
+    if missing:
+        raise ValueError(
+            f"surfaces: no surface of the {' and the '.join(missing)} hemisphere with {wanted} vertices among "
+            f"{', '.join(map(str, given))}"
+        )
+    return Cortex(tuple(_hemisphere(sites, side, found[side]) for side in sides))
+
+
+def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
+    """Files to look at, and whether each was named itself."""
+    listed: list[tuple[Path, bool]] = []
+    for path in given:
+        if path.is_dir():
+            listed += [(file, False) for file in sorted([*path.glob("*"), *path.glob("surf/*")]) if _is_surface(file)]
+        elif path.is_file():
+            listed.append((path, True))
+        else:
+            raise FileNotFoundError(f"surfaces: no file or folder {path}")
+    return listed
+
+
+def _is_surface(path: Path) -> bool:
+    name = path.name
+    return name.endswith((".surf.gii", ".surf.gii.gz")) or (
+        name.startswith(("lh.", "rh.")) and name.partition(".")[2] in _FILE_KINDS
+    )
+
+
+def side_of(path: Path) -> str | None:
+    """Which hemisphere a file's name says it holds, as FreeSurfer, HCP and BIDS write it."""
+    name = path.name
+    for side, letter in (("left", "L"), ("right", "R")):
+        words = (f"hemi-{letter}_", f"hemi-{letter}.", f".{letter}.", f"_{letter}.", f"_{letter}_")
+        if name.startswith((f"{letter.lower()}h.", f"{letter}.")) or any(word in name for word in words):
+            return side
+    return None
+
+
+def _kind_of(path: Path) -> str | None:
+    name = path.name.lower()
+    return next((kind for word, kind in _FILE_KINDS.items() if word in name), None)
+
+
+def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) -> Hemisphere:
+    shapes = {kind: coordinates for kind, (coordinates, _) in files.items()}
+    triangles = next(iter(files.values()))[1]
+    for kind, (_, listed) in files.items():
+        if not np.array_equal(np.sort(listed, axis=1), np.sort(triangles, axis=1)):
+            raise ValueError(f"surfaces: the {side} {kind} lists other triangles than the {side} {next(iter(files))}")
+    unit = sites.coordinates[sites.hemisphere == int(side == "right" and len(sites.frames) == 2)]
+    if sites.on == "faces":
+        unit = shapes["sphere"] if "sphere" in shapes else np.zeros((len(next(iter(shapes.values()))), 3))
+    shapes.setdefault("sphere", 100 * unit)
+    folded = next((shapes[kind] for kind in ("white", "midthickness", "pial") if kind in shapes), None)
+    triangles = outward(folded if folded is not None else next(iter(shapes.values())), triangles)
+    folding = np.zeros(len(unit)) if folded is None else _folding(folded, triangles)
+    return Hemisphere(side, np.arange(len(unit)), triangles, shapes, folding, unit)
+
+
+def _folding(vertices: Floats, triangles: Ints) -> Floats:
+    """How far each vertex lies under its neighbours, smoothed: positive in sulci."""
+    from scipy.sparse import coo_array, diags_array
+
+    edges = np.concatenate([triangles[:, pair] for pair in ([0, 1], [1, 2], [2, 0])])
+    both = np.concatenate([edges, edges[:, ::-1]])
+    around = coo_array((np.ones(len(both)), (both[:, 0], both[:, 1])), shape=(len(vertices),) * 2).tocsr()
+    around.data[:] = 1.0
+    mean = diags_array(1 / np.maximum(around.sum(axis=1), 1)) @ around
+    height = np.einsum("ij,ij->i", mean @ vertices - vertices, vertex_normals(vertices, triangles))
+    for _ in range(4):
+        height = mean @ height
+    height = height - np.median(height)  # a closed surface is bent outward on the whole
+    return np.tanh(1.5 * height / max(float(height.std()), np.finfo(float).tiny))
+
+
+def vertex_normals(vertices: Floats, triangles: Ints) -> Floats:
+    """Unit normals (n, 3), outward when the triangles are."""
+    corners = vertices[triangles]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    at_vertices = np.zeros_like(vertices)
+    for corner in range(3):
+        np.add.at(at_vertices, triangles[:, corner], normals)
+    return at_vertices / np.maximum(np.linalg.norm(at_vertices, axis=1, keepdims=True), 1e-12)

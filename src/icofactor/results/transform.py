@@ -1,0 +1,133 @@
+"""Loadings of new subjects on the maps of a fit, and the table they are written to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor import __version__
+from icofactor.errors import CohortError
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.estimator.saving import load_model
+from icofactor.io.atomic import atomic_path, check_target
+from icofactor.io.tables import write_json, write_tsv
+from icofactor.preprocessing.covariates import as_the_fit
+
+MODEL, TABLE = "model.zip", "desc-icofactor_loadings.tsv"
+_MOST_LOST = 1e-3
+"""Share of the mean map's energy at sites where the new subjects may be empty: borders of the cortex, not lobes."""
+
+
+@dataclass(frozen=True, eq=False)
+class NewLoadings:
+    """Loadings of new subjects.
+
+    Attributes
+    ----------
+    subjects : their names.
+    loadings : (n_subjects, n_components), in the scale of the fit's own.
+    notes : what is worth knowing about how they came about.
+    """
+
+    subjects: tuple[str, ...]
+    loadings: np.ndarray
+    notes: tuple[str, ...]
+
+
+def model_at(path: str | Path) -> Path:
+    """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
+    place = Path(path)
+    if place.is_dir() and not (place / MODEL).is_file():
+        raise FileNotFoundError(
+            f"{place} holds no {MODEL}; give the folder that icofactor fit wrote, or the model itself"
+        )
+    return place / MODEL if place.is_dir() else place
+
+
+def table_at(out: str | Path, overwrite: bool) -> Path:
+    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that cannot take it."""
+    place = Path(out)
+    if place.suffix == ".tsv":
+        table = place
+    elif place.suffix or place.is_file():
+        raise ValueError(f"out must end with .tsv or be a folder; found {place}")
+    else:
+        table = place / TABLE
+    if table.parent.is_dir():
+        for file in (table, _beside(table)):
+            check_target(file, overwrite)
+    elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+    return table
+
+
+def loadings_of(model: CorticalFactorization, cohort: Any) -> NewLoadings:
+    """Loadings of a cohort, after doing to it what the fit did to its own subjects."""
+    notes = _check_sites(model, cohort)
+    data = as_the_fit(cohort, model.covariates_)
+    loadings = model.transform(data)
+    if model.covariates_ is not None:
+        notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
+        below = int(data.X.below.sum())
+        if below:
+            share = 100 * below / (len(loadings) * int(_used(model).sum()))
+            notes.append(f"{below} values ({share:.2g} %) were negative after that and were set to 0")
+    return NewLoadings(tuple(cohort.subjects), loadings, tuple(notes))
+
+
+def write_loadings(
+    found: NewLoadings, table: Path, cohort: Any, model_path: Path, *, overwrite: bool = False
+) -> list[Path]:
+    """The table, and beside it a JSON file that tells where it comes from."""
+    width = max(2, len(str(found.loadings.shape[1])))
+    names = [f"component{j + 1:0{width}d}" for j in range(found.loadings.shape[1])]
+    about = {
+        "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
+        "icofactor": __version__,
+        "model": {"path": str(model_path), "sha256": hashlib.sha256(model_path.read_bytes()).hexdigest()},
+        "data": dict(cohort.provenance),
+        "notes": list(found.notes),
+    }
+    beside, made = _beside(table), not table.parent.exists()
+    table.parent.mkdir(exist_ok=True)
+    try:
+        with atomic_path(beside, overwrite) as first, atomic_path(table, overwrite) as second:  # both, or none
+            write_json(first, about)
+            write_tsv(second, {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))})
+    finally:
+        if made and not any(table.parent.iterdir()):
+            table.parent.rmdir()
+    return [table, beside]
+
+
+def read_model(path: str | Path) -> CorticalFactorization:
+    """The model of a file or of a fit's folder."""
+    return load_model(model_at(path))
+
+
+def _beside(table: Path) -> Path:
+    return table.with_suffix(".json")
+
+
+def _used(model: CorticalFactorization) -> np.ndarray:
+    return np.ones(model.n_features_in_, dtype=bool) if model.mask_ is None else model.mask_
+
+
+def _check_sites(model: CorticalFactorization, cohort: Any) -> list[str]:
+    """Sites that the fit uses and where no new subject has a value: a few at the border, or another cortex."""
+    if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
+        return []  # sites that are not the fit's are told by `transform`
+    lost = _used(model) & ~np.asarray(cohort.mask)
+    if not lost.any():
+        return []
+    share = float(np.square(model.mean_[lost]).sum() / np.square(model.mean_).sum())
+    text = f"{int(lost.sum())} sites that the fit uses are NaN or zero in every new subject"
+    if share > _MOST_LOST:
+        raise CohortError(
+            f"{text}; they carry {100 * share:.2g} % of the fit's mean map: is it the same mask and mesh?"
+        )
+    return [f"{text}; they count as 0"]

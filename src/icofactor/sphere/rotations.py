@@ -1,0 +1,85 @@
+"""Rotations of maps on the sphere, by which the field makes null maps: same smoothness, another place.
+
+A rotated map takes at each site the value of the site nearest to where the rotation brings it. Two hemispheres turn
+together, the right one by the mirror image of the left one's rotation, so that homologous places stay homologous
+(Alexander-Bloch et al. 2018).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from icofactor.sphere.locate import locate
+from icofactor.sphere.sites import Sites
+
+Ints = NDArray[np.int64]
+_MIRROR = np.diag([-1.0, 1.0, 1.0])
+
+
+def random_rotation(rng: np.random.Generator) -> NDArray[np.float64]:
+    """A rotation matrix, uniform over all rotations."""
+    w, x, y, z = (q := rng.standard_normal(4)) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndarray:
+    """Points of one hemisphere after the rotation; hemisphere 1 turns by its mirror image."""
+    R = rotation if hemisphere == 0 else _MIRROR @ rotation @ _MIRROR
+    return points @ R.T
+
+
+class SiteSpinner:
+    """Rotations of maps on all sites of a mesh, whatever it is."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.n = sites.n
+        self._where = [np.flatnonzero(sites.hemisphere == half) for half in np.unique(sites.hemisphere)]
+        self._points = [sites.coordinates[w] for w in self._where]
+        self._trees = [cKDTree(points) for points in self._points]
+
+    def draw(self, rng: np.random.Generator) -> Ints:
+        """(n,) site whose value each site takes, for one random rotation."""
+        rotation, taken = random_rotation(rng), np.empty(self.n, dtype=np.int64)
+        for half, (where, points, tree) in enumerate(zip(self._where, self._points, self._trees, strict=True)):
+            taken[where] = where[tree.query(turned(points, half, rotation))[1]]
+        return taken
+
+
+class FaceSpinner:
+    """Rotations of maps on some faces of one level of the hierarchy.
+
+    Faces that hold no data (the medial wall) are no sources: where a rotation brings one, the nearest face that has
+    data is taken, so that rotated maps are whole. The quadtree answers which face holds a point, which is far quicker
+    than a search.
+    """
+
+    def __init__(self, sites: Sites, level: int, index: np.ndarray) -> None:
+        self._level, self._frames = level, sites.frames
+        levels = np.full(len(index), level)
+        self._half = sites.face_hemisphere(levels, index)
+        self._centres = sites.face_centres(levels, index)
+        self._sources = []
+        per_half = 20 * 4**level
+        every = np.arange(per_half)
+        for half in range(len(sites.frames)):
+            mine = np.flatnonzero(self._half == half)
+            centres = sites.face_centres(np.full(per_half, level), half * per_half + every)
+            self._sources.append(mine[cKDTree(self._centres[mine]).query(centres)[1]] if len(mine) else mine)
+
+    def draw(self, rng: np.random.Generator) -> Ints:
+        """(n_faces,) face whose value each face takes, for one random rotation."""
+        rotation, taken = random_rotation(rng), np.empty(len(self._half), dtype=np.int64)
+        for half, source in enumerate(self._sources):
+            mine = self._half == half
+            if mine.any():
+                there = turned(self._centres[mine], half, rotation)
+                taken[mine] = source[locate(there @ self._frames[half], self._level)]
+        return taken

@@ -1,0 +1,117 @@
+"""Checks of X that are made on the way to the statistics, so that they cost no pass of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:  # cohorts use this module, and know nothing of statistics
+    from icofactor.streaming.blocks import Rows
+
+_LARGEST = 1e120
+_SEEN = ("mean", "site_energy", "variance", "low", "high", "differ")
+
+
+class Inspector:
+    """Looks at every block on its way to the statistics, so that checking X costs no pass of its own."""
+
+    def __init__(
+        self, n_sites: int, n_subjects: int, allow_negative: bool, method: str, names: Sequence[str] | None = None
+    ) -> None:
+        self.mean, self.site_energy = np.empty(n_sites), np.empty(n_sites)
+        self.variance = 0.0
+        """Σ over sites and subjects of (x − the site's mean)²."""
+        # the least and largest value of each subject, and whether any two subjects differ anywhere
+        self.low, self.high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
+        self.differ = False
+        self._allow_negative, self._method, self._names = allow_negative, method, names
+
+    def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
+        """The same blocks, each checked and remembered."""
+        for rows, x in blocks:
+            self.accept(rows, look(x))
+            yield rows, x
+
+    def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
+        """Check and remember what `look` saw of these sites; of no site in particular when `rows` is None."""
+        low, high = seen["min.low"], seen["max.high"]
+        finite = np.isfinite(low) & np.isfinite(high)
+        if not finite.all():
+            raise ValueError(
+                f"X holds NaN or infinite values in {self._who(~finite)}; "
+                "give a mask that leaves those sites out, or mend the files they come from"
+            )
+        if max(-low.min(), high.max()) > _LARGEST:
+            raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        if rows is None:
+            return
+        self.differ = self.differ or bool(seen["max.differ"])
+        self.mean[rows], self.site_energy[rows] = seen["site.mean"], seen["site.energy"]
+        self.variance += float(seen["sum.variance"])
+
+    def _who(self, chosen: np.ndarray) -> str:
+        """Subjects by name where they have one, else by row."""
+        rows = np.flatnonzero(chosen)
+        if self._names is None:
+            return f"{_some('subject', rows)} (row numbers of X)"
+        of = f" ({len(rows)} of {len(chosen)})" if len(rows) > 1 else ""
+        return _some("subject", [self._names[row] for row in rows.tolist()], 20) + of
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """What was seen of all blocks, to be recalled in another process."""
+        return {name: np.asarray(getattr(self, name)) for name in _SEEN}
+
+    def recall(self, found: Mapping[str, np.ndarray]) -> None:
+        """Know what `summary` told."""
+        for name in _SEEN:
+            setattr(self, name, found[name] if found[name].ndim else found[name].item())
+
+    def check_signs(self) -> None:
+        """Negative values where they are forbidden; after the last block, so that every such subject is named."""
+        negative = self.low < 0
+        if not self._allow_negative and negative.any():
+            raise ValueError(
+                f"X holds negative values in {self._who(negative)}, down to {self.low.min():.3g}, which method "
+                f"{self._method!r} forbids; use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+            )
+
+    def check(self) -> None:
+        """What only shows after the last block: also subjects without any pattern, and subjects all alike."""
+        self.check_signs()
+        flat = self.low == self.high
+        if flat.any():
+            zero = "zero" if not self.high[flat].any() else "constant"
+            raise ValueError(f"X is {zero} over all sites in {self._who(flat)}; leave them out")
+        if not self.differ:
+            raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
+
+
+def look(x: np.ndarray) -> dict[str, np.ndarray]:
+    """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined."""
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by the Inspector
+        mean = x.mean(axis=1)
+        deviation = x - mean[:, None]
+        # the first site nearly always tells that subjects differ
+        differ = bool((x[:1] != x[:1, :1]).any()) or bool((x.min(axis=1) != x.max(axis=1)).any())
+        return {
+            **look_for_bounds(x),
+            "max.differ": np.array(differ),
+            "site.mean": mean,
+            "site.energy": np.einsum("ij,ij->i", x, x),
+            "sum.variance": np.array(np.square(deviation, out=deviation).sum()),
+        }
+
+
+def look_for_bounds(x: np.ndarray) -> dict[str, np.ndarray]:
+    """The least and largest value of each subject; NaN where there is one."""
+    return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
+
+
+def _some(noun: str, things: Sequence[Any] | np.ndarray, most: int = 5) -> str:
+    """'subject 3', 'subjects 1, 2, 3 and 97 more'."""
+    listed = ", ".join(map(str, things[:most]))
+    more = f" and {len(things) - most} more" if len(things) > most else ""
+    return f"{noun}{'s' if len(things) > 1 else ''} {listed}{more}"

@@ -1,0 +1,163 @@
+"""Where tasks run: threads of this process, or the workers of a dask cluster."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from icofactor.errors import CheckpointError
+from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
+from icofactor.streaming.threads import in_order, one_blas_thread
+
+Task = Callable[..., Arrays]
+"""A pure function (shared, *item) that can be pickled; `shared` are arrays that all items use."""
+Item = Callable[[int], Sequence[Any]]
+"""The arguments of one item, made when it is its turn."""
+Keys = Sequence[str | None]
+"""Names under which pieces are kept; None for those that are not."""
+
+
+class Runner(Protocol):
+    """Makes pieces."""
+
+    checkpoint: Checkpoint
+    remote: bool
+    """Whether tasks run in other processes."""
+
+    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
+        """task(shared, *item(i)) for every i, kept under keys[i], in order."""
+        ...
+
+
+class Here:
+    """Makes pieces in this process, as many at a time as it has processors, a few ahead of their use."""
+
+    remote = False
+
+    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+        self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
+
+    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
+        def one(i: int) -> Arrays:
+            key, make = keys[i], lambda: task(shared, *item(i))
+            return make() if key is None else self.checkpoint.piece(key, make)
+
+        return in_order(one, range(len(keys)))
+
+
+_AHEAD = 2
+"""Pieces given out per thread of the cluster: one is worked on, the next one waits there."""
+
+
+def is_dask_array(X: Any) -> bool:
+    """Whether X is a dask array; dask need not be installed."""
+    return type(X).__module__.startswith("dask.array")
+
+
+def active_client(X: Any) -> Any:
+    """The client in whose cluster a dask array would be computed, if there is one."""
+    distributed = sys.modules.get("distributed") if is_dask_array(X) else None
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:  # none was made
+        return None
+
+
+def check_client(client: Any) -> None:
+    """Refuse what is no client of dask.distributed."""
+    if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
+        raise ValueError(f"client must be a dask.distributed.Client; found {type(client).__name__}")
+    if not client.nthreads():
+        raise ValueError("client has no workers yet: call client.wait_for_workers(n) first")
+
+
+class Cluster:
+    """Makes pieces on the workers of a client."""
+
+    remote = True
+
+    def __init__(self, client: Any, checkpoint: Checkpoint | None = None) -> None:
+        self.client = client
+        self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
+
+    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
+        """task(shared, *item(i)) for every i on the workers, a few ahead of the reader; in order."""
+        folder = None if self.checkpoint.folder is None else str(self.checkpoint.folder.absolute())
+        common = self._shared(folder, shared)
+        ahead: deque[tuple[str | None, Any]] = deque()
+        try:
+            for i, key in enumerate(keys):
+                kept = None if key is None else self.checkpoint.get(key)
+                ahead.append((key, kept if kept is not None else self._submit(task, folder, common, key, item(i))))
+                while len(ahead) > _AHEAD * max(2, sum(self.client.nthreads().values())):
+                    yield self._result(*ahead.popleft())
+            while ahead:
+                yield self._result(*ahead.popleft())
+        finally:
+            self.client.cancel([found for _, found in ahead if not isinstance(found, dict)])
+
+    def _shared(self, folder: str | None, shared: Mapping[str, Any]) -> Any:
+        """Arrays that all pieces need: sent along with each, or written once for the workers to read."""
+        arrays = {name: np.asarray(value) for name, value in shared.items()}
+        if folder is None or not arrays:
+            return arrays
+        key = f"shared-{digest(*arrays.values())[:20]}"
+        self.checkpoint.piece(key, lambda: arrays)
+        return key
+
+    def _submit(self, task: Task, folder: str | None, common: Any, key: str | None, item: Sequence[Any]) -> Any:
+        with warnings.catch_warnings():
+            # sending data is what is asked for where workers cannot read them
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return self.client.submit(_work, task, folder, common, key, *item, pure=False)
+
+    def _result(self, key: str | None, found: Any) -> Arrays:
+        if isinstance(found, dict):
+            return found
+        made = found.result()
+        if key is None or made is not None:
+            return dict(made)
+        kept = self.checkpoint.get(key)
+        if kept is None:
+            raise CheckpointError(
+                f"a worker wrote {key} into {self.checkpoint.folder}, but it cannot be seen from here: "
+                "work_dir must be a folder that all workers share with the client"
+            )
+        return kept
+
+
+def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: Any) -> Arrays | None:
+    """On a worker: one piece, returned, or written into the work folder."""
+    _one_thread()
+    shared = common if isinstance(common, dict) else _read_shared(str(folder), common)
+    if folder is None or key is None:
+        return task(shared, *item)
+    if not Path(folder).is_dir():
+        raise CheckpointError(f"a worker does not see {folder}: work_dir must be a folder that all workers share")
+    Checkpoint.attached(folder).piece(key, lambda: task(shared, *item))
+    return None
+
+
+@lru_cache(maxsize=2)
+def _read_shared(folder: str, key: str) -> Arrays:
+    found = Checkpoint.attached(folder).get(key)
+    if found is None:
+        raise CheckpointError(
+            f"a worker does not see {key} in {folder}: work_dir must be a folder that all workers share"
+        )
+    return found
+
+
+@cache
+def _one_thread() -> None:
+    """BLAS on one thread from now on: threads of one worker would end each other's limits."""
+    one_blas_thread()

@@ -1,0 +1,1 @@
+"""Measuring icofactor: benchmarks, the paper's experiments, and the tables of the documentation."""

@@ -1,0 +1,257 @@
+"""choose_n_components: finds what is there, says when nothing is, goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.coarse_cohorts import SMALL, gathered, smooth_noise, three_components, with_X
+from icofactor.assessment.selection.choice import Choice
+from icofactor.assessment.selection.choose import choose_n_components
+from icofactor.assessment.selection.nulls import spun_cohort
+from icofactor.assessment.selection.recommend import Evidence, recommend
+from icofactor.cohort.store.create import save_store
+from icofactor.cohort.store.read import open_store
+from icofactor.errors import CheckpointError
+
+
+@pytest.fixture(scope="module")
+def choice() -> Choice:
+    return choose_n_components(three_components(), range(2, 7), **SMALL)  # type: ignore[arg-type]
+
+
+def test_the_number_of_components_is_found_and_explained(choice: Choice) -> None:
+    assert choice.recommended == 3
+    assert choice.reasons[0].startswith("3 components explain most of what halves of the subjects agree on")
+    assert any("Left-out blocks" in reason for reason in choice.reasons)
+    assert any("at full resolution 3 components explain" in reason for reason in choice.reasons)
+    assert all(reason.endswith(".") for reason in choice.reasons)
+    assert str(choice).startswith("Recommended: 3 components.\n- 3 components explain most")
+
+
+def test_the_table(choice: Choice) -> None:
+    t = choice.table
+    np.testing.assert_array_equal(t["rank"], range(2, 7))
+    assert {len(column) for column in t.values()} == {5}
+    assert np.all(np.diff(t["error"]) < 0) and np.all(t["error"] > 0)
+    np.testing.assert_allclose(t["gain"][1:], -np.diff(t["error"]), rtol=1e-12)
+    # what was fitted fits better than what was not
+    assert np.all(t["heldout"] > t["error"]) and np.all(t["bicv"] > t["error"])
+    np.testing.assert_allclose(t["agreement"], (t["correlation"] + t["ari"]) / 2, rtol=1e-12)
+    np.testing.assert_allclose(t["excess"], t["agreement"] - t["null_agreement"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(t["score"], (1 - t["bicv"]) * t["excess"] / (1 - t["null_agreement"]), rtol=1e-9)
+    assert t["bicv"][1] < t["bicv"][0] - 0.05
+
+
+def test_noise_has_no_structure() -> None:
+    found = choose_n_components(smooth_noise(), range(2, 6), **SMALL)  # type: ignore[arg-type]
+    assert found.recommended is None
+    assert found.reasons[0].startswith("No structure")
+    assert "No number of components" in str(found)
+
+
+def test_a_rank_s_numbers_do_not_depend_on_the_others(choice: Choice) -> None:
+    few = choose_n_components(three_components(), [4, 3], **SMALL)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(few.table["rank"], [3, 4])
+    for name in ("error", "heldout", "bicv", "agreement", "null_agreement", "cophenetic"):
+        np.testing.assert_array_equal(few.table[name], choice.table[name][1:3])
+
+
+def test_it_goes_on_where_it_stopped(choice: Choice, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    first = choose_n_components(three_components(), [2, 3], work_dir=work, **SMALL)  # type: ignore[arg-type]
+    pieces = {file: file.stat().st_mtime_ns for file in work.glob("*_rank=*.npz")}
+    assert len(pieces) == 11
+    (work / "bicv_rank=3.npz").unlink()
+    again = choose_n_components(three_components(), range(2, 7), work_dir=work, **SMALL)  # type: ignore[arg-type]
+    for name, column in choice.table.items():
+        np.testing.assert_array_equal(again.table[name], column)
+    assert again.reasons == choice.reasons and first.recommended == 3
+    kept = [file for file, time in pieces.items() if file.stat().st_mtime_ns == time]
+    assert len(kept) == 10
+    with pytest.raises(CheckpointError, match="n_splits was 4, is 5"):
+        choose_n_components(three_components(), [2], work_dir=work, **{**SMALL, "n_splits": 5})  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="another run: data was"):
+        choose_n_components(smooth_noise(), [2], work_dir=work, **SMALL)  # type: ignore[arg-type]
+
+
+def test_it_is_written(choice: Choice, tmp_path: Path) -> None:
+    files = choice.save(tmp_path / "new" / "folder")
+    assert [file.name for file in files] == ["selection.tsv", "selection.json", "selection.png"]
+    record = json.loads(files[1].read_text())
+    assert record["recommended"] == 3 and record["reasons"] == list(choice.reasons)
+    assert record["table"]["rank"] == [2, 3, 4, 5, 6] and record["table"]["gain"][0] is None
+    lines = files[0].read_text().splitlines()
+    assert len(lines) == 6 and lines[0].split("\t")[0] == "rank" and lines[1].split("\t")[2] == "n/a"
+    assert files[2].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        choice.save(files[0].parent)
+    choice.save(files[0].parent, overwrite=True)
+
+
+def test_stratified_halves_need_columns_that_exist() -> None:
+    found = choose_n_components(three_components(), [2, 3], stratify=["sex"], **SMALL)  # type: ignore[arg-type]
+    assert found.settings["stratify"] == ["sex"]
+    with pytest.raises(ValueError, match="'scanner', which is no column of the participants; there are: age, sex"):
+        choose_n_components(three_components(), [2, 3], stratify=["scanner"], **SMALL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ranks": [1, 2]}, "ranks must be whole numbers ≥ 2"),
+        ({"ranks": []}, "ranks is empty"),
+        ({"ranks": [25]}, "ranks go up to 25, but halves of 48 subjects hold 24; use ranks up to 24"),
+        ({"n_splits": 1}, "n_splits must be a whole number ≥ 2; found 1"),
+        ({"n_nulls": 2}, "n_nulls must be a whole number ≥ 5; found 2"),
+        ({"random_state": -1}, "random_state must be an int ≥ 0"),
+        ({"method": "NMF"}, "method must be one of"),
+        ({"level": -1}, "level must be a whole number ≥ 0; found -1"),
+        ({"ranks": [2, 14], "level": 0}, "lie on 20 faces of level 0, .* use ranks up to 13, or a higher level"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(changes: dict[str, object], message: str) -> None:
+    given = {"ranks": [2, 3], **SMALL, **changes}
+    with pytest.raises(ValueError, match=message):
+        choose_n_components(three_components(), **given)  # type: ignore[arg-type]
+
+
+def test_a_store_is_passed_over_once_and_gives_the_same_curves(choice: Choice, tmp_path: Path) -> None:
+    """In the order on disk: in the mesh's own order every block of sites would be everywhere in the store."""
+    save_store(three_components(), tmp_path / "store")
+    stored = open_store(tmp_path / "store")
+    assert gathered(stored).view.passes == 1
+    found = choose_n_components(stored, [3, 4], **SMALL)  # type: ignore[arg-type]
+    for name in ("error", "bicv", "agreement", "null_agreement"):
+        np.testing.assert_allclose(found.table[name], choice.table[name][1:3], rtol=1e-5)
+    assert found.reasons[-1] == choice.reasons[-1]
+
+
+def test_what_the_subjects_do_not_allow_is_refused_before_the_maps_are_read(tmp_path: Path) -> None:
+    save_store(three_components(), tmp_path / "store")
+    stored = open_store(tmp_path / "store")
+    shutil.rmtree(tmp_path / "store")  # whoever reads now fails otherwise
+    with pytest.raises(ValueError, match="halves of 48 subjects hold 24"):
+        choose_n_components(stored, [30])
+    with pytest.raises(ValueError, match="'scanner', which is no column"):
+        choose_n_components(stored, [3], stratify=["scanner"])
+
+
+def test_one_number_and_one_start_are_not_said_to_compare() -> None:
+    found = choose_n_components(three_components(), [3], **{**SMALL, "n_starts": 1})  # type: ignore[arg-type]
+    assert found.reasons[0].startswith("Halves of the subjects agree on 3 components, the only number tried: over")
+    assert found.reasons[1] == "Whether another number would be better is not known: try a range."
+    assert np.isnan(found.table["cophenetic"][0])
+    assert not any("no other number" in reason or "Random starts" in reason for reason in found.reasons)
+    assert found.plot().axes
+    nothing = choose_n_components(smooth_noise(), [3], **SMALL)  # type: ignore[arg-type]
+    assert nothing.reasons[0].startswith("No structure with 3 components, the only number tried")
+
+
+def test_the_fewest_subjects() -> None:
+    four = with_X(three_components(), three_components().X, np.arange(4))
+    found = choose_n_components(four, [2], **SMALL)  # type: ignore[arg-type]
+    assert np.isfinite([found.table[name][0] for name in ("error", "heldout", "bicv", "agreement")]).all()
+    with pytest.raises(ValueError, match="at least 4 subjects are needed"):
+        choose_n_components(with_X(four, four.X, np.arange(3)), [2])
+
+
+def test_other_methods_and_arrays() -> None:
+    small = ico.simulate_cohort(24, 3, mesh="fsaverage3", random_state=0)
+    given = {**SMALL, "n_starts": 2, "n_splits": 2}
+    signed = choose_n_components(small.X - small.X.mean(), [2], mesh="fsaverage3", method="E-DL", **given)  # type: ignore[arg-type]
+    assert 0 < signed.table["bicv"][0] < 1.2
+    projective = choose_n_components(small.X, [2], mesh="fsaverage3", hemi="left", method="LE-PPNMF", **given)  # type: ignore[arg-type]
+    assert 0 < projective.table["heldout"][0] < 1.2
+
+
+# ---------------------------------------------------------------------- the rule
+
+
+def evidence(
+    agreement: list[float], null: list[float], error: list[float], spread: float = 0.02, shared: float = 0.0
+) -> Evidence:
+    """Evidence with these mean agreements and errors; nulls differ by `spread`, and leave `shared` more variance."""
+    rng = np.random.default_rng(0)
+    n = len(agreement)
+    split = np.repeat(np.array(agreement)[:, None, None], 4, axis=2) + 0.001 * rng.standard_normal((n, 6, 4))
+    noise = rng.standard_normal((1, 8, 1))
+    nulls = np.repeat(np.array(null)[:, None, None], 4, axis=2) + spread * (noise - noise.mean()) / noise.std()
+    split[:, :, 3] = 0.3 + 0.001 * rng.standard_normal((n, 6))
+    nulls[:, :, 3] = 0.3 + shared + 0.002 * (noise - noise.mean())[0, :, 0]
+    errors = np.array(error)[:, None] + 0.001 * rng.standard_normal((n, 9))
+    ones = np.ones(n)
+    return Evidence(np.arange(2, 2 + n), split, nulls, errors, errors[:, :5], errors[:, 0], ones, ones)
+
+
+def test_agreement_counts_beyond_the_null_s() -> None:
+    """Not the largest agreement: at 2 components the null agrees nearly as well."""
+    recommended, reasons = recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))
+    assert recommended == 4
+    assert "no other number leaves less" not in reasons[3]
+
+
+def test_agreement_counts_by_what_is_explained() -> None:
+    """Not the largest agreement: 2 components explain little."""
+    assert recommend(evidence([0.9, 0.85, 0.6], [0.3] * 3, [0.8, 0.4, 0.38]))[0] == 3
+    recommended, reasons = recommend(evidence([0.9, 0.6, 0.5, 0.4], [0.3] * 4, [0.4, 0.38, 0.36, 0.3]))
+    assert recommended == 2
+    assert "subjects share more variation than these components carry" in reasons[3]
+
+
+def test_agreement_within_the_spread_of_the_null_is_no_structure() -> None:
+    errors = [0.5, 0.5, 0.5]
+    assert recommend(evidence([0.35, 0.34, 0.33], [0.3] * 3, errors, spread=0.03))[0] is None
+    assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, errors, spread=0.03))[0] == 2
+    # halves agree, on nothing that predicts left-out data
+    assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, [1.1, 1.1, 1.2], spread=0.03))[0] is None
+
+
+def test_shared_variation_is_structure_too() -> None:
+    """Halves that agree a little more than the null's count when subjects vary in the same places."""
+    a, errors = [0.37, 0.30, 0.31], [0.5, 0.5, 0.5]
+    assert recommend(evidence(a, [0.3] * 3, errors, spread=0.03))[0] is None
+    recommended, reasons = recommend(evidence(a, [0.3] * 3, errors, spread=0.03, shared=0.05))
+    assert recommended == 2
+    assert "Subjects vary in the same places" in reasons[2]
+    recommended, reasons = recommend(evidence([0.3] * 3, [0.3] * 3, errors, spread=0.03, shared=0.05))
+    assert recommended is None and reasons[0].startswith("Subjects share variation, but")
+
+
+def test_the_edge_of_the_range_is_told() -> None:
+    recommended, reasons = recommend(evidence([0.4, 0.5, 0.9], [0.3] * 3, [0.6, 0.5, 0.4]))
+    assert recommended == 4
+    assert "4 is the largest number tried: try more" in reasons[1]
+
+
+# ---------------------------------------------------------------------- the null
+
+
+def test_a_null_cohort_keeps_mean_variance_and_smoothness_and_loses_what_subjects_share() -> None:
+    data = gathered(three_components())
+    null = spun_cohort(data, np.random.SeedSequence(0))
+    original = data.coarse
+    assert np.corrcoef(null.means.mean(axis=0), original.means.mean(axis=0))[0, 1] > 0.97
+    assert null.variance == pytest.approx(original.variance, rel=0.25)
+    assert np.corrcoef(null.means.std(axis=0), original.means.std(axis=0))[0, 1] > 0.3
+    part = lambda d: np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    share = lambda d: part(d)[:3].sum() / part(d).sum()
+    assert share(original) > share(null) + 0.1
+    other = spun_cohort(data, np.random.SeedSequence(1))
+    assert np.abs(other.means - null.means).max() > 0
+    np.testing.assert_array_equal(spun_cohort(data, np.random.SeedSequence(0)).L, null.L)
+    assert null.L.min() >= 0
+
+
+def test_a_null_of_a_null_is_alike() -> None:
+    """Smooth noise has nothing to lose: its leading variances stay as they are."""
+    data = gathered(smooth_noise())
+    part = lambda d: np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    share = lambda d: part(d)[:3].sum() / part(d).sum()
+    nulls = [share(spun_cohort(data, np.random.SeedSequence(i))) for i in range(8)]
+    assert abs(share(data.coarse) - np.mean(nulls)) < 4 * np.std(nulls) + 0.02

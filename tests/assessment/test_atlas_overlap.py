@@ -1,0 +1,250 @@
+"""Overlap with an atlas: shares, enrichment, the spin null, and the files atlases come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from icofactor.assessment.atlas import Atlas, _proposed, enrichment, overlap, read_atlas, write_overlap
+from icofactor.cohort import simulate
+from icofactor.sphere.sites import Sites
+
+SITES = Sites.named("fsaverage4")
+WALL = SITES.coordinates[:, 0] > 0.85
+
+
+def parcels(n: int, seed: int = 0, sites: Sites = SITES) -> np.ndarray:
+    """A region for each site: the nearest of n points."""
+    points = np.random.default_rng(seed).standard_normal((n, 3))
+    return np.asarray((sites.coordinates @ (points / np.linalg.norm(points, axis=1)[:, None]).T).argmax(axis=1))
+
+
+def smooth_maps(n: int, seed: int) -> np.ndarray:
+    white = np.random.default_rng(seed).standard_normal((n, SITES.n))
+    e = simulate._smooth_rows(white, simulate._neighbour_average(SITES.triangles), 30)
+    return np.asarray(np.exp(e / e.std()))
+
+
+def fitted(maps: np.ndarray, sites: Sites = SITES, hemi: str = "left", mask: np.ndarray | None = None) -> object:
+    return SimpleNamespace(components_=maps, sites_=sites, hemi_=hemi, mask_=mask)
+
+
+def test_p_values_are_uniform_on_maps_that_know_nothing_of_the_atlas() -> None:
+    labels = parcels(20)
+    atlas = Atlas(labels, tuple(map(str, range(20))))
+    maps = smooth_maps(200, 1)
+    p = enrichment(maps, SITES, ~WALL, atlas, n_spins=199, random_state=0).p
+    inside = np.flatnonzero(np.bincount(labels[~WALL], minlength=20) > 20)
+    region = np.random.default_rng(0).choice(inside, size=200)
+    assert kstest(p[np.arange(200), region], "uniform").pvalue > 0.01
+    # a map that is high in the region is not uniform: the test could fail
+    raised = maps * np.where(labels == region[:, None], 3.0, 1.0)
+    q = enrichment(raised, SITES, ~WALL, atlas, n_spins=199, random_state=0).p
+    assert kstest(q[np.arange(200), region], "uniform").pvalue < 1e-6
+
+
+def test_shares_and_enrichment_are_those_of_the_sites() -> None:
+    labels, maps = parcels(6), smooth_maps(2, 0)
+    found = enrichment(maps, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=5)
+    for k in range(6):
+        here = (labels == k) & ~WALL
+        np.testing.assert_allclose(found.share[:, k], maps[:, here].sum(1) / maps[:, ~WALL].sum(1), rtol=1e-12)
+        assert found.area[k] == pytest.approx(here.sum() / (~WALL).sum())
+        expected = maps[:, here].mean(1) / maps[:, ~WALL].mean(1) if here.any() else np.nan
+        np.testing.assert_allclose(found.enrichment[:, k], expected, rtol=1e-12)
+    np.testing.assert_allclose(found.share.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_the_medial_wall_does_not_count() -> None:
+    labels, maps = parcels(6), smooth_maps(2, 0)
+    clean = enrichment(maps, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=20)
+    dirty = np.where(WALL, 1e6, maps)
+    for name in ("share", "enrichment", "p", "null"):
+        np.testing.assert_array_equal(
+            getattr(enrichment(dirty, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=20), name),
+            getattr(clean, name),
+        )
+
+
+def test_components_are_named_by_what_they_overlap(tmp_path: Path) -> None:
+    sites = Sites.named("fsaverage4", hemi="both")
+    half = parcels(6)
+    labels = np.concatenate([half, 6 + half])
+    names = (*(f"left r{i}" for i in range(6)), *(f"right r{i}" for i in range(6)))
+    maps = 0.05 + np.stack([np.isin(labels, [2]), np.isin(labels, [4, 10]), np.isin(labels, [0, 5])]).astype(float)
+    found = overlap(fitted(maps, sites, "both"), Atlas(labels, names), n_spins=99)
+    assert found.names[0] == "left r2"
+    assert found.names[1] == "bilateral r4"
+    assert set(found.names[2].split(", ")) == {"left r0", "left r5"}
+    t = found.table
+    first = [(t["component"][i], str(t["region"][i])) for i in (0, 12)]
+    assert first[0] == (1, "left r2") and first[1][1] in ("left r4", "right r4")
+    assert np.all(t["q"] >= t["p"] - 1e-15) and t["p"].min() == 0.01
+    written = write_overlap(found, tmp_path / "overlap.tsv")
+    rows = [line.split("\t") for line in written.read_text().splitlines()]
+    assert rows[0][-1] == "proposed_name" and rows[1][-1] == "left r2" and len(rows) == 37
+    with pytest.raises(FileExistsError):
+        write_overlap(found, written)
+
+
+def test_a_region_with_a_small_share_gives_no_name() -> None:
+    """Enriched beyond chance on its side, but hardly any of the component lies there."""
+    table = {
+        "component": np.array([1, 1, 1]),
+        "region": np.array(["left a", "left b", "right c"]),
+        "share": np.array([0.6, 0.3, 0.1]),
+        "p": np.array([0.01, 0.2, 0.01]),
+    }
+    assert _proposed(table, 1) == "left a"
+    assert _proposed(table | {"share": np.array([0.4, 0.3, 0.3])}, 1) == "left a, right c"
+
+
+def test_a_component_that_is_everywhere_has_no_sure_name() -> None:
+    flat = np.ones((1, SITES.n))
+    assert overlap(fitted(flat), Atlas(parcels(4), tuple("abcd")), n_spins=19).names[0].endswith("?")
+
+
+# ---------------------------------------------------------------------- files
+
+NAMES = ["unknown", "north", "south"]
+KEYS = 1 + (SITES.coordinates[:, 2] < 0).astype(np.int64)
+KEYS[WALL] = 0
+
+
+def annot(path: Path, keys: np.ndarray = KEYS) -> Path:
+    colours = np.array([[25, 5, 25, 0, 0], [25, 100, 40, 0, 0], [125, 100, 160, 0, 0]])
+    nib.freesurfer.write_annot(path, keys.astype(np.int32), colours, NAMES, fill_ctab=True)
+    return path
+
+
+def label_gifti(path: Path) -> Path:
+    table = nib.gifti.GiftiLabelTable()
+    for key, name in ((0, "???"), (7, "north"), (9, "south")):
+        label = nib.gifti.GiftiLabel(key, 0.5, 0.5, 0.5, 1.0)
+        label.label = name
+        table.labels.append(label)
+    keys = np.array([0, 7, 9], dtype=np.int32)[KEYS]
+    array = nib.gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
+    nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), path)
+    return path
+
+
+def dlabel(path: Path) -> Path:
+    inside = np.flatnonzero(~WALL)
+    parts = [
+        nib.cifti2.BrainModelAxis.from_surface(inside, SITES.n, name=f"CIFTI_STRUCTURE_CORTEX_{side}")
+        for side in ("LEFT", "RIGHT")
+    ]
+    table = {0: ("???", (0, 0, 0, 0)), 1: ("north", (1, 0, 0, 1)), 2: ("south", (0, 1, 0, 1))}
+    axis = nib.cifti2.LabelAxis(["atlas"], [table])
+    values = np.concatenate([KEYS[inside], KEYS[inside]]).astype(np.float32)[None]
+    nib.save(nib.Cifti2Image(values, (axis, parts[0] + parts[1])), path)
+    return path
+
+
+@pytest.mark.parametrize(("write", "name"), [(annot, "lh.test.annot"), (label_gifti, "test.label.gii")])
+def test_one_hemisphere(write: object, name: str, tmp_path: Path) -> None:
+    atlas = read_atlas(write(tmp_path / name), SITES, "left")  # type: ignore[operator]
+    assert atlas.names == ("north", "south")
+    np.testing.assert_array_equal(atlas.labels, KEYS - 1)
+
+
+def test_two_hemispheres(tmp_path: Path) -> None:
+    sites = Sites.named("fsaverage4", hemi="both")
+    expected = np.concatenate([KEYS - 1, np.where(KEYS > 0, KEYS + 1, -1)])
+    pair = read_atlas((annot(tmp_path / "lh.annot"), label_gifti(tmp_path / "r.label.gii")), sites, "both")
+    cifti = read_atlas(dlabel(tmp_path / "both.dlabel.nii"), sites, "both")
+    for atlas in (pair, cifti):
+        assert atlas.names == ("left north", "left south", "right north", "right south")
+        np.testing.assert_array_equal(atlas.labels, expected)
+    right = read_atlas(tmp_path / "both.dlabel.nii", SITES, "right")
+    assert right.names == ("north", "south")
+
+
+def test_a_file_s_name_tells_its_hemisphere_whatever_the_order(tmp_path: Path) -> None:
+    sites = Sites.named("fsaverage4", hemi="both")
+    files = annot(tmp_path / "lh.a.annot"), annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS))
+    swapped, straight = read_atlas(files[::-1], sites, "both"), read_atlas(files, sites, "both")
+    assert swapped.names == straight.names == ("north", "left south", "right south")
+    np.testing.assert_array_equal(swapped.labels, straight.labels)
+    with pytest.raises(ValueError, match="no regions of the right hemisphere"):
+        read_atlas(files[0], SITES, "right")
+    assert read_atlas(files[1], SITES, None).names == ("south",)
+    with pytest.raises(ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"):
+        read_atlas((files[0], annot(tmp_path / "lh.b.annot")), sites, "both")
+
+
+def test_without_a_mask_sites_without_data_are_no_cortex() -> None:
+    """FreeSurfer writes 0 on the medial wall: it counts no more than with a mask."""
+    maps = np.where(WALL, 0.0, np.exp(SITES.coordinates[:, :2].T))
+    atlas = Atlas(parcels(6), tuple("abcdef"))
+    given = {"components_": maps, "sites_": SITES, "hemi_": "left"}
+    masked = overlap(SimpleNamespace(**given, mask_=~WALL), atlas, n_spins=30)
+    plain = overlap(SimpleNamespace(**given, mask_=None, mean_=maps.mean(axis=0)), atlas, n_spins=30)
+    for name, column in masked.table.items():
+        np.testing.assert_array_equal(plain.table[name], column)
+
+
+def test_faces_take_the_region_of_most_corners(tmp_path: Path) -> None:
+    faces = Sites.named("fsaverage4", on="faces")
+    atlas = read_atlas(annot(tmp_path / "lh.annot"), faces, "left")
+    corners = (KEYS - 1)[np.asarray(faces.triangles)]
+    for label, three in zip(atlas.labels, corners, strict=True):
+        values, counts = np.unique(three, return_counts=True)
+        assert label in (values[counts == counts.max()] if counts.max() > 1 else three)
+
+
+def test_an_annotation_of_fsaverage_serves_fsaverage5(tmp_path: Path) -> None:
+    dense, sites = Sites.named("fsaverage7"), Sites.named("fsaverage5")
+    atlas = read_atlas(annot(tmp_path / "lh.annot", 1 + (dense.coordinates[:, 2] < 0)), sites, "left")
+    np.testing.assert_array_equal(atlas.labels, sites.coordinates[:, 2] < 0)
+
+
+def test_files_that_are_no_atlas(tmp_path: Path) -> None:
+    good = annot(tmp_path / "lh.annot")
+    with pytest.raises(FileNotFoundError, match=r"no atlas file .*absent\.annot"):
+        read_atlas(tmp_path / "absent.annot", SITES, "left")
+    (tmp_path / "bad.annot").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"bad\.annot: claims 1852798056 vertices"):
+        read_atlas(tmp_path / "bad.annot", SITES, "left")
+    (tmp_path / "atlas.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"\.annot, \.label\.gii and \.dlabel\.nii are read"):
+        read_atlas(tmp_path / "atlas.txt", SITES, "left")
+    with pytest.raises(ValueError, match="2562 vertices in the left hemisphere; the mesh has 642"):
+        read_atlas(good, Sites.named("fsaverage3"), "left")
+    with pytest.raises(ValueError, match="no regions of the right hemisphere"):
+        read_atlas(good, Sites.named("fsaverage4", hemi="both"), "both")
+    with pytest.raises(ValueError, match="names no region"):
+        read_atlas(annot(tmp_path / "none.annot", np.zeros_like(KEYS)), SITES, "left")
+
+
+def test_what_cannot_be_asked() -> None:
+    atlas = Atlas(parcels(4), tuple("abcd"))
+    with pytest.raises(ValueError, match="not fitted yet"):
+        overlap(SimpleNamespace(), atlas)
+    with pytest.raises(ValueError, match="maps must be ≥ 0"):
+        enrichment(-np.ones((1, SITES.n)), SITES, ~WALL, atlas)
+    with pytest.raises(ValueError, match="n_spins must be a whole number ≥ 1; found 0"):
+        enrichment(np.ones((1, SITES.n)), SITES, ~WALL, atlas, n_spins=0)
+    with pytest.raises(ValueError, match=r"2562 sites; atlas\.labels has shape \(3,\)"):
+        enrichment(np.ones((1, SITES.n)), SITES, ~WALL, Atlas(np.zeros(3, dtype=int), ("a",)))
+
+
+def test_real_labels(data_folder: Path) -> None:
+    """The regions of aparc on fsaverage5 against a component that is one of them."""
+    with np.load(data_folder / "labels" / "labels_fsaverage5.npz") as archive:
+        assert any(name.startswith("aparc") for name in archive.files)
+        name = next(name for name in archive.files if name.startswith("aparc") and not name.endswith("names"))
+        labels = np.asarray(archive[name])[:10242].astype(np.int64)
+    sites = Sites.named("fsaverage5")
+    keys = np.unique(labels)
+    region = np.searchsorted(keys, labels)
+    target = int(np.argsort(np.bincount(region))[len(keys) // 2])
+    maps = 0.1 + (region == target)[None].astype(float)
+    found = overlap(fitted(maps, sites), Atlas(region, tuple(map(str, keys))), n_spins=50)
+    assert found.names[0].split(", ")[0] == str(keys[target])

@@ -1,0 +1,164 @@
+"""Bootstrap: standard errors that mean what they say, kept pieces, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.assessment.bootstrap import Bootstrap, bootstrap
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import save_store
+from icofactor.cohort.store.read import open_store
+from icofactor.errors import CheckpointError
+
+
+def fitted(n: int, seed: int = 0, **changes: object) -> tuple[ico.CorticalFactorization, Cohort]:
+    cohort = ico.simulate_cohort(n, 3, mesh="fsaverage3", random_state=seed)
+    given = {"n_starts": 3, "tol": 1e-3, "level": 1, **changes}
+    return ico.CorticalFactorization(3, **given).fit(cohort), cohort  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def one() -> tuple[ico.CorticalFactorization, Cohort]:
+    return fitted(40)
+
+
+@pytest.fixture(scope="module")
+def spread(one: tuple[ico.CorticalFactorization, Cohort]) -> Bootstrap:
+    return bootstrap(*one, n_resamples=24)
+
+
+def test_shapes_and_signs(spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]) -> None:
+    model, _ = one
+    assert spread.component_se.shape == model.components_.shape
+    assert spread.loading_se.shape == model.loadings_.shape
+    assert spread.similarity.shape == (24, 3)
+    assert (spread.component_se >= 0).all() and (spread.loading_se > 0).all()
+    assert np.all(spread.stability > 0.8) and np.all(spread.stability <= 1)
+
+
+def refit(model: ico.CorticalFactorization, X: np.ndarray, of: np.ndarray, **changes: object) -> list[np.ndarray]:
+    """The estimator's own fit to `X`, matched to the model: maps and loadings of the subjects `of`."""
+    other = ico.CorticalFactorization(3, mesh="fsaverage3", **{"n_starts": 3, "tol": 1e-3, "level": 1, **changes})  # type: ignore[arg-type]
+    other.fit(X)
+    theirs = other.transform(of)
+    scale = np.sqrt((theirs**2).mean(axis=0))  # a model's maps are those of a subject with the root mean square
+    order = ico.match_components(model, other).b
+    return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
+
+
+def test_standard_errors_are_those_of_refitting_drawn_subjects() -> None:
+    """Fit, transform and standard deviation, one after the other, on the same draws from the same starts."""
+    once = {"n_starts": 1, "tol": 0.0, "n_iter": 60, "refinement": None}
+    model, cohort = fitted(30, **once)
+    found = bootstrap(model, cohort, n_resamples=5, random_state=7)
+    refits = []
+    for number in range(5):
+        draw, start = np.random.SeedSequence(7, spawn_key=(number,)).spawn(2)
+        drawn = cohort.X[np.random.default_rng(draw).integers(30, size=30)]
+        same = {**once, "random_state": start, "penalty": model.solution_.penalty}
+        refits.append(refit(model, drawn, cohort.X, **same))
+    for values, error in zip(zip(*refits, strict=True), (found.component_se, found.loading_se), strict=True):
+        np.testing.assert_allclose(error, np.std(values, axis=0, ddof=1), rtol=1e-6, atol=1e-9)
+
+
+def test_standard_errors_are_those_of_other_cohorts(
+    spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]
+) -> None:
+    """Cohorts of other subjects with the same components scatter about as much as the bootstrap says.
+
+    The simulator draws subjects one by one: rows of one long cohort are independent samples.
+    """
+    model, cohort = one
+    others = ico.simulate_cohort(520, 3, mesh="fsaverage3", random_state=0).X[40:]
+    refits = [refit(model, others[first : first + 40], cohort.X) for first in range(0, 480, 40)]
+    for values, error in zip(zip(*refits, strict=True), (spread.component_se, spread.loading_se), strict=True):
+        true = np.linalg.norm(np.std(values, axis=0, ddof=1))
+        assert 0.6 * true < np.linalg.norm(error) < 1.5 * true
+
+
+def test_more_subjects_are_surer(spread: Bootstrap) -> None:
+    model, cohort = fitted(160)
+    more = bootstrap(model, cohort, n_resamples=24)
+    assert np.linalg.norm(more.component_se) < 0.85 * np.linalg.norm(spread.component_se)
+
+
+def test_same_seed_same_bits_and_pieces_are_kept(
+    spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort], tmp_path: Path
+) -> None:
+    kept = bootstrap(*one, n_resamples=24, work_dir=tmp_path / "work")
+    np.testing.assert_array_equal(kept.component_se, spread.component_se)
+    pieces = sorted((tmp_path / "work").glob("resamples*.npz"))
+    assert len(pieces) == 3
+    pieces[1].unlink()
+    again = bootstrap(*one, n_resamples=24, work_dir=tmp_path / "work")
+    np.testing.assert_array_equal(again.loading_se, spread.loading_se)
+    with pytest.raises(CheckpointError, match="random_state was 0, is 1"):
+        bootstrap(*one, n_resamples=24, random_state=1, work_dir=tmp_path / "work")
+
+
+def test_masked_sites_have_no_error(tmp_path: Path) -> None:
+    cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=1, hemisphere="both")
+    mask = np.ones(cohort.sites.n, dtype=bool)
+    mask[[0, 5, 700]] = False
+    masked = Cohort(cohort.X, cohort.subjects, cohort.sites, mask=mask, hemisphere="both")
+    model = ico.CorticalFactorization(3, n_starts=2, tol=1e-3, level=1).fit(masked)
+    found = bootstrap(model, masked, n_resamples=4)
+    assert not found.component_se[:, ~mask].any()
+    files = found.save(tmp_path, model, masked.subjects)
+    assert [file.name for file in files] == [
+        "stability.tsv",
+        "loadings_se.tsv",
+        "hemi-L_desc-icofactor_componentsse.shape.gii",
+        "hemi-R_desc-icofactor_componentsse.shape.gii",
+    ]
+    right = np.stack(nib.load(files[3]).agg_data())
+    np.testing.assert_allclose(right, found.component_se[:, 642:], rtol=1e-6)
+    rows = [line.split("\t") for line in files[0].read_text().splitlines()]
+    assert [row[0] for row in rows] == ["component", "1", "2", "3"]
+    assert float(rows[1][1]) == pytest.approx(found.stability[0])
+    assert len(files[1].read_text().splitlines()) == 31
+    with pytest.raises(FileExistsError):
+        found.save(tmp_path, model, masked.subjects)
+
+
+@pytest.mark.parametrize("method", ["LE-PPNMF", "E-DL", "LE-SPNNMF"])
+def test_other_methods(method: str) -> None:
+    model, cohort = fitted(30, method=method, tol=1e-2, n_iter=200)
+    found = bootstrap(model, cohort, n_resamples=3)
+    assert np.all(found.stability > 0.5)
+    assert np.linalg.norm(found.component_se) < np.linalg.norm(model.components_)
+
+
+def test_a_model_of_adjusted_maps_is_resampled_on_adjusted_maps() -> None:
+    cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0)
+    adjusted = ico.Covariates.fit(cohort, ["age"]).apply(cohort)
+    model = ico.CorticalFactorization(3, n_starts=2, tol=1e-3, level=1).fit(adjusted)
+    raw, same = (bootstrap(model, data, n_resamples=3) for data in (cohort, adjusted))
+    np.testing.assert_array_equal(raw.component_se, same.component_se)
+
+
+def test_a_store_is_resampled_as_the_same_maps_in_memory(
+    one: tuple[ico.CorticalFactorization, Cohort], tmp_path: Path
+) -> None:
+    model, cohort = one
+    save_store(cohort, tmp_path / "store")
+    stored, held = (bootstrap(model, data, n_resamples=3) for data in (open_store(tmp_path / "store"), cohort))
+    np.testing.assert_allclose(stored.component_se, held.component_se, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(stored.loading_se, held.loading_se, rtol=1e-6, atol=1e-9)
+
+
+def test_what_cannot_be_resampled(one: tuple[ico.CorticalFactorization, Cohort]) -> None:
+    model, cohort = one
+    with pytest.raises(ValueError, match="fitted to 40 subjects; the cohort holds 30"):
+        bootstrap(model, ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0))
+    with pytest.raises(ValueError, match=r"2 of 40 subjects are not those .*the first: 3\); give the cohort"):
+        bootstrap(model, cohort.X[[0, 1, 2, 4, 3, *range(5, 40)]])
+    with pytest.raises(ValueError, match="not fitted yet"):
+        bootstrap(ico.CorticalFactorization(3), cohort)
+    with pytest.raises(ValueError, match="n_resamples must be a whole number ≥ 2; found 1"):
+        bootstrap(model, cohort, n_resamples=1)

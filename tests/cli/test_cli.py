@@ -1,0 +1,195 @@
+"""The command line: what it loads, what it says, how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import icofactor
+from icofactor.cli.main import _with_flags, main
+from icofactor.errors import CohortError
+
+HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
+SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--help"], "demo"),
+        (["--version"], f"icofactor {icofactor.__version__}"),
+        (["demo", "--help"], "icofactor demo demo-output"),
+        (["bench", "--help"], "icofactor bench -o"),
+        (["fit", "--help"], "icofactor fit $SUBJECTS_DIR"),
+        (["transform", "--help"], "icofactor transform out/model.zip"),
+    ],
+)
+def test_help_loads_nothing_heavy(words: list[str], expected: str) -> None:
+    program = f"""
+import sys
+from icofactor.cli import main
+try:
+    main({words!r})
+except SystemExit as end:
+    print("status", end.code)
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    begin = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    *text, status, loaded = done.stdout.splitlines()
+    assert expected in "\n".join(text)
+    assert (status, loaded, done.stderr) == ("status 0", "[]", "")
+    # generous, for slow machines; loading what a fit needs takes longer still
+    assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["unknown"], ["demo"], ["demo", "out", "--n-subjects", "many"], ["demo", "out", "--hemisphere", "top"]],
+)
+def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: icofactor")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--n-components", "0"], "--n-components must be a whole number of at least 1; got 0"),
+        (["--n-subjects", "0"], "--n-subjects must be a whole number of at least 1; got 0"),
+        (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
+        (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; got 'nonsense'"),
+        (["--random-seed", "-1"], "--random-seed must be a whole number of at least 0"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", str(tmp_path / "out"), *SMALL, *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("icofactor demo: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def no_work(*arguments: Any, **more: Any) -> None:
+    raise AssertionError("work began before the place of the results was looked at")
+
+
+def test_the_place_is_looked_at_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icofactor.results.demo.simulate_cohort", no_work)
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert main(["demo", str(file), *SMALL]) == 2
+    assert capsys.readouterr().err == f"icofactor demo: {file} is a file; a folder is to be written there\n"
+    assert main(["demo", str(file / "deep"), *SMALL, "--overwrite"]) == 2
+    assert "is a file" in capsys.readouterr().err
+    for name in ("components.png", "desc-icofactor_loadings.tsv", "participants.tsv", "model.zip"):
+        out = tmp_path / f"holds {name}"
+        out.mkdir()
+        (out / name).write_text("mine")
+        assert main(["demo", str(out), *SMALL]) == 2
+        assert capsys.readouterr().err == f"icofactor demo: {out / name} exists; pass --overwrite to replace it\n"
+        assert (out / name).read_text() == "mine"
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    assert main(["demo", str(tmp_path / "new"), *SMALL]) == 2
+    assert capsys.readouterr().err == f"icofactor demo: {tmp_path} is not writable\n"
+
+
+def test_verbose_shows_where_it_went_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="modality"):
+        main(["demo", str(tmp_path / "out"), *SMALL, "-v", "--modality", "nonsense"])
+
+
+def raising(problem: BaseException) -> Any:
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise problem
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; nothing half-written was left"),
+        (OSError(28, "No space left on device"), 2, "No space left on device: {out}"),
+        (OSError(30, "Read-only file system", "/x/y"), 2, "Read-only file system: /x/y"),
+        (ValueError("two\nlines"), 2, "two lines"),
+    ],
+)
+def test_trouble_in_the_last_step_leaves_nothing(
+    tmp_path: Path,
+    problem: BaseException,
+    status: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("icofactor.results.fit_cohort.plot_components", raising(problem))
+    out = tmp_path / "new" / "out"
+    assert main(["demo", str(out), *SMALL]) == status
+    assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("n_components=4 is more", "--n-components 4 is more"),
+        ("hemi='left', but the cohort holds 'right'", "--hemisphere left, but the cohort holds 'right'"),
+        ("mesh must be a name", "--mesh must be a name"),
+        ("the mesh must be known", "the mesh must be known"),
+        ("say mesh='fsaverage6', or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),
+        ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
+        ("exists; pass overwrite=True to replace it", "exists; pass --overwrite to replace it"),
+        ("penalty=2", "penalty=2"),
+        ("choose with mesh= or hemisphere=", "choose with --mesh or --hemisphere"),
+        ("pass mesh=(left sphere, right sphere), the", "pass --mesh left sphere,right sphere, the"),
+    ],
+)
+def test_arguments_are_named_as_the_command_line_names_them(said: str, shown: str) -> None:
+    flags = {name: f"--{name.replace('_', '-')}" for name in ("n_components", "mesh", "hemisphere", "overwrite")}
+    assert _with_flags(said, flags) == shown
+
+
+def test_every_bad_file_has_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = CohortError("2 of 9 files cannot be read:\n\n  a.gii: cut   short\n  b.gii: empty\n")
+    monkeypatch.setattr("icofactor.results.demo.simulate_cohort", raising(problem))
+    assert main(["demo", str(tmp_path / "out"), *SMALL]) == 2
+    expected = "icofactor demo: 2 of 9 files cannot be read:\n  a.gii: cut short\n  b.gii: empty\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_interrupting_a_process(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "icofactor.cli", "demo", str(tmp_path / "out"), "--n-subjects", "2000"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, as by nohup
+    try:
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stderr is not None
+        begun = process.stderr.read(10)  # the progress bar of the first stage
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert begun.strip() and "simulation".startswith(begun.strip())
+    # not a line of its own when the signal comes while the bar is being made
+    assert rest.endswith("icofactor demo: interrupted; nothing half-written was left\n")
+    assert not any(tmp_path.iterdir())

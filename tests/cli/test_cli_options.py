@@ -1,0 +1,139 @@
+"""The words that say what to read, with --dry-run: it accepts and refuses what the fit would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hemispheres, names, write_gifti
+from icofactor.cli.main import main
+from icofactor.cohort.store.create import save_store
+
+N = 642
+X = (np.random.default_rng(5).random((6, 2 * N)) + 2).astype(np.float32)
+IDS = names(6)
+MAPS = hemispheres(X)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    freesurfer_tree(tmp_path / "fs", IDS, MAPS, smoothing=0, target="fsaverage3")
+    freesurfer_tree(tmp_path / "fs", IDS, MAPS, smoothing=10, target="fsaverage3")
+    rows = [f"{subject}\t{20 + i**2}\n" for i, subject in enumerate([*IDS, "sub-099"])]
+    (tmp_path / "all.tsv").write_text("participant_id\tage\n" + "".join(rows))
+    (tmp_path / "four.tsv").write_text("participant_id\tage\n" + "".join(rows[:4]))
+    return tmp_path
+
+
+def plan(*words: object, n: int = 2) -> int:
+    return main(["fit", *map(str, words), "-o", "nowhere", "--n-components", str(n), "--dry-run", "-q"])
+
+
+def test_smoothing_of_0(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(place / "fs", "--smoothing", 0) == 0
+    assert "thickness.fwhm0.fsaverage3" in capsys.readouterr().out
+    assert plan(place / "fs") == 2
+    assert "choose with --smoothing and --target; there are" in capsys.readouterr().err
+
+
+def test_subjects_without_files(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [place / "fs", "--smoothing", 10, "--participants", place / "all.tsv"]
+    assert plan(*words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("icofactor fit: participants: no file was found of sub-099; there are files of sub-001")
+    assert err.endswith("--missing skip leaves out those without files\n")
+    assert plan(*words, "--missing", "skip", "--covariates", "age") == 0
+    assert "of 6 subjects" in capsys.readouterr().out
+    assert plan(*words, "--exclude", "sub-099") == 0
+
+
+def test_entities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for session in ("1", "2"):
+        fmriprep_tree(tmp_path, IDS, MAPS, f"ses-{session}_task-rest", "space-fsaverage3")
+    assert plan(tmp_path) == 2
+    assert "or choose with --entities (ses, task, run, ...)" in capsys.readouterr().err
+    assert plan(tmp_path, "--entities", "ses=2,task=rest") == 0
+    assert "Would read 12 files" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        plan(tmp_path, "--entities", "ses")
+    assert "NAME=VALUE,..., e.g. ses=1,task=rest; found 'ses'" in capsys.readouterr().err
+
+
+def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_store(ico.load_cohort(place / "fs", smoothing=10), place / "store")  # type: ignore[arg-type]
+    assert plan(place / "store", "--participants", place / "four.tsv", "--covariates", "age") == 0
+    out = capsys.readouterr().out
+    assert "of 4 subjects" in out and "2 of its 6 subjects are left out" in out
+    assert plan(place / "store", "--exclude", IDS[0]) == 0
+    assert "of 5 subjects" in capsys.readouterr().out
+    assert plan(place / "store", "--participants", place / "all.tsv") == 2
+    assert "does not hold: sub-099; --missing skip leaves them out" in capsys.readouterr().err
+    assert plan(place / "store", "--participants", place / "all.tsv", "--missing", "skip") == 0
+    assert plan(place / "store", "--mask", "lh.cortex.label") == 2
+    assert "--mask is for files" in capsys.readouterr().err
+
+
+def test_covariates_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "maps.npz", X=X, age=np.arange(6) ** 2, cortex=np.arange(2 * N) > 9)
+    assert plan(tmp_path / "maps.npz", "--covariates", "age") == 0
+    assert "mask: given, 10 of 1284 sites left out" in capsys.readouterr().out
+    assert plan(tmp_path / "maps.npz", "--covariates", "sex") == 2
+    assert "no column 'sex' for a covariate; its columns: 'age'" in capsys.readouterr().err
+
+
+def test_stacks_of_subjects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for part, rows in (("a", slice(0, 2)), ("b", slice(2, 6))):
+        write_gifti(tmp_path / f"lh.{part}.func.gii", MAPS["left"][rows], "left", IDS[rows])
+    assert plan(tmp_path) == 0
+    assert "Would read 2 files" in (out := capsys.readouterr().out) and "of 6 subjects" in out
+
+
+def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = gifti_files(tmp_path / "gii", IDS, MAPS)
+    assert plan(maps, n=7) == 2
+    assert "--n-components 7 is more than the 6 subjects of X" in capsys.readouterr().err
+    assert plan(tmp_path / "nowhere") == 2
+    assert capsys.readouterr().err == f"icofactor fit: {tmp_path}/nowhere: no such file\n"
+    for i, subject in enumerate(IDS[:2]):
+        write_gifti(tmp_path / f"{subject}_hemi-L_bold.func.gii", X[i : i + 3, :N], "left")
+    assert plan(str(tmp_path / "*_bold.func.gii")) == 2
+    assert "holds 3 maps, one per subject was expected" in capsys.readouterr().err
+    signed = gifti_files(tmp_path / "sulc", IDS, {side: rows - 2.5 for side, rows in MAPS.items()})
+    assert plan(signed) == 2
+    assert "the first file holds negative values (down to -0." in capsys.readouterr().err
+    assert plan(signed, "--method", "DL") == 0
+    positive = ",".join(str(tmp_path / f"{side}.npy") for side in ("lh", "rh"))
+    for side, rows in zip(("lh", "rh"), MAPS.values(), strict=True):
+        np.save(tmp_path / f"{side}.npy", (rows.min(axis=0) > 2.5).astype(np.uint8))
+    assert plan(signed, "--mask", positive) == 0
+
+
+def test_covariates_are_checked_before_the_maps_are_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*given: object, **more: object) -> None:
+        raise AssertionError("the maps were read")
+
+    monkeypatch.setattr("icofactor.cohort.read.load_cohort", never)
+    ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
+    (place / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
+    words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), "--covariates", "age"]
+    assert main([*words, "--participants", str(place / "gaps.tsv")]) == 2
+    assert "covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("what", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"])
+def test_the_results_of_a_fit_are_no_maps_of_subjects(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("model.zip", "desc-icofactor_loadings.tsv"):
+        (tmp_path / name).touch()
+    write_gifti(tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii", MAPS["left"], "left")
+    assert plan(tmp_path / what) == 2
+    err = capsys.readouterr().err
+    assert ("holds the results of a fit" if what == "" else "is of a fit, not of a subject") in err
+    assert "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS" in err

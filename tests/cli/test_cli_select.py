@@ -1,0 +1,124 @@
+"""`icofactor select` from files to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.cli.main import main
+from icofactor.cli.select import ranks_of
+
+FAST = ["--splits", "2", "--starts", "2", "--nulls", "5", "-q"]
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cohort as one array in a file, with what is known of its subjects."""
+    folder = tmp_path_factory.mktemp("maps")
+    cohort = ico.simulate_cohort(24, 3, mesh="fsaverage3", random_state=0)
+    np.save(folder / "maps.npy", cohort.X)
+    model = ico.CorticalFactorization(3, mesh="fsaverage3", hemi="left", n_starts=2, tol=1e-3).fit(cohort.X)
+    (folder / "fitted").mkdir()
+    model.save(folder / "fitted" / "model.zip")
+    keys = (Sites_z(cohort) < 0).astype(np.int32)
+    colours = np.array([[25, 100, 40, 0, 0], [125, 100, 160, 0, 0]])
+    nib.freesurfer.write_annot(folder / "lh.annot", keys, colours, ["north", "south"], fill_ctab=True)
+    return folder
+
+
+def Sites_z(cohort: ico.Cohort) -> np.ndarray:
+    return np.asarray(cohort.sites.coordinates[:, 2])
+
+
+def words(maps: Path, out: Path) -> list[str]:
+    return ["select", str(maps / "maps.npy"), "--mesh", "fsaverage3", "--hemisphere", "left", "-o", str(out), *FAST]
+
+
+def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    given = [*words(maps, out), "--ranks", "2-4", "--work-dir", str(tmp_path / "work")]
+    assert main(given) == 0
+    record = json.loads((out / "selection.json").read_text())
+    assert record["table"]["rank"] == [2, 3, 4]
+    assert record["reasons"][0] in capsys.readouterr().out
+    assert (out / "selection.tsv").is_file() and (out / "selection.png").is_file()
+    assert (tmp_path / "work" / "ranks" / "split_rank=3.npz").is_file()
+    assert main(given) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*given, "--overwrite"]) == 0
+
+
+def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [*words(maps, tmp_path / "out"), "--model", str(maps / "fitted"), "--spins", "20"]
+    assert main([*given, "--bootstrap", "4", "--atlas", str(maps / "lh.annot")]) == 0
+    said = capsys.readouterr().out
+    assert "Component 1: " in said and "Stability of the components: " in said
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"atlas_overlap.tsv", "stability.tsv", "loadings_se.tsv"} <= names
+    assert not any(name.startswith("selection") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--bootstrap", "4"], "give it with --model"),
+        (["--model", "nowhere.zip", "--bootstrap", "4"], "nowhere.zip"),
+        (["--ranks", "30"], "halves of 24 subjects hold 12"),
+        (["--ranks", "2", "--splits", "1"], "--splits must be a whole number ≥ 2; found 1"),
+        (["--ranks", "2", "--method", "NMF"], "--method must be one of"),
+        (["--ranks", "2", "--covariates", "age"], "'age'"),
+        (["--model", "FITTED", "--bootstrap", "1"], "--bootstrap must be a whole number ≥ 2; found 1"),
+        (["--model", "FITTED", "--atlas", "no.annot"], "no atlas file no.annot"),
+        (["--model", "FITTED", "--bootstrap", "4", "--exclude", "maps-0001"], "maps-0001"),
+        (["--ranks", "2", "--stratify", "scanner"], "'scanner'"),
+    ],
+)
+def test_one_clear_line(
+    more: list[str], message: str, maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(maps / "fitted") if word == "FITTED" else word for word in more]
+    assert main([*words(maps, tmp_path / "out"), *given]) == 2
+    line = capsys.readouterr().err.strip()
+    assert message in line and "\n" not in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_read_for_what_cannot_be_kept(
+    maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    trust = [*words(maps, out), "--model", str(maps / "fitted"), "--spins", "20", "--atlas", str(maps / "lh.annot")]
+    assert main([*trust, "--bootstrap", "2"]) == 0
+
+    def refuse(options: object, **given: object) -> None:
+        raise AssertionError("the maps are read")
+
+    monkeypatch.setattr("icofactor.cli.select.read_inputs", refuse)
+    for file in ("stability.tsv", "loadings_se.tsv"):
+        assert main([*trust, "--bootstrap", "2"]) == 2
+        assert f"{file} exists; pass --overwrite" in capsys.readouterr().err
+        (out / file).unlink()
+    # of an atlas alone the model tells all
+    assert main([*trust, "--overwrite"]) == 0
+    assert "Component 3: " in capsys.readouterr().out
+
+
+def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
+    maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["select", str(maps / "maps.npy"), "-o", str(maps / "fitted"), "--model", str(maps / "fitted"), "-q"]
+    assert main([*given, "--bootstrap", "2", "--work-dir", str(tmp_path / "work")]) == 0
+    assert f"icofactor report {maps / 'fitted'} --overwrite shows it" in capsys.readouterr().out
+    assert (maps / "fitted" / "hemi-L_desc-icofactor_componentsse.shape.gii").is_file()
+
+
+def test_ranks_in_words() -> None:
+    assert ranks_of("2-4") == [2, 3, 4]
+    assert ranks_of("2,4,8-9") == [2, 4, 8, 9]
+    with pytest.raises(SystemExit):
+        main(["select", "x.npy", "-o", "out", "--ranks", "many"])

@@ -1,0 +1,286 @@
+"""`icofactor transform`: new subjects get what the fitted ones got, or a clear word why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names
+from icofactor import CorticalFactorization, Covariates, load_model, simulate_cohort
+from icofactor.cli.main import main
+from icofactor.cohort.store.create import save_store
+from icofactor.results.fit_cohort import fit_cohort
+
+N_FITTED, N = 14, 18
+IDS = names(N)
+MAPS, BESIDE = "new.tsv", "new.json"
+
+
+@pytest.fixture(scope="module")
+def maps() -> np.ndarray:
+    """Both hemispheres of fsaverage4, 0 at a medial wall."""
+    cohort = simulate_cohort(N, 3, hemisphere="both", mesh="fsaverage4", random_state=5)
+    side = np.where(np.arange(cohort.sites.n) < cohort.sites.n // 2, 1, -1)
+    return np.where(cohort.sites.coordinates[:, 0] * side > 0.9, 0, cohort.X)
+
+
+def people(rows: range) -> dict[str, list[Any]]:
+    rng = np.random.default_rng(1)
+    age, sex = rng.uniform(20, 80, N).round(1), rng.permutation(["F", "M"] * (N // 2))
+    return {"participant_id": [IDS[i] for i in rows], "age": [age[i] for i in rows], "sex": [sex[i] for i in rows]}
+
+
+def write_table(path: Path, columns: dict[str, list[Any]]) -> Path:
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def read_table(path: Path) -> tuple[list[str], np.ndarray]:
+    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    assert header == ["participant_id", "component01", "component02", "component03"]
+    return [row[0] for row in rows], np.array([row[1:] for row in rows], dtype=np.float64)
+
+
+@pytest.fixture(scope="module")
+def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two fits of the same subjects, with covariates and without, and trees of fitted and new subjects."""
+    root = tmp_path_factory.mktemp("transform")
+    for tree, rows in (("fitted", range(N_FITTED)), ("new", range(N_FITTED, N))):
+        freesurfer_tree(root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4")
+        write_table(root / f"{tree}.people.tsv", people(rows))
+    words = ["fit", str(root / "fitted"), "--n-components", "3", "--n-starts", "2", "--no-figures", "-q"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("icofactor.results.fit_cohort.plot_components", lambda model, **more: Undrawn())
+        patch.setattr(
+            "icofactor.results.fit_cohort.write_page", lambda folder, **more: (folder / "report.html").touch()
+        )
+        assert main([*words, "-o", str(root / "plain")]) == 0
+        table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]
+        assert main([*words, "-o", str(root / "adjusted"), *table]) == 0
+    return root
+
+
+class Undrawn:
+    def savefig(self, path: Path) -> None:
+        path.write_bytes(b"")
+
+
+def transform(place: Path, model: str, tree: str, out: Path, *more: str) -> int:
+    return main(["transform", str(place / model), str(place / tree), "-o", str(out), *more])
+
+
+def test_the_fitted_subjects_get_their_own_loadings(place: Path, tmp_path: Path) -> None:
+    table = ["--participants", str(place / "fitted.people.tsv")]
+    for model, more in (("plain", []), ("adjusted", table)):
+        assert transform(place, model, "fitted", tmp_path / f"{model}.tsv", *more) == 0
+        subjects, loadings = read_table(tmp_path / f"{model}.tsv")
+        fitted, expected = read_table(place / model / "desc-icofactor_loadings.tsv")
+        assert subjects == fitted == IDS[:N_FITTED]
+        np.testing.assert_allclose(loadings, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_new_subjects(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = ["--participants", str(place / "new.people.tsv")]
+    assert transform(place, "adjusted/model.zip", "new", tmp_path / MAPS, *table) == 0
+    subjects, loadings = read_table(tmp_path / MAPS)
+    assert subjects == IDS[N_FITTED:]
+    old, new = people(range(N_FITTED)), people(range(N_FITTED, N))
+    mask = maps.any(axis=0)
+    X = maps.astype(np.float32)
+    covariates = Covariates.fit(X[:N_FITTED], ["age", "sex"], old, mask=mask)
+    model = CorticalFactorization(3, n_starts=2, hemi="both", mask=mask)
+    model.fit(covariates.apply(X[:N_FITTED], old))
+    np.testing.assert_allclose(loadings, model.transform(covariates.apply(X[N_FITTED:], new)), rtol=1e-9, atol=1e-12)
+    out = capsys.readouterr().out
+    assert "adjusted for age, sex (F, M) by the coefficients of the fit" in out
+    about = json.loads((tmp_path / BESIDE).read_text())
+    assert about["model"]["path"].endswith("adjusted/model.zip")
+    assert len(about["data"]["inputs"]) == 2 * (N - N_FITTED)
+    assert any("adjusted for age" in note for note in about["notes"])
+
+
+def test_a_folder_one_subject_and_other_files(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
+    """The same loadings from another format, alone, into a folder."""
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 0
+    _, together = read_table(tmp_path / MAPS)
+    gifti_files(tmp_path / "maps", IDS[-1:], hemispheres(maps[-1:]))
+    words = ["transform", str(place / "plain"), str(tmp_path / "maps"), "-o", str(tmp_path / "results"), "-q"]
+    assert main(words) == 0
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "desc-icofactor_loadings.json",
+        "desc-icofactor_loadings.tsv",
+    ]
+    subjects, alone = read_table(tmp_path / "results" / "desc-icofactor_loadings.tsv")
+    assert subjects == IDS[-1:]
+    np.testing.assert_allclose(alone, together[-1:], rtol=1e-9, atol=1e-12)
+
+
+def test_a_store(place: Path, tmp_path: Path) -> None:
+    from icofactor.cohort.read import load_cohort
+
+    cohort: Any = load_cohort(place / "new", participants=place / "new.people.tsv")
+    save_store(cohort, tmp_path / "new.store")
+    assert main(["transform", str(place / "adjusted"), str(tmp_path / "new.store"), "-o", str(tmp_path / MAPS)]) == 0
+    subjects, loadings = read_table(tmp_path / MAPS)
+    assert subjects == IDS[N_FITTED:]
+    np.testing.assert_allclose(loadings, load_model(place / "adjusted" / "model.zip").transform(cohort), rtol=1e-9)
+
+
+def test_values_below_zero_are_counted(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
+    old = {**people(range(N_FITTED)), "participant_id": IDS[-1:], "age": [400.0], "sex": ["F"]}
+    write_table(tmp_path / "old.tsv", old)
+    table = ["--participants", str(tmp_path / "old.tsv")]
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
+    notes = json.loads((tmp_path / BESIDE).read_text())["notes"]
+    assert any("were negative after that and were set to 0" in note for note in notes)
+
+
+def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = ["--participants", str(place / "new.people.tsv"), "--dry-run"]
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
+    out = capsys.readouterr().out
+    assert f"Would read {2 * (N - N_FITTED)} files" in out and "of 4 subjects:\n  5124 sites of fsaverage4" in out
+    assert f"and write their loadings on 3 components to {tmp_path / MAPS}.\nThis takes about" in out
+    assert not any(tmp_path.iterdir())
+    save_store(simulate_cohort(3, 2, mesh="fsaverage3"), tmp_path / "coarse.store")
+    words = ["transform", str(place / "plain"), str(tmp_path / "coarse.store"), "-o", str(tmp_path / MAPS), "--dry-run"]
+    assert main(words) == 2
+    assert "the model has 5124 sites (both); " in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("age", "n/a", "covariate 'age' is missing in subject sub-016"),
+        ("sex", "X", "covariate 'sex' is X in subject sub-016; the fit knew only F, M"),
+        ("age", "old", "covariate 'age'"),
+    ],
+)
+def test_subjects_that_cannot_be_adjusted(
+    column: str,
+    value: str,
+    message: str,
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def never(*given: Any, **more: Any) -> None:
+        raise AssertionError("the maps were read")
+
+    monkeypatch.setattr("icofactor.cohort.read.load_cohort", never)
+    columns = people(range(N_FITTED, N))
+    columns[column][1] = value
+    table = write_table(tmp_path / "table.tsv", columns)
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, "--participants", str(table), "-q") == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["table.tsv"]
+
+
+def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, "-q") == 2
+    err = capsys.readouterr().err
+    assert "covariate 'age' needs --participants, a table with that column" in err and "covariate 'sex' needs" in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_maps_of_another_mesh_or_hemisphere(
+    place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    freesurfer_tree(tmp_path / "coarse", ["a"], {s: 1 + np.arange(642.0)[None] for s in ("left", "right")})
+    assert main(["transform", str(place / "plain"), str(tmp_path / "coarse"), "-o", str(tmp_path / MAPS), "-q"]) == 2
+    assert "642 vertices" in capsys.readouterr().err
+    left = freesurfer_tree(tmp_path / "left", ["a"], {"left": maps[:1, :2562]}, target="fsaverage4")
+    assert main(["transform", str(place / "plain"), str(left), "-o", str(tmp_path / MAPS), "-q"]) == 2
+    assert "rh.thickness" in capsys.readouterr().err
+    assert not (tmp_path / MAPS).exists()
+
+
+def test_a_store_of_another_mesh(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_store(simulate_cohort(3, 2, mesh="fsaverage3"), tmp_path / "coarse.store")
+    words = ["transform", str(place / "plain"), str(tmp_path / "coarse.store"), "-o", str(tmp_path / MAPS), "-q"]
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("icofactor transform: ")
+    assert not (tmp_path / MAPS).exists()
+
+
+def test_a_cortex_with_a_hole(
+    place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No value where the fit has cortex: a few sites at the border are noted, a lobe is refused."""
+    used = np.flatnonzero(maps.any(axis=0)[:2562])
+    for n, status in ((2, 0), (400, 2)):
+        holed = maps[-1:].copy()
+        holed[:, used[:n]] = 0
+        tree = freesurfer_tree(tmp_path / f"holed{n}", IDS[-1:], hemispheres(holed), target="fsaverage4")
+        words = ["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / f"{n}.tsv")]
+        assert main(words) == status
+        out, err = capsys.readouterr()
+        assert f"{n} sites that the fit uses are NaN or zero in every new subject" in out + err
+        assert (tmp_path / f"{n}.tsv").exists() == (status == 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nowhere.zip", "no model file"),
+        ("new", "holds no model.zip; give the folder that icofactor fit wrote"),
+        ("new.people.tsv", "is not a model of icofactor"),
+    ],
+)
+def test_what_is_no_model(
+    model: str, message: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transform(place, model, "new", tmp_path / MAPS, "-q") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / MAPS).write_text("mine")
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 2
+    assert capsys.readouterr().err == f"icofactor transform: {tmp_path / MAPS} exists; pass --overwrite to replace it\n"
+    assert transform(place, "plain", "new", tmp_path / "new.csv", "-q") == 2
+    assert f"--out must end with .tsv or be a folder; found {tmp_path / 'new.csv'}" in capsys.readouterr().err
+    assert transform(place, "plain", "new", tmp_path / "deep" / MAPS, "-q") == 2
+    assert f"make {tmp_path / 'deep'} first" in capsys.readouterr().err
+    assert (tmp_path / MAPS).read_text() == "mine"
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q", "--overwrite") == 0
+    assert read_table(tmp_path / MAPS)[0] == IDS[N_FITTED:]
+
+
+def test_trouble_leaves_nothing(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("icofactor.results.transform.write_tsv", fail)
+    assert transform(place, "plain", "new", tmp_path / "results", "-q") == 130
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 130
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_model_of_the_library_does_too(maps: np.ndarray, place: Path, tmp_path: Path) -> None:
+    """A model that was fitted to an array knows no hemisphere beyond "both"; a fit of one side takes that side."""
+    left = CorticalFactorization(3, n_starts=2, hemi="left", mask=maps.any(axis=0)[:2562]).fit(maps[:, :2562])
+    left.save(tmp_path / "left.zip")
+    assert main(["transform", str(tmp_path / "left.zip"), str(place / "new"), "-o", str(tmp_path / MAPS), "-q"]) == 0
+    np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
+    np.save(tmp_path / "both.npy", maps[N_FITTED:])
+    words = ["transform", str(tmp_path / "left.zip"), str(tmp_path / "both.npy"), "-o", str(tmp_path / MAPS), "-q"]
+    assert main([*words, "--overwrite"]) == 0
+    np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
+
+
+def test_fit_cohort_refuses_before_it_works(place: Path) -> None:
+    cohort = simulate_cohort(4, 2, mesh="fsaverage3")
+    model = CorticalFactorization(2)
+    with pytest.raises(FileExistsError, match=r"components\.png exists; pass overwrite=True"):
+        fit_cohort(cohort, model, place / "plain")
+    assert not hasattr(model, "components_")

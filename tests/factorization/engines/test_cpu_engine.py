@@ -1,0 +1,159 @@
+"""The compiled kernels against the generic functions, which are themselves held to the reference on the full X."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from helpers.problems import METHODS_AND_RULES, small
+from icofactor.factorization import engines
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization._refine import Refinement, refine
+from icofactor.factorization._solve import Run, iterate, solve
+from icofactor.factorization.engines import choose_engine, cpu
+from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import draw_starts, seeds_of
+from icofactor.factorization.statistics import Data, Statistics
+from icofactor.factorization.update import State, begin
+from icofactor.streaming import threads
+
+kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
+
+
+def posed(stats: Statistics, name: str, rules: str, n_d: int, n_starts: int) -> tuple[Problem, State]:
+    method = METHODS[name]
+    p = Problem.of(stats, method.scheme, rules)
+    return p, begin(p, method.scheme, *draw_starts(p, method, n_d, seeds_of(0), range(n_starts)))
+
+
+def relative(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.abs(x - y).max() / np.abs(y).max())
+
+
+def assert_same(found: Run, wanted: Run, tolerance: float = 1e-9) -> None:
+    assert found.objectives.shape == wanted.objectives.shape
+    assert relative(found.objectives, wanted.objectives) < tolerance
+    assert relative(found.errors, wanted.errors) < tolerance
+    assert relative(found.state.B, wanted.state.B) < tolerance
+    assert relative(found.state.C, wanted.state.C) < tolerance
+    np.testing.assert_array_equal(found.n_iter, wanted.n_iter)
+    np.testing.assert_array_equal(found.converged, wanted.converged)
+
+
+@pytest.mark.parametrize("kind", ["partition", "smooth"])
+@pytest.mark.parametrize(("name", "rules"), METHODS_AND_RULES)
+def test_kernels_equal_the_generic_functions(name: str, rules: str, kind: str) -> None:
+    p, state = posed(small(kind).stats, name, rules, 3, 5)
+    assert_same(cpu.iterate(p, METHODS[name], state, 60), iterate(p, METHODS[name], state, 60))
+
+
+@pytest.mark.parametrize(("n_subjects", "n_d"), [(2, 1), (3, 2), (7, 5), (9, 4), (21, 9)])
+@pytest.mark.parametrize("name", ["PNNMF", "LE-SPNNMF", "E-DL", "LE-PPNMF", "CD-PNNMF", "CD-SPNNMF"])
+def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
+    problem = small("partition", None, True, 24)
+    stats = dataclasses.replace(problem.stats, L=problem.stats.L[:n_subjects])
+    p, state = posed(stats, name, "default", n_d, 3)
+    assert_same(cpu.iterate(p, METHODS[name], state, 25), iterate(p, METHODS[name], state, 25), 1e-8)
+
+
+@pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF"])
+def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> None:
+    p, state = posed(small().stats, name, "default", 3, 12)
+    for options in ({"tol": 1e-4}, {"halve_at": (20, 40, 80)}, {"tol": 1e-3, "halve_at": (50,)}):
+        found = cpu.iterate(p, METHODS[name], state, 160, **options)
+        wanted = iterate(p, METHODS[name], state, 160, **options)
+        np.testing.assert_array_equal(found.n_iter, wanted.n_iter)
+        np.testing.assert_array_equal(found.converged, wanted.converged)
+        assert relative(found.objectives[:, -1], wanted.objectives[:, -1]) < 1e-9
+
+
+def test_starts_do_not_depend_on_groups_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, state = posed(small().stats, "LE-PNNMF", "default", 3, 40)
+    found = cpu.iterate(p, METHODS["LE-PNNMF"], state, 50)
+    monkeypatch.setattr(threads, "n_threads", lambda: 1)
+    alone = cpu.iterate(p, METHODS["LE-PNNMF"], state, 50)
+    np.testing.assert_array_equal(found.objectives, alone.objectives)
+    np.testing.assert_array_equal(found.state.B, alone.state.B)
+    monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
+    assert_same(cpu.iterate(p, METHODS["LE-PNNMF"], state, 50), found, 1e-12)
+
+
+def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
+    stats = small().stats
+    tiny = dataclasses.replace(
+        stats, L=stats.L * 1e-3, root_L=stats.root_L * 1e-3, sq_norm=stats.sq_norm * 1e-6, energy=stats.energy * 1e-6
+    )
+    p, state = posed(tiny, "DL", "paper", 3, 4)
+    found, wanted = cpu.iterate(p, METHODS["DL"], state, 400), iterate(p, METHODS["DL"], state, 400)
+    assert wanted.diverged.any()
+    np.testing.assert_array_equal(found.diverged, wanted.diverged)
+
+
+@pytest.mark.parametrize("name", PAPER_METHODS)
+def test_float32_is_close_and_rescored_in_float64(name: str) -> None:
+    p, state = posed(small().stats, name, "default", 3, 4)
+    found = cpu.iterate(p, METHODS[name], state, 100, dtype=np.float32)
+    assert found.state.B.dtype == np.float64
+    exact = begin(p, METHODS[name].scheme, found.state.B, found.state.C)
+    np.testing.assert_allclose(found.objectives[:, -1], exact.objective, rtol=1e-12)
+    wanted = iterate(p, METHODS[name], state, 100)
+    np.testing.assert_allclose(found.objectives[:, -1], wanted.objectives[:, -1], rtol=2e-2)
+
+
+def test_a_run_can_be_taken_up_again() -> None:
+    """The plain updates remembered by one call serve the next: 30 + 31 updates are 61."""
+    method = METHODS["LE-PNNMF"]
+    p, state = posed(small().stats, "LE-PNNMF", "default", 3, 4)
+    whole = cpu.iterate(p, method, state, 61)
+    parts = cpu.iterate(p, method, cpu.iterate(p, method, state, 30).state, 31)
+    assert relative(parts.state.B, whole.state.B) < 1e-12
+
+
+@pytest.mark.parametrize("weight", [0.236, 0.5, 0.97, 1.0])
+def test_powers_equal_numpy(weight: float) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [np.exp(rng.normal(0, s, 500)) for s in (1e-8, 1e-3, 0.3, 3.0, 60.0)] + [[1e-300, 1.0, 2.0, 0.5]]
+    )
+    g = x.copy()
+    kernels._powers(g, g.view(np.int64), np.empty_like(g), len(g), weight)
+    np.testing.assert_allclose(g, np.clip(x**weight, 0.1, 10.0), rtol=1e-14)
+
+
+def test_multistart_says_where_it_ran() -> None:
+    stats = small().stats
+    compiled = multistart(stats, "LE-PNNMF", 3, n_starts=6, n_iter=80, engine="cpu", random_state=0)
+    generic = multistart(stats, "LE-PNNMF", 3, n_starts=6, n_iter=80, engine="numpy", random_state=0)
+    assert (compiled.engine, generic.engine) == ("cpu", "numpy")
+    assert compiled.best_start == generic.best_start
+    np.testing.assert_allclose(compiled.objectives, generic.objectives, rtol=1e-10)
+
+
+def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, _ = posed(small().stats, "LE-PNNMF", "default", 3, 1)
+    method = METHODS["LE-PNNMF"]
+    assert choose_engine("auto", p, method, 3, 10).name == "numpy"
+    monkeypatch.setattr(engines, "WORTH_COMPILING", 0.0)
+    large = choose_engine("auto", p, method, 3, 10)
+    assert large.name == "cpu"
+    assert "large" in large.reason
+    monkeypatch.setattr(cpu, "available", lambda: False)
+    assert choose_engine("auto", p, method, 3, 10).name == "numpy"
+    with pytest.warns(UserWarning, match="needs numba"):
+        assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
+    with pytest.raises(ValueError, match="engine must be one of"):
+        choose_engine("gpu", p, method, 3, 10)
+
+
+def test_refinement_on_the_compiled_engine() -> None:
+    problem = small()
+    start = solve(problem.stats, "CD-PNNMF", 3, n_iter=30, random_state=0)
+    source = Data(problem.X, problem.design.sites)
+    schedule = Refinement(steps=4, faces=3, n_iter=5)
+    found = refine(source, problem.design, problem.stats, start, schedule, engine="cpu")
+    wanted = refine(source, problem.design, problem.stats, start, schedule, engine="numpy")
+    np.testing.assert_array_equal(found.design.faces, wanted.design.faces)
+    np.testing.assert_allclose(found.solution.objective, wanted.solution.objective, rtol=1e-9)

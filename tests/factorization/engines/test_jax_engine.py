@@ -1,0 +1,249 @@
+"""The JAX engine gives NumPy's answers, and leaves JAX as the user has it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+pytest.importorskip("jax", reason="jax is not installed")
+
+from helpers.problems import masked_sites, positive_data, relative, small
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization import engines
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization._refine import Refinement, refine
+from icofactor.factorization._solve import Run, iterate, solve
+from icofactor.factorization.design import Design
+from icofactor.factorization.engines import check_engine, choose_engine
+from icofactor.factorization.engines import jax as jax_engine
+from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import draw_starts, seeds_of
+from icofactor.factorization.statistics import Data, Statistics
+from icofactor.factorization.update import State, begin
+
+N_STARTS = 4
+CASES = [(name, "default") for name in PAPER_METHODS] + [(name, "paper") for name in ("E-DL", "LE-PNNMF", "PPNMF")]
+
+
+def posed(
+    name: str, rules: str = "default", kind: str = "partition", n_starts: int = N_STARTS
+) -> tuple[Problem, State]:
+    method = METHODS[name]
+    p = Problem.of(small(kind).stats, method.scheme, rules)
+    B, C = draw_starts(p, method, 2, seeds_of(0), range(n_starts))
+    return p, begin(p, method.scheme, B, C)
+
+
+def assert_same(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
+    for name in ("n_iter", "converged", "diverged"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=tolerance)
+    np.testing.assert_allclose(found.errors, expected.errors, rtol=tolerance)
+    for name in ("B", "C", "error", "objective", "tau"):
+        value = getattr(found.state, name)
+        assert type(value) is np.ndarray and value.dtype == np.float64
+        assert relative(value, getattr(expected.state, name)) < tolerance, name
+    assert found.state.age == expected.state.age
+
+
+# ---------------------------------------------------------------- the same answers
+
+
+@pytest.mark.parametrize(("name", "rules"), CASES)
+def test_every_method_equals_numpy(name: str, rules: str) -> None:
+    p, state = posed(name, rules)
+    assert_same(jax_engine.iterate(p, METHODS[name], state, 45), iterate(p, METHODS[name], state, 45))
+
+
+@pytest.mark.parametrize("name", ["E-DL", "LE-SPNNMF", "E-PPNMF"])
+def test_restarts_equal_numpy(name: str) -> None:
+    """Runs that fall back to the plain update, each at its own time, lag behind the others and catch up."""
+    p, state = posed(name)
+    expected = iterate(p, METHODS[name], state, 150)
+    assert_same(jax_engine.iterate(p, METHODS[name], state, 150), expected)
+    assert len(np.unique(expected.state.tau)) > 1, "no run restarted; the test shows nothing"
+
+
+def test_overlapping_columns_and_a_run_that_goes_on() -> None:
+    """A dense K; and a state with momentum, as a first call leaves it."""
+    method = METHODS["LE-PNNMF"]
+    p, state = posed("LE-PNNMF", kind="exponential")
+    half = jax_engine.iterate(p, method, state, 20)
+    assert_same(jax_engine.iterate(p, method, half.state, 20), iterate(p, method, half.state, 20))
+    whole = iterate(p, method, state, 40)
+    assert relative(jax_engine.iterate(p, method, half.state, 20).state.B, whole.state.B) < 1e-9
+
+
+@pytest.mark.parametrize(("name", "rules"), [("LE-PNNMF", "paper"), ("LE-PPNMF", "default")])
+def test_the_form_for_accelerators_equals_numpy(name: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ticks written out one after the other, as on a GPU."""
+    monkeypatch.setattr(jax_engine, "has_accelerator", lambda: True)
+    p, state = posed(name, rules)
+    assert_same(jax_engine.iterate(p, METHODS[name], state, 45), iterate(p, METHODS[name], state, 45))
+
+
+def test_a_sparse_K() -> None:
+    sites = masked_sites()
+    stats = Statistics.from_data(positive_data(sites.coordinates, 12), Design(sites, "smooth", level=1, sigma=0.05))
+    method = METHODS["LE-SPNNMF"]
+    p = Problem.of(stats, method.scheme)
+    assert sp.issparse(p.K)
+    B, C = draw_starts(p, method, 2, seeds_of(0), range(N_STARTS))
+    state = begin(p, method.scheme, B, C)
+    assert_same(jax_engine.iterate(p, method, state, 20), iterate(p, method, state, 20))
+
+
+def test_no_update_at_all() -> None:
+    p, state = posed("LE-PNNMF")
+    found = jax_engine.iterate(p, METHODS["LE-PNNMF"], state, 0)
+    assert found.objectives.shape == (N_STARTS, 1) and (found.n_iter == 0).all() and found.state.y_B is None
+    np.testing.assert_array_equal(found.state.B, state.B)
+
+
+def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
+    method = METHODS["DL"]
+    p, state = posed("DL", "paper")
+    state = begin(p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C)
+    found, expected = jax_engine.iterate(p, method, state, 45), iterate(p, method, state, 45)
+    np.testing.assert_array_equal(found.diverged, [False, True, False, True])
+    np.testing.assert_array_equal(found.n_iter, expected.n_iter)
+    np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
+
+
+def test_float32() -> None:
+    for name in ("LE-PNNMF", "DL"):
+        p, state = posed(name)
+        found = jax_engine.iterate(p, METHODS[name], state, 45, dtype=np.float32)
+        expected = iterate(p, METHODS[name], state, 45)
+        assert found.state.B.dtype == np.float64
+        np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-4)
+        assert relative(found.objectives, expected.objectives) > 1e-12, "that was float64"
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_tol_ends_each_run_at_its_own_update() -> None:
+    for name, tol, n_different in (("PNNMF", 1e-6, 6), ("LE-PNNMF", 1e-8, 2)):
+        p, state = posed(name, n_starts=6)
+        expected = iterate(p, METHODS[name], state, 200, tol=tol)
+        assert expected.converged.any() and len(np.unique(expected.n_iter)) == n_different
+        assert_same(jax_engine.iterate(p, METHODS[name], state, 200, tol=tol), expected)
+
+
+@pytest.mark.parametrize("worth", [np.inf, 0.0], ids=["frozen", "dropped"])
+def test_halving(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether runs that ended stay in the batch or leave it, nothing else changes."""
+    monkeypatch.setattr(jax_engine, "WORTH_SHRINKING", {"cpu": worth, "gpu": worth})
+    p, state = posed("E-PNNMF", n_starts=7)
+    told: list[int] = []
+    found = jax_engine.iterate(p, METHODS["E-PNNMF"], state, 45, halve_at={10, 20}, on_update=told.append)
+    assert_same(found, iterate(p, METHODS["E-PNNMF"], state, 45, halve_at={10, 20}))
+    assert sorted(found.n_iter) == [10] * 4 + [20] * 2 + [45]
+    assert told == sorted(told) and told[-1] == 45
+
+
+@pytest.mark.parametrize("name", ["E-DL", "LE-PNNMF", "PPNMF"])
+def test_multistart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"n_starts": 6, "n_iter": 45, "halving": True, "random_state": 0}
+    expected = multistart(small().stats, name, 2, engine="numpy", **given)
+    found = multistart(small().stats, name, 2, engine="jax", **given)
+    assert found.engine == "jax" and found.best_start == expected.best_start
+    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
+    np.testing.assert_array_equal(found.start_n_iter, expected.start_n_iter)
+    assert relative(found.B, expected.B) < 1e-9
+    monkeypatch.setattr(jax_engine, "batch_bytes", lambda: 1)  # one start at a time
+    alone = multistart(small().stats, name, 2, engine="jax", n_starts=2, n_iter=45, random_state=0)
+    np.testing.assert_allclose(alone.objectives[:, :3], expected.objectives[:2, :3], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "kind", "rules"), [("LE-PNNMF", "partition", "default"), ("E-DL", "smooth", "paper")])
+def test_refine(name: str, kind: str, rules: str) -> None:
+    """Each division changes n_k; the columns added to fill a bucket change nothing."""
+    problem = small(kind)
+    data, schedule = Data(problem.X, problem.design.sites), Refinement(3, 2, 6)
+    start = solve(problem.stats, name, 2, n_iter=20, rules=rules, random_state=0)
+    one, other = (refine(data, problem.design, problem.stats, start, schedule, engine=e) for e in ("numpy", "jax"))
+    np.testing.assert_array_equal(other.design.faces, one.design.faces)
+    np.testing.assert_allclose(other.solution.objective, one.solution.objective, rtol=1e-9)
+    assert other.solution.B.shape == one.solution.B.shape
+    assert relative(other.solution.B, one.solution.B) < 1e-9
+
+
+def test_the_estimator_takes_it() -> None:
+    sites = masked_sites()
+    X = positive_data(sites.coordinates, 12).T
+    # the method it was made for: coordinate descent creeps along a flat valley here and amplifies rounding
+    given: dict[str, Any] = {"mesh": sites, "method": "LE-PNNMF", "level": 0, "n_starts": 2, "n_iter": 30, "tol": 0.0}
+    fit = lambda engine: CorticalFactorization(2, refinement=Refinement(1, 2, 6), engine=engine, **given).fit(X)
+    found, expected = fit("jax"), fit("numpy")
+    assert found.starts_.engine == "jax"
+    assert relative(found.components_, expected.components_) < 1e-8
+
+
+# ---------------------------------------------------------------- manners
+
+
+def test_jax_stays_as_the_user_has_it() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    settings = lambda: (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jnp.ones(2).dtype)
+    before = settings()
+    p, state = posed("PNNMF")
+    jax_engine.iterate(p, METHODS["PNNMF"], state, 10)
+    assert settings() == before and before[2] == np.float32
+
+
+def test_sizes_that_need_compiling_are_few() -> None:
+    sizes = [jax_engine.bucket(n) for n in range(1, 1025)]
+    assert all(n <= size <= max(n, 1.13 * n) for n, size in enumerate(sizes, 1))
+    assert len(set(sizes)) < 80
+    assert [jax_engine.bucket(n) for n in (20, 80, 320, 1280)] == [20, 80, 320, 1280], "levels need no filling"
+    assert [jax_engine.bucket(n, power_of_two=True) for n in (1, 20, 64, 65)] == [1, 32, 64, 128]
+    assert jax_engine.batch_bytes() > 2**20
+
+
+def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, _ = posed("PNNMF")
+    monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    large = choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9)
+    assert large.name == "jax" and "GPU" in large.reason and "large" in large.reason
+    assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10).name == "numpy"
+    assert choose_engine("auto", p, METHODS["CD-PNNMF"], 2, 10**9).name != "jax", "it compiles for a minute"
+    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9).name != "jax"
+    assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).reason == "asked for"
+
+
+def test_without_jax_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "jax" else object())
+    with pytest.raises(ValueError, match=r"engine='jax' needs jax.*pip install 'icofactor\[jax\]'"):
+        check_engine("jax")
+    check_engine("auto")
+    assert not engines._has_gpu()
+
+
+def test_jax_is_not_imported_before_it_is_used() -> None:
+    program = """
+import sys, numpy as np, icofactor as ico
+from icofactor.factorization.engines import check_engine
+check_engine("jax")
+X = np.random.default_rng(0).random((642, 8)) + 1
+stats = ico.Statistics.from_data(X, ico.Design(ico.Sites.named("fsaverage3")))
+ico.multistart(stats, "PNNMF", 2, n_starts=2, n_iter=5, random_state=0)
+print("jax" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_the_eleven_are_all_here() -> None:
+    assert {name for name, _ in CASES} >= set(PAPER_METHODS)
+    assert len(PAPER_METHODS) == 11

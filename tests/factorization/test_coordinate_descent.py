@@ -1,0 +1,81 @@
+"""CD-PNNMF and CD-SPNNMF: one sweep against the closed form on the full X; objectives; refusal under paper rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.problems import random_factors, small
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization._solve import solve
+from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.schemes import coordinate
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.update import begin
+
+CD = ("CD-PNNMF", "CD-SPNNMF")
+
+
+def naive_sweep(name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.ndarray, lam: float, w: np.ndarray):
+    """Columns of B, then rows of C, each set to its exact minimiser on the full X with all else fixed (partition D)."""
+    ridge, lasso = (lam, 0.0) if name == "CD-PNNMF" else (0.0, lam)
+    B, C = B.copy(), C.copy()
+    for j in range(B.shape[1]):
+        rest = X - D @ np.delete(B, j, 1) @ np.delete(C, j, 0)
+        for k in range(len(B)):
+            d = D[:, k]
+            B[k, j] = max(0.0, (d @ rest @ C[j] - lasso * w[k]) / (d @ d * (C[j] @ C[j]) + ridge * w[k]))
+    W = D @ B
+    for j in range(len(C)):
+        rest = X - np.delete(W, j, 1) @ np.delete(C, j, 0)
+        C[j] = np.maximum(0.0, (W[:, j] @ rest - lasso) / (W[:, j] @ W[:, j] + ridge))
+    return B, C
+
+
+@pytest.mark.parametrize("name", CD)
+def test_a_sweep_is_the_exact_minimiser_column_by_column(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinate, "SWEEPS", 1)
+    problem = small("partition", None, True)
+    scheme = METHODS[name].scheme
+    p = Problem.of(problem.stats, scheme, penalty=0.7)
+    B, C = random_factors(problem.stats.n_columns, 3, problem.stats.n_subjects, 0)
+    state = begin(p, scheme, B[None], C[None])
+    found_B = scheme.update_B(p, state.B, state.C, state.terms)
+    found_C = scheme.update_C(p, found_B, state.C, p.gram(found_B))
+    B, C = naive_sweep(name, problem.X, problem.D, B, C, 0.7, problem.stats.weights)
+    np.testing.assert_allclose(found_B[0], B, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found_C[0], C, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["partition", "exponential", "smooth"])
+@pytest.mark.parametrize("name", CD)
+def test_the_objective_never_rises_and_is_that_of_the_plain_scheme(name: str, kind: str) -> None:
+    stats = small(kind).stats
+    found = multistart(stats, name, 3, n_starts=4, n_iter=300, random_state=0, engine="numpy")
+    assert np.diff(found.objectives, axis=1).max() <= 1e-12 * stats.sq_norm
+    plain = METHODS[name.removeprefix("CD-")].scheme
+    p = Problem.of(stats, plain)
+    again = begin(p, plain, found.B[None], found.C[None])
+    np.testing.assert_allclose(again.objective[0], found.objective[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CD)
+def test_it_needs_far_fewer_updates_than_multiplicative_ones(name: str) -> None:
+    stats = small().stats
+    plain = multistart(stats, name.removeprefix("CD-"), 3, n_starts=8, n_iter=600, random_state=0, engine="numpy")
+    found = multistart(stats, name, 3, n_starts=8, n_iter=30, random_state=0, engine="numpy")
+    least, early = np.median(plain.final_objectives), np.median(plain.objectives[:, 30])
+    assert np.median(found.final_objectives) - least < 1e-5 * least
+    assert early - least > 1e-2 * least
+
+
+@pytest.mark.parametrize("name", CD)
+def test_the_paper_does_not_have_it(name: str) -> None:
+    assert name not in PAPER_METHODS
+    with pytest.raises(ValueError, match=f"{name} is not a method of the paper; use rules='default'"):
+        solve(small().stats, name, 3, rules="paper")
+
+
+def test_added_methods_follow_the_eleven() -> None:
+    assert tuple(METHODS)[:11] == PAPER_METHODS
+    assert tuple(METHODS)[11:] == CD

@@ -1,0 +1,303 @@
+"""The three kinds of columns, division, masks, hemispheres, and what `Design` refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.problems import COVERING, KINDS, masked_sites
+from icofactor.factorization.design import Design
+from icofactor.sphere.sites import Sites
+
+MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
+
+
+@st.composite
+def divided_designs(draw: st.DrawFn, kind: str = "partition") -> tuple[Design, list[Design]]:
+    """A design after random divisions of a randomly masked mesh, and those it came from."""
+    on, hemi = draw(st.sampled_from(MESHES))
+    sites = Sites.icosphere(2, on=on, hemi=hemi)  # type: ignore[arg-type]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    keep = rng.random(sites.n) < draw(st.sampled_from([0.02, 0.1, 0.5, 1.0]))
+    keep[rng.integers(sites.n)] = True
+    design = Design(sites.subset(keep), kind, sigma=COVERING[kind], level=draw(st.integers(0, 2)))
+    before = []
+    for _ in range(draw(st.integers(0, 4))):
+        able = np.flatnonzero(design.divisible)
+        if not len(able):
+            break
+        before.append(design)
+        design = design.divide(rng.permutation(able)[: rng.integers(1, len(able) + 1)])
+    return design, before
+
+
+# ---------------------------------------------------------------- partition
+
+
+@settings(max_examples=60, deadline=None)
+@given(divided_designs())
+def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> None:
+    design, before = made
+    D = design.matrix
+    assert (D.data == 1.0).all()
+    np.testing.assert_array_equal(np.diff(D.tocsr().indptr), 1)
+    np.testing.assert_array_equal(D.indices[np.argsort(D.indices)], np.arange(design.sites.n))
+    np.testing.assert_array_equal(D.tocsr().indices, design.site_column)
+    np.testing.assert_array_equal(design.counts, np.diff(D.indptr))
+    assert (design.counts > 0).all() and design.counts.sum() == design.sites.n
+    gram = (D.T @ D).toarray()
+    np.testing.assert_array_equal(gram, np.diag(design.counts))
+    for k, (level, index) in enumerate(design.faces):
+        np.testing.assert_array_equal(design.site_column == k, design.sites.face_at(int(level)) == index)
+    if before:  # columns nest: a parent's column is the sum of those that came from it
+        parents = np.zeros((design.n_columns, before[-1].n_columns))
+        parents[np.arange(design.n_columns), design.parent] = 1.0
+        np.testing.assert_array_equal(D @ parents, before[-1].matrix.toarray())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(KINDS).flatmap(divided_designs))
+def test_division_equals_assembly_from_faces(made: tuple[Design, list[Design]]) -> None:
+    design, _ = made
+    again = Design.from_faces(design.sites, design.faces, design.kind, design.level, design.sigma, design.tau)
+    np.testing.assert_array_equal(again.faces, design.faces)
+    np.testing.assert_array_equal(again.site_column, design.site_column)
+    np.testing.assert_allclose(again.matrix.toarray(), design.matrix.toarray(), rtol=1e-13, atol=0)
+    some = np.random.default_rng(0).permutation(design.n_columns)[: 1 + design.n_columns // 2]
+    np.testing.assert_array_equal(design.columns(some).toarray(), design.matrix.toarray()[:, some])
+    np.testing.assert_array_equal(design.root, design.faces[:, 1] // 4 ** design.faces[:, 0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(KINDS).flatmap(divided_designs))
+def test_only_changed_columns_change(made: tuple[Design, list[Design]]) -> None:
+    design, before = made
+    if not before:
+        return
+    coarse = before[-1]
+    changed = design.changed_columns(coarse)
+    same = np.setdiff1d(np.arange(design.n_columns), changed)
+    old, new = coarse.matrix.toarray(), design.matrix.toarray()
+    np.testing.assert_array_equal(new[:, same], old[:, design.parent[same]])
+    children = np.flatnonzero(design.faces[:, 0] != coarse.faces[design.parent, 0])
+    assert set(children) <= set(changed)
+    if design.kind != "smooth":
+        np.testing.assert_array_equal(changed, children)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_after_a_division(kind: str) -> None:
+    design = Design(Sites.icosphere(3, on="faces"), kind, sigma=COVERING[kind])
+    finer = design.divide([7, 3])
+    stay = [k for k in range(20) if k not in (3, 7)]
+    np.testing.assert_array_equal(finer.parent, stay + [7] * 4 + [3] * 4)
+    np.testing.assert_array_equal(finer.faces[18:], [[1, i] for i in (28, 29, 30, 31, 12, 13, 14, 15)])
+    np.testing.assert_array_equal(finer.faces[:18], design.faces[stay])
+    np.testing.assert_array_equal(np.unique(finer.site_depth), [0, 1])
+    np.testing.assert_array_equal(finer.site_depth == 1, np.isin(design.site_column, [3, 7]))
+    assert design.n_columns == 20 and finer.n_columns == 26, "the design that was divided stays as it was"
+
+
+def test_starting_levels() -> None:
+    sites = Sites.icosphere(3, on="faces")
+    for level in range(4):
+        design = Design(sites, level=level)
+        assert design.n_columns == 20 * 4**level
+        assert (design.site_depth == 0).all()
+        np.testing.assert_array_equal(design.roots.matrix.toarray(), Design(sites).matrix.toarray())
+    assert Design(sites, level=1).divide([0]).site_depth.max() == 1, "depth counts from the starting level"
+
+
+# ---------------------------------------------------------------- exponential and smooth
+
+
+@pytest.mark.parametrize("on", ["faces", "vertices"])
+@pytest.mark.parametrize("hemi", ["left", "both"])
+@pytest.mark.parametrize(("sigma", "tau"), [(0.015, 3.0), (0.0692, 3.0), (0.1, 2.0), (0.5, 3.0)])
+def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, tau: float) -> None:
+    sites = masked_sites(3, on, hemi)
+    design = Design(sites, "exponential", sigma=sigma, tau=tau)
+    if design.divisible[[0, 5]].all():
+        design = design.divide([0, 5])
+        design = design.divide([design.n_columns - 1])
+    D = design.matrix.toarray()
+    for k, (level, index) in enumerate(design.faces):
+        centre = sites.face_centres(int(level), int(index))[0]
+        across = np.linalg.norm(np.cross(sites.coordinates, centre), axis=1)
+        theta = np.arctan2(across, sites.coordinates @ centre)
+        scale = np.pi * sigma / 2.0**level  # σ halves per level
+        near = (theta <= scale * tau) & (sites.hemisphere == sites.face_hemisphere(int(level), int(index))[0])
+        np.testing.assert_array_equal(D[:, k] > 0, near)
+        # the arccosine of the formula knows θ to 2e-8 only where θ is near 0
+        np.testing.assert_allclose(-scale * np.log(D[near, k]), theta[near], rtol=1e-11, atol=3e-8)
+        assert near.any()
+        assert D[D[:, k] > 0, k].min() >= np.exp(-tau) * (1 - 1e-12)
+
+
+def test_what_the_columns_cover() -> None:
+    """A tenth of the sphere with the paper's σ; all faces with 0.0692, but the twelve corners only from 0.06922 on."""
+    faces, vertices = Sites.icosphere(5, on="faces"), Sites.icosphere(5)
+    bare = lambda sites, sigma: (np.asarray(Design(sites, "exponential", sigma=sigma).matrix.sum(axis=1)) == 0).sum()
+    assert Design(faces, "exponential").sigma == 0.015
+    assert 0.07 < 1 - bare(faces, 0.015) / faces.n < 0.12
+    assert bare(faces, 0.0692) == 0 and bare(faces, 0.066) > 0
+    assert bare(vertices, 0.0692) == 12 and bare(vertices, 0.06923) == 0
+
+
+def test_faces_narrower_than_the_mesh_have_no_column() -> None:
+    """The paper's σ on the vertices of fsaverage5: at level 3 the columns fall between the sites."""
+    design = Design(Sites.icosphere(5), "exponential", level=2)
+    assert design.n_columns == 320
+    assert not design.divisible.any(), "none of their children would reach a site"
+    with pytest.raises(ValueError, match=r"columns \[0, 100\] cannot be divided: .* have children that reach none"):
+        design.divide([0, 100])
+    with pytest.raises(ValueError, match=r"no column of kind 'exponential' with sigma=0\.015 reaches any of the 10242"):
+        Design(design.sites, "exponential", level=3)
+    faces = Design(Sites.icosphere(4, on="faces"), "exponential", level=4)
+    assert faces.n_columns == 20 * 4**4, "on faces never: the site is the centre"
+
+
+@pytest.mark.parametrize("hemi", ["left", "both"])
+@pytest.mark.parametrize("sigma", [0.015, 0.05, 0.1])
+def test_smooth_rows_sum_to_one_where_covered(sigma: float, hemi: str) -> None:
+    sites = masked_sites(3, "faces", hemi)
+    design = Design(sites, "smooth", sigma=sigma).divide([2, 9])
+    sums = np.asarray(design.matrix.sum(axis=1)).ravel()
+    raw = np.asarray(Design.from_faces(sites, design.faces, "exponential", 0, sigma).matrix.sum(axis=1)).ravel()
+    np.testing.assert_array_equal(sums > 0, raw > 0)
+    np.testing.assert_allclose(sums[sums > 0], 1.0, rtol=1e-14)
+    if sigma == 0.1:
+        assert (sums > 0).all()
+        np.testing.assert_allclose(design.matrix @ np.full(design.n_columns, 2.5), 2.5, rtol=1e-14)
+
+
+# ---------------------------------------------------------------- hemispheres and masks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("on", ["faces", "vertices"])
+def test_no_column_crosses_hemispheres(kind: str, on: str) -> None:
+    sites = Sites.icosphere(3, on=on, hemi="both")  # type: ignore[arg-type]
+    design = Design(sites, kind, sigma=COVERING[kind])
+    assert design.n_columns == 40
+    design = design.divide([0, 20, 39])
+    one = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(
+        Design(sites, kind, sigma=COVERING[kind]).matrix[: one.sites.n, :20].toarray(), one.matrix.toarray()
+    )
+    D = design.matrix.tocsc()
+    for k, (level, index) in enumerate(design.faces):
+        half = sites.face_hemisphere(int(level), int(index))[0]
+        rows = D.indices[D.indptr[k] : D.indptr[k + 1]]
+        assert (sites.hemisphere[rows] == half).all()
+        assert (design.root[k] >= 20) == half
+    assert design.counts[design.root < 20].sum() == design.counts[design.root >= 20].sum() == sites.n // 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_emptied_by_a_mask_are_dropped(kind: str) -> None:
+    sites = Sites.icosphere(3, on="faces")
+    gone = np.isin(sites.face_at(0), [4, 5]) | np.isin(sites.face_at(1), [1, 2])
+    sigma = {"partition": None, "exponential": 0.015, "smooth": 0.015}[kind]  # narrow: 4 and 5 reach no other face
+    design = Design(sites.subset(~gone), kind, sigma=sigma)
+    np.testing.assert_array_equal(design.faces[:, 1], np.delete(np.arange(20), [4, 5]))
+    finer = design.divide([0])
+    assert finer.n_columns == design.n_columns - 1 + 2, "two of the four children are empty"
+    assert (np.diff(finer.matrix.indptr) > 0).all()
+    np.testing.assert_array_equal(finer.faces[-2:], [[1, 0], [1, 3]])
+
+
+def test_a_face_with_one_site_is_not_divided() -> None:
+    sites = Sites.icosphere(3, on="faces")
+    keep = np.ones(sites.n, dtype=bool)
+    keep[np.flatnonzero(sites.face_at(0) == 6)[1:]] = False
+    design = Design(sites.subset(keep))
+    assert design.counts[6] == 1
+    np.testing.assert_array_equal(design.divisible, np.arange(20) != 6)
+    with pytest.raises(ValueError, match=r"columns \[6\] cannot be divided: .*hold a single site"):
+        design.divide([5, 6])
+    fine = Design(sites, level=3)
+    assert not fine.divisible.any()
+    with pytest.raises(ValueError, match=r"columns \[0\] cannot be divided: they are at the mesh's own level \(3\)"):
+        fine.divide([0])
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "wavelet"}, "kind must be one of 'partition', 'exponential', 'smooth'; found 'wavelet'"),
+        ({"level": 4}, "level must be a whole number from 0 to 3, the mesh's own; found 4"),
+        ({"level": -1}, "level must be a whole number from 0 to 3"),
+        ({"level": 1.0}, "level must be a whole number from 0 to 3"),
+        ({"kind": "smooth", "sigma": 0.0}, "sigma must be a positive number; found 0.0"),
+        ({"kind": "smooth", "sigma": np.nan}, "sigma must be a positive number; found nan"),
+        ({"kind": "smooth", "tau": -1.0}, "tau must be a positive number; found -1.0"),
+        ({"kind": "smooth", "tau": np.inf}, "tau must be a positive number; found inf"),
+    ],
+)
+def test_wrong_designs(arguments: dict[str, Any], message: str) -> None:
+    sites = Sites.icosphere(3, on="faces")
+    with pytest.raises(ValueError, match=message):
+        Design(sites, **arguments)
+    if "level" not in arguments:
+        with pytest.raises(ValueError, match=message):
+            Design.from_faces(sites, np.array([[0, 0]]), **arguments)
+
+
+def test_a_design_that_reaches_no_site() -> None:
+    sites = Sites.icosphere(1)
+    corners = sites.subset(np.arange(sites.n) < 12)  # as far from the faces' centres as can be
+    with pytest.raises(
+        ValueError, match=r"no column of kind 'exponential' with sigma=0.015 reaches any of the 12 sites"
+    ):
+        Design(corners, "exponential")
+
+
+def test_an_empty_mask() -> None:
+    sites = Sites.icosphere(1)
+    with pytest.raises(ValueError):
+        Design(sites.subset(np.zeros(sites.n, dtype=bool)))
+
+
+@pytest.mark.parametrize(
+    ("faces", "message"),
+    [
+        ([0, 1, 2], r"faces must have two columns, level and index; found shape \(3,\)"),
+        ([[4, 0]], "faces must lie at levels 0 to 3, the mesh's own"),
+        ([[-1, 0]], "faces must lie at levels 0 to 3"),
+        ([[0, 20]], "faces names an index that its level does not have"),
+        ([[1, -1]], "faces names an index that its level does not have"),
+    ],
+)
+def test_wrong_faces(faces: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Design.from_faces(Sites.icosphere(3, on="faces"), faces)
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ([20], r"positions must lie in 0..19 \(the design has 20 columns\); found 20..20"),
+        ([-1, 3], r"positions must lie in 0..19 .*; found -1..3"),
+        ([3, 3], "positions names a column twice"),
+    ],
+)
+def test_wrong_positions(positions: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Design(Sites.icosphere(3, on="faces")).divide(positions)
+
+
+def test_designs_are_read_only_and_say_what_they_are() -> None:
+    design = Design(Sites.icosphere(2, on="faces")).divide([1])
+    for array in (design.faces, design.parent, design.site_column):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    assert repr(design).startswith("Design(partition, 23 columns at levels 0..1, Sites(320 faces")
+    assert design.divide([]).n_columns == design.n_columns

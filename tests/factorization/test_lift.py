@@ -1,0 +1,298 @@
+"""The lift to full resolution, loadings of new subjects, and the small convex problems behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from helpers.problems import relative, small
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization._lift import Basis, basis_of, lift, lift_projective, loadings
+from icofactor.factorization._solve import solve
+from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.quadratic import coordinate_descent, minimise
+from icofactor.factorization.schemes import SCHEMES
+from icofactor.factorization.statistics import Statistics
+from icofactor.sphere.sites import Sites
+from reference import naive
+
+CONVEX = ["DL", "PNNMF", "SPNNMF"]
+PENALTY = {"DL": 5.0, "PNNMF": 0.5, "SPNNMF": 0.5}
+
+
+def fitted(scheme: str) -> tuple[np.ndarray, np.ndarray, float]:
+    """X, the loadings of a coarse fit of it, and the weight of a site."""
+    problem = small(divided=True)
+    method = {"DL": "E-DL"}.get(scheme, f"LE-{scheme}")
+    C = solve(problem.stats, method, 4, n_iter=200, random_state=0).C
+    return problem.X, C, 20 / len(problem.X)
+
+
+def cost(A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float) -> np.ndarray:
+    """½ zᵀAz − rᵀz + lasso ‖z‖₁, per column."""
+    return 0.5 * (z * (A @ z)).sum(0) - (rhs * z).sum(0) + lasso * abs(z).sum(0)
+
+
+def assert_optimal(A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool, bound: float) -> None:
+    """The optimality conditions, relative to the right-hand sides."""
+    pull = rhs - A @ z
+    scale = bound * (abs(rhs).max(axis=0) + lasso)
+    if signed:
+        assert (abs(np.where(z != 0, pull - lasso * np.sign(z), 0.0)) <= scale).all()
+        assert (abs(pull) <= lasso + scale).all()
+    else:
+        assert (z >= 0).all()
+        assert (abs(np.where(z > 0, pull - lasso, 0.0)) <= scale).all()
+        assert (pull <= lasso + scale).all()
+
+
+# ---------------------------------------------------------------- convex problems
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(0, 30), st.sampled_from([1e-3, 1.0, 1e3]))
+def test_minimise_equals_nnls(seed: int, n: int, extra: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    G, Y = scale * rng.standard_normal((n + 2 + extra, n)), rng.standard_normal((n + 2 + extra, 20))
+    z = minimise(G.T @ G, G.T @ Y, 0.0, signed=False)
+    expected = np.array([nnls(G, y)[0] for y in Y.T]).T
+    assert relative(z, expected) < 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 8), st.sampled_from([0.0, 0.1, 3.0, 1e4]), st.booleans(), st.booleans()
+)
+def test_minimise_meets_the_optimality_conditions(
+    seed: int, n: int, lasso: float, signed: bool, positive_rows: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    G, Y = rng.standard_normal((12, n)), rng.standard_normal((12, 25))
+    if positive_rows:  # like loadings: nearly parallel
+        G, Y = abs(G) + 2, abs(Y) + 2
+    A, rhs = G.T @ G, G.T @ Y
+    assert_optimal(A, rhs, minimise(A, rhs, lasso, signed), lasso, signed, 1e-8)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("lasso", [0.0, 0.5])
+def test_singular_problems(lasso: float, signed: bool) -> None:
+    """Copies of a component, and components that are zero: there are many solutions; one of them is found."""
+    rng = np.random.default_rng(0)
+    G = abs(rng.standard_normal((15, 3)))
+    G = np.column_stack([G, G[:, 0], np.zeros(15), 2 * G[:, 1]])
+    Y = rng.standard_normal((15, 30)) + 1
+    A, rhs = G.T @ G, G.T @ Y
+    z = minimise(A, rhs, lasso, signed)
+    assert np.isfinite(z).all() and (z[4] == 0).all()
+    assert_optimal(A, rhs, z, lasso, signed, 1e-8)
+    if lasso == 0 and not signed:
+        best = np.array([nnls(G, y)[1] ** 2 - y @ y for y in Y.T]) / 2
+        np.testing.assert_allclose(cost(A, rhs, z, 0.0), best, rtol=1e-9, atol=1e-9)
+    assert (minimise(np.zeros((2, 2)), np.zeros((2, 3)), lasso, signed) == 0).all()
+
+
+def test_sweeps_never_raise_the_cost() -> None:
+    rng = np.random.default_rng(1)
+    G = abs(rng.standard_normal((12, 6)))
+    A, rhs = G.T @ G, G.T @ rng.standard_normal((12, 40))
+    for signed in (False, True):
+        z = rng.random((6, 40))
+        for _ in range(10):
+            new = coordinate_descent(A, rhs, 0.2, signed, z, sweeps=1)
+            assert (cost(A, rhs, new, 0.2) <= cost(A, rhs, z, 0.2) + 1e-12).all()
+            z = new
+
+
+# ---------------------------------------------------------------- the lift
+
+
+@pytest.mark.parametrize("scheme", CONVEX)
+def test_the_lift_equals_the_reference(scheme: str) -> None:
+    X, C, weight = fitted(scheme)
+    lam = PENALTY[scheme]
+    exact = naive.lift(scheme, X, C, lam, weight)
+    found = lift(X, C, SCHEMES[scheme], lam, weight, sweeps=3000)
+    assert relative(found.W, exact) < 1e-6
+    at = lambda W: naive.objective(scheme, X, np.eye(len(X)), W, C, lam, np.full(len(X), weight))
+    quick = lift(X, C, SCHEMES[scheme], lam, weight)
+    assert at(exact) <= at(quick.W) <= at(exact) * (1 + 1e-3)
+    assert (quick.W >= 0).all() or scheme == "DL"
+
+
+@pytest.mark.parametrize("scheme", CONVEX)
+def test_a_strong_penalty_tells_in_the_lift(scheme: str) -> None:
+    """The weight of a site and the scheme's form of the penalty, where they are not negligible."""
+    X, C, weight = fitted(scheme)
+    lam = 50 * PENALTY[scheme] / weight / 20
+    exact = naive.lift(scheme, X, C, lam, weight)
+    found = lift(X, C, SCHEMES[scheme], lam, weight, sweeps=3000)
+    assert relative(found.W, exact) < 1e-6
+    assert relative(found.W, naive.lift(scheme, X, C, 0.0, weight)) > 1e-3
+
+
+@pytest.mark.parametrize("scheme", CONVEX)
+def test_the_lift_beats_the_coarse_basis_and_takes_a_start(scheme: str) -> None:
+    X, C, weight = fitted(scheme)
+    problem = small(divided=True)
+    exact = lift(X, C, SCHEMES[scheme], PENALTY[scheme], weight, sweeps=3000)
+    warm = lift(X, C, SCHEMES[scheme], PENALTY[scheme], weight, start=exact.W, sweeps=1)
+    assert relative(warm.W, exact.W) < 1e-6
+    method = {"DL": "E-DL"}.get(scheme, f"LE-{scheme}")
+    coarse = solve(problem.stats, method, 4, n_iter=200, random_state=0)
+    assert exact.error(C, problem.stats.sq_norm) < coarse.error
+
+
+@pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 100])
+def test_blocks_do_not_matter_and_are_told(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, C, weight = fitted("PNNMF")
+    whole = lift(X, C, SCHEMES["PNNMF"], 0.5, weight)
+    start = abs(np.random.default_rng(0).standard_normal((len(X), 4)))
+    projective = lift_projective(X, start, float((X**2).sum()))
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
+    blocks = lift(X, C, SCHEMES["PNNMF"], 0.5, weight, on_block=lambda done, n: told.append((done, n)))
+    assert relative(blocks.W, whole.W) < 1e-12 and relative(blocks.WX, whole.WX) < 1e-12
+    assert told[-1] == (len(X), len(X)) and len(told) == -(-len(X) // max(1, block_bytes // 96))
+    assert relative(lift_projective(X, start, float((X**2).sum())).W, projective.W) < 1e-9
+    assert relative(lift(X.astype(np.float32), C, SCHEMES["PNNMF"], 0.5, weight).W, whole.W) < 1e-4
+
+
+@pytest.mark.parametrize("scheme", CONVEX)
+def test_errors_of_a_basis_equal_those_of_the_full_X(scheme: str) -> None:
+    X, C, weight = fitted(scheme)
+    sq_norm = float((X**2).sum())
+    found = lift(X, C, SCHEMES[scheme], PENALTY[scheme], weight)
+    assert relative(found.WX, found.W.T @ X) < 1e-12 and relative(found.WW, found.W.T @ found.W) < 1e-12
+    assert found.error(C, sq_norm) == pytest.approx(((X - found.W @ C) ** 2).sum(), rel=1e-9)
+    given_basis = basis_of(X, found.W)
+    assert relative(given_basis.WX, found.WX) < 1e-12
+    assert given_basis.error(2 * C, sq_norm) == pytest.approx(((X - 2 * found.W @ C) ** 2).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_loadings_equal_the_reference(method: str) -> None:
+    scheme = METHODS[method].scheme
+    problem = small(divided=True)
+    rng = np.random.default_rng(2)
+    B = solve(problem.stats, method, 4, n_iter=100, random_state=0).B
+    W = problem.D @ B
+    new = problem.X[:, :6] + 0.2 * rng.random((len(problem.X), 6))
+    for lam in (0.0, 20.0):
+        found = loadings(W.T @ new, W.T @ W, scheme, lam)
+        assert relative(found, naive.transform(scheme.name, W, new, lam)) < 1e-8
+
+
+# ---------------------------------------------------------------- the projective lift
+
+
+def coarse_projective(n_iter: int = 300) -> tuple[np.ndarray, np.ndarray, float]:
+    problem = small(divided=True)
+    B = solve(problem.stats, "LE-PPNMF", 4, n_iter=n_iter, random_state=0).B
+    return problem.X, problem.D @ B, problem.stats.sq_norm
+
+
+def projective_error(X: np.ndarray, W: np.ndarray) -> float:
+    return float(((X - W @ (W.T @ X)) ** 2).sum())
+
+
+def test_one_projective_update_is_the_plain_one_with_every_site_a_column() -> None:
+    X, start, sq_norm = coarse_projective(50)
+    WX = start.T @ X
+    s2 = (WX**2).sum() / np.sum((start.T @ start) * (WX @ WX.T))
+    W = start * np.sqrt(s2)
+    assert projective_error(X, W) <= min(projective_error(X, start), projective_error(X, 1.001 * W))
+    ones = np.ones(len(X))
+    expected = naive.plain_B("PPNMF", X, np.eye(len(X)), W, W.T @ X, 0.0, ones, "default")
+    found = lift_projective(X, start, sq_norm, n_updates=1)
+    assert relative(found.W, expected) < 1e-9
+    assert relative(found.WX, found.W.T @ X) < 1e-12
+    assert found.error(found.WX, sq_norm) == pytest.approx(projective_error(X, found.W), rel=1e-9)
+
+
+@pytest.mark.parametrize("n_iter", [0, 5, 300])
+def test_projective_updates_never_raise_the_error(n_iter: int) -> None:
+    X, start, sq_norm = coarse_projective(n_iter)
+    errors = [projective_error(X, start)]
+    for n in range(16):
+        errors.append(projective_error(X, lift_projective(X, start, sq_norm, n_updates=n).W))
+    assert (np.diff(errors) <= 1e-12 * sq_norm).all()
+    assert errors[-1] < errors[0]
+    told: list[tuple[int, int]] = []
+    lift_projective(X, start, sq_norm, n_updates=3, on_block=lambda done, n: told.append((done, n)))
+    assert told[-1] == (3, 3)
+
+
+# ---------------------------------------------------------------- real data
+
+
+@pytest.mark.parametrize("scheme", CONVEX)
+def test_five_sweeps_are_enough_on_real_data(scheme: str, real_X: np.ndarray, real_320: Statistics) -> None:
+    method = {"DL": "E-DL"}.get(scheme, f"LE-{scheme}")
+    # an unfinished DL fit has nearly parallel loadings, from which five sweeps leave 1 % (100 updates) or 0.1 % (500)
+    coarse = solve(real_320, method, 10, n_iter=2000 if scheme == "DL" else 100, random_state=0)
+    X, weight = real_X[::10], 20 / len(real_X)
+    chosen = SCHEMES[scheme]
+    quick = lift(X, coarse.C, chosen, coarse.penalty, weight)
+    ridge, lasso = (weight * amount for amount in chosen.split_penalty(coarse.penalty))
+    A = coarse.C @ coarse.C.T + ridge * np.eye(10)
+    rhs = coarse.C @ X.T
+    exact = minimise(A, rhs, lasso, chosen.signed)
+    half = 0.5 * float((X**2).sum())
+    costs = [half + cost(A, rhs, z, lasso).sum() for z in (quick.W.T, exact)]
+    assert costs[1] * (1 - 1e-12) <= costs[0] <= costs[1] * (1 + 1e-3)
+
+
+def test_the_lifted_error_is_near_the_best_there_is(real_X: np.ndarray, real_320: Statistics) -> None:
+    """Error over between-subject variance; ten singular vectors of the full data reach 0.328."""
+    coarse = solve(real_320, "LE-PNNMF", 10, n_iter=200, random_state=0)
+    found: Basis = lift(real_X, coarse.C, SCHEMES["PNNMF"], coarse.penalty, 20 / len(real_X))
+    variance = ((real_X - real_X.mean(axis=1, keepdims=True)) ** 2).sum()
+    C = loadings(found.WX, found.WW, SCHEMES["PNNMF"], coarse.penalty)
+    assert found.error(C, real_320.sq_norm) <= found.error(coarse.C, real_320.sq_norm)
+    assert 0.328 < found.error(C, real_320.sq_norm) / variance < 0.36
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_collinear_components_give_one_answer_whatever_the_rounding(signed: bool) -> None:
+    """Equal components share their load in one way only, so that fit and transform agree."""
+    rng = np.random.default_rng(0)
+    W = rng.random((30, 4))
+    W = np.column_stack([W, W[:, 0] * (1 + 1e-13), W[:, 1] + W[:, 2]])
+    rhs = W.T @ rng.random((30, 50))
+    A = W.T @ W
+    z = minimise(A, rhs, 0.01, signed)
+    again = minimise(A * (1 + 1e-15), rhs * (1 - 1e-15), 0.01, signed)
+    np.testing.assert_allclose(again, z, atol=1e-5 * np.abs(z).max())
+    pull = rhs - A @ z
+    zero = z == 0
+    assert (pull[zero] <= 0.01 + 1e-6 * np.abs(rhs).max()).all()
+    assert np.abs(pull[~zero] - 0.01 * np.sign(z[~zero])).max() <= 1e-6 * np.abs(rhs).max()
+
+
+def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects() -> None:
+    sites = Sites.named("fsaverage3")
+    rng = np.random.default_rng(1)
+    maps = np.stack([np.exp(3 * (sites.coordinates @ d)) for d in rng.standard_normal((3, 3))])
+    Y = rng.gamma(2, size=(12, 3)) @ maps + 0.1 * rng.random((12, 642))
+    model = CorticalFactorization(12, method="E-DL", n_starts=2, n_iter=150, tol=0)
+    found = model.fit_transform(Y)
+    assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("method", ["PNNMF", "SPNNMF", "DL"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_jax_lifts_alike(method: str, begun: bool) -> None:
+    pytest.importorskip("jax")
+    rng = np.random.default_rng(0)
+    X, C = rng.random((500, 30)) + 0.1, rng.random((4, 30))
+    C[3] = 0.0  # a component that nobody has
+    start = rng.random((500, 4)) if begun else None
+    scheme = METHODS[method].scheme
+    expected = lift(X, C, scheme, 0.3, 0.04, start)
+    found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax")
+    for name in ("W", "WX", "WW"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,165 @@
+"""Default rules: the objective never rises, whatever the method, the data, their scale and the divisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from helpers.problems import ALL_METHODS, Small, masked_sites, positive_data, small
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization._refine import Refinement, refine
+from icofactor.factorization._solve import Solution, solve
+from icofactor.factorization.design import Design
+from icofactor.factorization.methods import METHODS
+from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics
+
+SCALES = [1e-3, 1.0, 1e3]
+ignore_dwarfed = pytest.mark.filterwarnings("ignore:penalty .* dwarfs the data:UserWarning")
+
+
+def assert_never_rises(objectives: np.ndarray, sq_norm: float) -> None:
+    assert np.isfinite(objectives).all()
+    rise = np.diff(objectives, axis=-1).max()
+    assert rise <= 1e-12 * sq_norm, f"rose by {rise / sq_norm:.3g} of ‖X‖²"
+    assert (objectives[..., -1] < objectives[..., 0]).all(), "nothing was gained at all"
+
+
+def scaled(problem: Small, scale: float) -> Statistics:
+    return Statistics.from_data(scale * problem.X, problem.design)
+
+
+# ---------------------------------------------------------------- fixed designs
+
+
+@ignore_dwarfed
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", ["partition", "exponential", "smooth"])
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_on_random_data(method: str, kind: str, scale: float) -> None:
+    stats = scaled(small(kind, divided=True), scale)
+    found = multistart(stats, method, 4, n_starts=3, n_iter=1000, random_state=0)
+    assert found.objectives.shape == (3, 1001)
+    assert_never_rises(found.objectives, stats.sq_norm)
+
+
+@ignore_dwarfed
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_on_noise(method: str, scale: float) -> None:
+    """Uniform noise without structure, with zeros in it."""
+    rng = np.random.default_rng(5)
+    design = small().design
+    X = scale * rng.random((design.sites.n, 12)) * (rng.random((design.sites.n, 12)) < 0.5)
+    stats = Statistics.from_data(X, design)
+    assert_never_rises(multistart(stats, method, 5, n_starts=3, n_iter=1000, random_state=0).objectives, stats.sq_norm)
+
+
+@ignore_dwarfed
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_on_real_data(
+    method: str, scale: float, real_pyramid: Pyramid, real_X: np.ndarray
+) -> None:
+    design = Design(real_pyramid.sites)
+    stats = Pyramid.from_data(scale * real_X, real_pyramid.sites, level=0).statistics(design)
+    found = multistart(stats, method, 10, n_starts=5, n_iter=1000, random_state=0)
+    assert_never_rises(found.objectives, stats.sq_norm)
+
+
+@ignore_dwarfed
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_from_a_start_with_zeros(method: str) -> None:
+    stats = small("exponential").stats
+    rng = np.random.default_rng(0)
+    B = rng.random((20, 3)) * (rng.random((20, 3)) < 0.5)
+    C = rng.random((3, 12)) * (rng.random((3, 12)) < 0.5)
+    B[:, 2], C[2] = 0.0, 0.0
+    found = solve(stats, method, start=(B / 50, C), n_iter=200)
+    assert_never_rises(found.objective[None], stats.sq_norm)
+
+
+# ---------------------------------------------------------------- divisions
+
+
+def assert_divisions_change_nothing(
+    source: Source, design: Design, stats: Statistics, first: Solution, schedule: Refinement
+) -> None:
+    """The same refinement step by step: right after each division E and the objective are those before it."""
+    for _ in range(schedule.steps):
+        divided = refine(source, design, stats, first, Refinement(1, schedule.faces, 0, schedule.indicator, "copy"))
+        assert divided.design.n_columns > design.n_columns
+        again = solve(
+            divided.stats,
+            first.method,
+            start=(divided.solution.B, divided.solution.C),
+            n_iter=schedule.n_iter,
+            penalty=first.penalty,
+        )
+        assert abs(again.errors[0] - first.error) <= 1e-10 * first.error
+        assert abs(again.objective[0] - first.objective[-1]) <= 1e-12 * stats.sq_norm
+        design, stats, first = divided.design, divided.stats, again
+
+
+@ignore_dwarfed
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_through_divisions(method: str, scale: float) -> None:
+    sites = masked_sites()
+    X = scale * positive_data(sites.coordinates, 12)
+    design, pyramid = Design(sites), Pyramid.from_data(X, sites)
+    stats = pyramid.statistics(design)
+    first = multistart(stats, method, 4, n_starts=3, n_iter=60, random_state=0)
+    schedule = Refinement(steps=8, faces=5, n_iter=25)
+    refined = refine(pyramid, design, stats, first, schedule)
+    assert refined.solution.penalty == first.penalty
+    assert refined.solution.objective.shape == (1 + 60 + 8 * 25,)
+    assert_never_rises(refined.solution.objective[None], stats.sq_norm)
+    if scale >= 1:  # smaller data are dwarfed by the penalty of the sparse schemes: B is zero
+        assert refined.solution.error < first.error
+    assert_divisions_change_nothing(pyramid, design, stats, first, Refinement(3, 5, 15))
+    assert_divisions_change_nothing(Data(X, sites), design, stats, first, Refinement(2, 3, 15, "projected"))
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_objective_never_rises_through_divisions_of_real_data(
+    method: str, real_pyramid: Pyramid, real_20: Statistics
+) -> None:
+    design = Design(real_pyramid.sites)
+    first = multistart(real_20, method, 10, n_starts=3, n_iter=200, random_state=0)
+    refined = refine(real_pyramid, design, real_20, first, Refinement(steps=6, faces=5, n_iter=20))
+    assert_never_rises(refined.solution.objective[None], real_20.sq_norm)
+    assert refined.solution.error < 0.95 * first.error
+    assert_divisions_change_nothing(real_pyramid, design, real_20, first, Refinement(2, 5, 10))
+
+
+# ---------------------------------------------------------------- the warning
+
+
+@pytest.mark.parametrize("call", [solve, multistart])
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_a_penalty_that_dwarfs_the_data_is_warned_of(method: str, call: Callable[..., Solution]) -> None:
+    """None of the paper's penalties is scale-free: X·10⁻³ is too small for them all. PPNMF has none."""
+    tiny, usual = scaled(small(), 1e-3), small().stats
+    more = {} if call is solve else {"n_starts": 1}
+    run = lambda stats, **given: call(stats, method, 3, n_iter=1, **given, **more)
+    run(usual)  # warnings are errors: there is none
+    if METHODS[method].scheme.projective:
+        run(tiny)
+        return
+    message = r"penalty [\d.e-]+ dwarfs the data: it costs [\d.e+]+ times what the mean map explains.*bring X to larger"
+    with pytest.warns(UserWarning, match=message):
+        run(tiny)
+    run(tiny, penalty=0.0)
+    run(tiny, penalty=1e-12)
+    with pytest.warns(UserWarning, match="penalty 1e[+]06 dwarfs the data"):
+        run(usual, penalty=1e6)
+
+
+def test_a_dwarfed_fit_is_zero() -> None:
+    """What the warning says: the sparse schemes end at nothing."""
+    tiny = scaled(small(), 1e-3)
+    with pytest.warns(UserWarning, match="will tend to zero"):
+        found = solve(tiny, "SPNNMF", 3, n_iter=1000, random_state=0)
+    assert found.error > 0.99 * tiny.sq_norm

@@ -1,0 +1,327 @@
+"""K, L, ‖X‖² and energies: against dense products, in blocks, in parts, after divisions, from pyramids and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.problems import COVERING, KINDS, masked_sites, positive_data, relative, small
+from icofactor.factorization.design import Design
+from icofactor.factorization.statistics import Data, Pyramid, Statistics
+from icofactor.streaming.blocks import block_slices, iter_blocks
+
+MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
+TIGHT = 1e-12
+
+
+def assert_same(found: Statistics, expected: Statistics, bound: float = TIGHT) -> None:
+    """Equal but for rounding, part by part."""
+    assert relative(found.K.toarray(), expected.K.toarray()) <= bound
+    assert relative(found.L, expected.L) <= bound
+    assert relative(found.root_L, expected.root_L) <= bound
+    assert relative(found.energy, expected.energy) <= bound
+    assert relative(found.sq_norm, expected.sq_norm) <= bound
+    assert relative(found.weights, expected.weights) <= bound
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    np.testing.assert_array_equal(found.faces, expected.faces)
+    assert found.n_sites == expected.n_sites
+    assert found.is_diagonal == expected.is_diagonal
+
+
+def data_on(design: Design, n_subjects: int = 5) -> np.ndarray:
+    return positive_data(design.sites.coordinates, n_subjects)
+
+
+# ---------------------------------------------------------------- against dense products
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_are_the_dense_products(kind: str, divided: bool) -> None:
+    problem = small(kind, divided=divided)
+    X, D, stats = problem.X, problem.D, problem.stats
+    assert relative(stats.K.toarray(), D.T @ D) < TIGHT
+    assert relative(stats.L, X.T @ D) < TIGHT
+    assert relative(stats.root_L, X.T @ problem.root_D) < TIGHT
+    assert stats.sq_norm == pytest.approx((X**2).sum(), rel=TIGHT)
+    assert stats.is_diagonal == (kind == "partition")
+    assert (stats.n_subjects, stats.n_columns, stats.n_sites) == (12, D.shape[1], len(X))
+    located = problem.design.site_column
+    for k in range(stats.n_columns):
+        assert stats.energy[k] == pytest.approx((X[located == k] ** 2).sum(), rel=TIGHT)
+        assert stats.counts[k] == (located == k).sum()
+    assert stats.weights.sum() == pytest.approx(20.0, rel=TIGHT)
+
+
+def test_sites_without_a_column_count_in_the_norm_only() -> None:
+    """Some children are too narrow for the mesh and have no column; the sites in them belong to none."""
+    whole = masked_sites(3, "faces", "left", 1.0)
+    holed = whole.subset(~np.isin(whole.face_at(2), [4, 8]))  # the centres of two children of face 0
+    design = Design(holed, "exponential", sigma=0.015)
+    finer = design.divide([0, 1])
+    assert (finer.site_column == -1).any() and (finer.site_column[design.site_column == 0] >= 0).any()
+    X = data_on(finer)
+    stats = Statistics.from_data(X, finer)
+    assert stats.sq_norm == pytest.approx((X**2).sum(), rel=TIGHT)
+    assert stats.energy.sum() == pytest.approx((X[finer.site_column >= 0] ** 2).sum(), rel=TIGHT)
+    assert_same(Data(X, design.sites).divided(Statistics.from_data(X, design), design, finer), stats)
+
+
+def test_the_penalty_is_measured_on_all_roots() -> None:
+    """Also of a design that holds only some of them: the others may have lost their column."""
+    problem = small("exponential")
+    some = Design.from_faces(problem.design.sites, problem.design.faces[3:], "exponential", 0, problem.design.sigma)
+    assert relative(Statistics.from_data(problem.X, some).root_L, problem.stats.root_L) < TIGHT
+
+
+# ---------------------------------------------------------------- sums over sites
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_of_parts_add_up(kind: str) -> None:
+    problem = small(kind, divided=True)
+    X, design = problem.X, problem.design
+    half = len(X) // 2
+    slices = Statistics.from_data(X[:half], design, slice(0, half)) + Statistics.from_data(
+        X[half:], design, slice(half, None)
+    )
+    assert_same(slices, problem.stats)
+    picked = np.random.default_rng(0).permutation(len(X))
+    thirds = [Statistics.from_data(X[part], design, part) for part in np.array_split(picked, 3)]
+    assert_same(thirds[0] + thirds[1] + thirds[2], problem.stats)
+    mask = np.arange(len(X)) % 3 == 0
+    both = Statistics.from_data(X[mask], design, mask) + Statistics.from_data(X[~mask], design, ~mask)
+    assert_same(both, problem.stats)
+
+
+def test_only_statistics_that_belong_together_add_up() -> None:
+    one, other = small().stats, small(divided=True).stats
+    with pytest.raises(ValueError, match=r"one design and the same subjects; found 20 and .* columns"):
+        one + other
+    swapped = Statistics.from_data(small().X, Design.from_faces(small().design.sites, small().design.faces[::-1]))
+    with pytest.raises(ValueError, match="found 20 and 20 columns, 12 and 12 subjects, on different faces"):
+        one + swapped
+    fewer = Statistics.from_data(small().X[:, :5], small().design)
+    with pytest.raises(ValueError, match="12 and 5 subjects"):
+        one + fewer
+    with pytest.raises(TypeError):
+        one + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 7, 8 * 12 * 500])
+def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = small(kind, divided=True)
+    data = Data(problem.X, problem.design.sites)
+    BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
+    whole = data.residual(problem.design, BC)
+    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
+    blocks = list(iter_blocks(problem.X))
+    assert len(blocks) > 1 and max(len(x) for _, x in blocks) == max(1, block_bytes // 96)
+    np.testing.assert_array_equal(np.concatenate([x for _, x in blocks]), problem.X)
+    assert_same(Statistics.from_blocks(blocks, problem.design), problem.stats)
+    if kind == "partition":
+        assert_same(Pyramid.from_blocks(blocks, problem.design.sites).statistics(problem.design), problem.stats)
+    assert_same(Statistics.from_data(problem.X, problem.design), problem.stats)
+    assert relative(data.residual(problem.design, BC), whole) < TIGHT
+
+
+def test_blocks_in_any_order_and_some_absent() -> None:
+    problem = small("smooth")
+    blocks = [(rows, problem.X[rows]) for rows in block_slices(len(problem.X), 12, block_bytes=96 * 100)]
+    assert len(blocks) > 5
+    assert_same(Statistics.from_blocks(blocks[::-1], problem.design), problem.stats)
+    assert_same(Statistics.from_blocks(iter(blocks), problem.design), problem.stats)
+    part = Statistics.from_blocks(blocks[:-1], problem.design)
+    assert part.n_sites == problem.stats.n_sites - len(blocks[-1][1])
+
+
+# ---------------------------------------------------------------- types and files
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_data_accumulate_in_float64(kind: str) -> None:
+    problem = small(kind)
+    X32 = (1e3 + problem.X).astype(np.float32)  # a large mean, which float32 sums would lose
+    exact = Statistics.from_data(X32.astype(np.float64), problem.design)
+    found = Statistics.from_data(X32, problem.design)
+    assert found.L.dtype == found.energy.dtype == np.float64
+    assert_same(found, exact)
+    D32 = problem.design.matrix.astype(np.float32)
+    assert relative((D32.T @ X32).T, exact.L) > 100 * TIGHT, "the check would see float32 sums"
+    if kind == "partition":
+        assert_same(Pyramid.from_data(X32, problem.design.sites).statistics(problem.design), exact)
+
+
+def test_memmaps_integers_and_any_order(tmp_path: Path) -> None:
+    problem = small()
+    for dtype in (np.float64, np.float32, np.int16):
+        path = tmp_path / f"{np.dtype(dtype).name}.npy"
+        values = (100 * problem.X).astype(dtype)
+        np.save(path, values)
+        mapped = np.load(path, mmap_mode="r")
+        expected = Statistics.from_data(values.astype(np.float64), problem.design)
+        assert_same(Statistics.from_data(mapped, problem.design), expected)
+        assert_same(Pyramid.from_data(mapped, problem.design.sites).statistics(problem.design), expected)
+        data = Data(mapped, problem.design.sites)
+        finer = problem.design.divide([1, 2])
+        divided = data.divided(data.statistics(problem.design), problem.design, finer)
+        assert_same(divided, Statistics.from_data(values.astype(np.float64), finer))
+    assert_same(Statistics.from_data(np.asfortranarray(problem.X), problem.design), problem.stats)
+    assert_same(Statistics.from_data(problem.X.T.copy().T, problem.design), problem.stats)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (
+            np.ones((3, 4)),
+            r"X must be sites × subjects with \d+ rows, one per site of the design; found shape \(3, 4\)",
+        ),
+        (np.ones(7), r"X must be sites × subjects .*; found shape \(7,\)"),
+        (small().X.T, r"X must be sites × subjects .*; found shape \(12, \d+\)"),
+    ],
+)
+def test_wrong_data(X: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Statistics.from_data(X, small().design)
+
+
+def test_rows_must_fit_the_data() -> None:
+    with pytest.raises(ValueError, match="X must be sites × subjects with 5 rows"):
+        Statistics.from_data(small().X, small().design, slice(0, 5))
+
+
+def test_nothing_to_gather() -> None:
+    def nothing() -> Iterator[Any]:
+        yield from ()
+
+    for gather in (
+        lambda: Statistics.from_blocks(nothing(), small().design),
+        lambda: Pyramid.from_blocks(nothing(), small().design.sites),
+    ):
+        with pytest.raises(ValueError, match="X holds no site: there is nothing to gather"):
+            gather()
+
+
+# ---------------------------------------------------------------- divisions
+
+
+def walk(design: Design, rng: np.random.Generator, steps: int) -> Iterator[tuple[Design, Design]]:
+    """Pairs (coarse, fine) of successive random divisions."""
+    for _ in range(steps):
+        able = np.flatnonzero(design.divisible)
+        if not len(able):
+            return
+        finer = design.divide(rng.permutation(able)[: rng.integers(1, 6)])
+        yield design, finer
+        design = finer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("on", "hemi"), MESHES)
+def test_divided_statistics_equal_those_computed_again(kind: str, on: str, hemi: str) -> None:
+    sites = masked_sites(3, on, hemi, 0.6)
+    design = Design(sites, kind, sigma=COVERING[kind])
+    X = data_on(design)
+    data = Data(X, sites)
+    stats = data.statistics(design)
+    for coarse, fine in walk(design, np.random.default_rng(3), 6):
+        stats = data.divided(stats, coarse, fine)
+        assert_same(stats, Statistics.from_data(X, fine))
+
+
+@pytest.mark.parametrize(("on", "hemi"), MESHES)
+def test_pyramids_equal_those_computed_again(on: str, hemi: str) -> None:
+    sites = masked_sites(3, on, hemi, 0.3)  # some faces are empty, some hold one site
+    design = Design(sites)
+    X = data_on(design)
+    pyramid = Pyramid.from_data(X, sites)
+    assert pyramid.max_level == sites.max_level
+    stats = pyramid.statistics(design)
+    assert_same(stats, Statistics.from_data(X, design))
+    for coarse, fine in walk(design, np.random.default_rng(3), 25):
+        stats = pyramid.divided(stats, coarse, fine)
+        expected = Statistics.from_data(X, fine)
+        assert_same(stats, expected)
+        assert_same(pyramid.statistics(fine), expected)
+    for level in range(4):
+        design = Design(sites, level=level)
+        assert_same(pyramid.statistics(design), Statistics.from_data(X, design))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(KINDS), st.sampled_from(MESHES), st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0]))
+def test_divided_statistics_under_random_masks(kind: str, mesh: tuple[str, str], seed: int, kept: float) -> None:
+    rng = np.random.default_rng(seed)
+    whole = masked_sites(2, *mesh, 1.0)
+    keep = rng.random(whole.n) < kept
+    keep[rng.integers(whole.n)] = True
+    sites = whole.subset(keep)
+    design = Design(sites, kind, sigma=COVERING[kind])
+    X = rng.random((sites.n, 3))
+    data = Data(X, sites)
+    stats = data.statistics(design)
+    for coarse, fine in walk(design, rng, 3):
+        stats = data.divided(stats, coarse, fine)
+        assert_same(stats, Statistics.from_data(X, fine))
+
+
+def test_a_division_reads_only_the_rows_concerned() -> None:
+    class Watched:
+        """X that notes which of its rows are asked for."""
+
+        def __init__(self, X: np.ndarray) -> None:
+            self.X, self.shape, self.ndim = X, X.shape, X.ndim
+            self.asked: list[np.ndarray] = []
+
+        def __getitem__(self, rows: Any) -> np.ndarray:
+            self.asked.append(np.arange(len(self.X))[rows])
+            return self.X[rows]
+
+    for kind in KINDS:
+        problem = small(kind)
+        watched = Watched(problem.X)
+        data = Data(watched, problem.design.sites)
+        data._site_energy  # one pass, kept
+        fine = problem.design.divide([4])
+        watched.asked.clear()
+        data.divided(problem.stats, problem.design, fine)
+        read = np.unique(np.concatenate(watched.asked))
+        changed = fine.changed_columns(problem.design)
+        np.testing.assert_array_equal(read, np.unique(fine.columns(changed).indices))
+        assert len(read) < len(problem.X) * {"partition": 0.06, "exponential": 0.5, "smooth": 1.0}[kind]
+
+
+def test_shallow_pyramids() -> None:
+    sites = masked_sites()
+    X = data_on(Design(sites))
+    pyramid = Pyramid.from_data(X, sites, level=1)
+    assert pyramid.max_level == 1
+    assert_same(pyramid.statistics(Design(sites, level=1)), Statistics.from_data(X, Design(sites, level=1)))
+    with pytest.raises(ValueError, match="gathered down to level 1; the design has faces at level 2"):
+        pyramid.statistics(Design(sites, level=2))
+    with pytest.raises(ValueError, match="a pyramid serves partition columns only; the design is of kind 'smooth'"):
+        pyramid.statistics(Design(sites, "smooth"))
+    with pytest.raises(ValueError, match="a pyramid holds sums of X only"):
+        pyramid.residual(Design(sites), np.ones((20, 5)))
+    for level in (-1, 4):
+        with pytest.raises(ValueError, match=f"level must be from 0 to 3, the mesh's own; found {level}"):
+            Pyramid.from_data(X, sites, level=level)
+
+
+# ---------------------------------------------------------------- real data
+
+
+def test_real_data_from_both_sources(real_X: np.ndarray, real_pyramid: Pyramid, real_320: Statistics) -> None:
+    sites = real_pyramid.sites
+    design = Design(sites, level=2)
+    assert_same(real_320, Statistics.from_data(real_X, design))
+    single = Statistics.from_data(real_X.astype(np.float32), design)
+    assert_same(single, Statistics.from_data(real_X.astype(np.float32).astype(np.float64), design))

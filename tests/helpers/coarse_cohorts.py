@@ -1,0 +1,65 @@
+"""Small cohorts that the tests of the selection share."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import icofactor as ico
+from icofactor.assessment.selection.data import Cohorts, Fit, Fitter, gather
+from icofactor.cohort import simulate
+from icofactor.cohort.cohort import Cohort
+from icofactor.estimator.inputs import read_input
+from icofactor.factorization.methods import method_named
+from icofactor.factorization.statistics import Statistics
+
+METHOD = "CD-PNNMF"
+SMALL = {"n_splits": 4, "n_starts": 4, "n_nulls": 5, "level": 1}
+"""Settings of a selection that takes a second."""
+
+
+@cache
+def three_components() -> Cohort:
+    return ico.simulate_cohort(48, 3, mesh="fsaverage4", random_state=0)
+
+
+@cache
+def smooth_noise(seed: int = 0, n_subjects: int = 48) -> Cohort:
+    """A mean map with smooth noise, without any component."""
+    sites = ico.Sites.named("fsaverage4")
+    mean = simulate._group_map(simulate.MODALITIES["thickness"], sites, "left")
+    X = np.maximum(mean * (1 + 0.4 * smooth_maps(n_subjects, 20, seed)), 0.02 * mean)
+    return Cohort(X=X, subjects=[f"s{i}" for i in range(n_subjects)], sites=sites)
+
+
+def smooth_maps(n: int, rounds: int, seed: int) -> np.ndarray:
+    """Maps of smooth noise on the left hemisphere of fsaverage4, standard deviation 1."""
+    sites = ico.Sites.named("fsaverage4")
+    white = np.random.default_rng(seed).standard_normal((n, sites.n))
+    e = simulate._smooth_rows(white, simulate._neighbour_average(sites.triangles), rounds)
+    return np.asarray(e / e.std())
+
+
+def gathered(cohort: Any, level: int = 1) -> Cohorts:
+    return gather(read_input(cohort), level, method_named(METHOD))
+
+
+def with_X(cohort: Cohort, X: np.ndarray, rows: np.ndarray | None = None) -> Cohort:
+    """The same sites with other maps, or with some subjects only."""
+    rows = np.arange(len(X)) if rows is None else rows
+    return Cohort(X=X[rows], subjects=[cohort.subjects[i] for i in rows], sites=cohort.sites)
+
+
+class Recorder(Fitter):
+    """Remembers what was fitted."""
+
+    def __init__(self, n_starts: int = 3) -> None:
+        super().__init__(METHOD, n_starts, 0)
+        object.__setattr__(self, "seen", [])
+
+    def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
+        found = super().__call__(stats, rank, *where)
+        self.seen.append(found)  # type: ignore[attr-defined]
+        return found

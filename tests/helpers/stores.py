@@ -1,0 +1,61 @@
+"""Cohorts to be stored, and what a store must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.read import StoredCohort
+from icofactor.sphere.sites import Sites
+
+SITES = Sites.named("fsaverage3")
+BOTH = Sites.named("fsaverage3", hemi="both")
+
+
+def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> Cohort:
+    """Subjects numbered from `first` on, each with maps of its own."""
+    rng = np.random.default_rng([7, first])
+    names = [f"sub-{first + i:04d}" for i in range(n)]
+    given = {
+        "X": rng.random((n, sites.n), dtype=np.float32),
+        "subjects": names,
+        "sites": sites,
+        "mask": np.arange(sites.n) % 5 > 0,
+        "hemisphere": "both" if sites.n_roots == 40 else "left",
+        "modality": "thickness",
+        "units": "mm",
+        "participants": {"participant_id": np.array(names), "age": rng.random(n) * 60},
+        "provenance": {"files": [f"{name}.mgh" for name in names], "measure": "thickness"},
+    }
+    return Cohort(**{**given, **changes})
+
+
+def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
+    """A store against the cohorts it was made of."""
+    one = cohorts[0]
+    np.testing.assert_array_equal(np.asarray(stored.X), np.concatenate([each.X for each in cohorts]))
+    assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
+    for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
+        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
+    for name in ("on", "level", "name", "n_mesh"):
+        assert getattr(stored.sites, name) == getattr(one.sites, name)
+    if one.mask is None:
+        assert stored.mask is None
+    else:
+        np.testing.assert_array_equal(stored.mask, one.mask)
+    assert (stored.hemisphere, stored.modality, stored.units) == (one.hemisphere, one.modality, one.units)
+    assert list(stored.participants) == list(one.participants)
+    for name, column in stored.participants.items():
+        expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
+        assert column.dtype == expected.dtype
+        np.testing.assert_array_equal(column, expected)
+    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
+    rows = np.concatenate([block for _, block in stored.blocks()])
+    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}

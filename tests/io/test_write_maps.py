@@ -1,0 +1,219 @@
+"""Maps, parcellations and dense scalars: read back by nibabel, nilearn and Connectome Workbench."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icofactor.io.cifti import write_dscalar
+from icofactor.io.freesurfer import write_annot
+from icofactor.io.gifti import write_label_gii, write_maps
+from icofactor.results.parcellation import distinct_colours, winner_takes_all
+from icofactor.sphere.names import mesh_name_of
+from icofactor.sphere.sites import Sites
+
+RNG = np.random.default_rng(0)
+N = 32492
+workbench = pytest.mark.skipif(
+    shutil.which("wb_command") is None,
+    reason="wb_command is not installed (Debian: connectome-workbench): what Workbench reads is not tested",
+)
+
+
+def test_maps_are_read_back_by_nibabel_and_nilearn(tmp_path: Path) -> None:
+    from nilearn.surface import load_surf_data
+
+    maps = RNG.random((3, 642))
+    path = write_maps(tmp_path / "x.shape.gii", maps, "right", ["a", "b", "c"], {"Note": "n"})
+    image = nib.load(path)
+    assert [array.meta["Name"] for array in image.darrays] == ["a", "b", "c"]
+    assert {array.intent for array in image.darrays} == {nib.nifti1.intent_codes["NIFTI_INTENT_SHAPE"]}
+    assert {array.data.shape for array in image.darrays} == {(642,)}
+    assert image.meta["AnatomicalStructurePrimary"] == "CortexRight"
+    assert image.meta["Note"] == "n"
+    np.testing.assert_array_equal(load_surf_data(path), maps.astype(np.float32).T)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("x.nii", np.ones((1, 5)), "left"), r'must end with "\.gii"'),
+        (("x.gii", np.ones((1, 5)), "both"), "one file per hemisphere; got 'both'"),
+        (("x.gii", np.ones((2, 5)), "left", ["a"]), "holds 2 maps; names has 1"),
+        (("x.gii", np.ones((2, 5, 1)), "left"), r"n_vertices\); got \(2, 5, 1\)"),
+    ],
+)
+def test_maps_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_maps(tmp_path / arguments[0], *arguments[1:])
+    assert not any(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- parcellations
+
+
+def test_the_winner_is_the_component_that_carries_most() -> None:
+    components = np.array([[1.0, 0, -3, 0, 2], [2.0, 0, 1, 1, 2], [0, 0, 0, 0.5, 1]])
+    np.testing.assert_array_equal(winner_takes_all(components), [2, 0, 1, 2, 1])
+    mask = np.array([True, True, False, True, True])
+    np.testing.assert_array_equal(winner_takes_all(components, mask=mask), [2, 0, 0, 2, 1])
+    # loadings three times as large make up for a map a third as high
+    loadings = np.array([[1.0, 1, 3], [-1, 1, 3]])
+    np.testing.assert_array_equal(winner_takes_all(components, loadings), [2, 0, 1, 3, 3])
+
+
+@given(st.integers(1, 200))
+def test_colours_differ(n: int) -> None:
+    colours = distinct_colours(n)
+    assert colours.shape == (n, 3)
+    assert len(np.unique(colours, axis=0)) == n
+    assert [25, 5, 25] not in colours.tolist()  # FreeSurfer's unknown
+    np.testing.assert_array_equal(distinct_colours(n + 1)[:n], colours)
+
+
+@pytest.fixture
+def parcels() -> dict[str, Any]:
+    labels = RNG.integers(0, 4, 642)
+    labels[:3] = [0, 1, 3]
+    return {"labels": labels, "names": ["a", "b", "c"], "colours": distinct_colours(3)}
+
+
+def test_labels_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcels: dict[str, Any]) -> None:
+    from nilearn.surface import load_surf_data
+
+    path = write_label_gii(tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"])
+    image = nib.load(path)
+    assert image.meta["AnatomicalStructurePrimary"] == "CortexRight"
+    assert image.darrays[0].intent == nib.nifti1.intent_codes["NIFTI_INTENT_LABEL"]
+    assert image.labeltable.get_labels_as_dict() == {0: "???", 1: "a", 2: "b", 3: "c"}
+    np.testing.assert_allclose(image.labeltable.labels[2].rgba, [*parcels["colours"][1] / 255, 1], atol=1e-6)
+    np.testing.assert_array_equal(image.darrays[0].data, parcels["labels"])
+    np.testing.assert_array_equal(load_surf_data(path), parcels["labels"])
+
+
+def test_annotations_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcels: dict[str, Any]) -> None:
+    from nilearn.surface import load_surf_data
+
+    path = write_annot(tmp_path / "lh.x.annot", **parcels)
+    labels, table, names = nib.freesurfer.read_annot(path)
+    np.testing.assert_array_equal(labels, parcels["labels"])
+    assert [name.decode() for name in names] == ["unknown", "a", "b", "c"]
+    np.testing.assert_array_equal(table[1:, :3], parcels["colours"])
+    np.testing.assert_array_equal(load_surf_data(path), parcels["labels"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.array([0, 4])}, "between 0 and 3; got 0 to 4"),
+        ({"labels": np.array([-1, 0])}, "between 0 and 3; got -1 to 0"),
+        ({"labels": np.array([0.5])}, "whole numbers"),
+        ({"names": ["a"]}, r"shape \(1, 3\)"),
+        ({"colours": np.zeros((3, 3))}, "colours must differ"),
+    ],
+)
+def test_parcels_that_cannot_be_written(
+    tmp_path: Path, parcels: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_annot(tmp_path / "x.annot", **{**parcels, **change})
+    with pytest.raises(ValueError, match=message):
+        write_label_gii(tmp_path / "x.label.gii", hemi="left", **{**parcels, **change})
+    with pytest.raises(ValueError, match=r'must end with "\.annot"'):
+        write_annot(tmp_path / "x.gii", **parcels)
+    assert not any(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- CIFTI
+
+
+@pytest.mark.parametrize("hemi", ["left", "right", "both"])
+def test_dense_scalars_are_read_back(tmp_path: Path, hemi: str) -> None:
+    sides = ["left", "right"] if hemi == "both" else [hemi]
+    maps, mask = RNG.random((2, N * len(sides))), RNG.random(N * len(sides)) < 0.9
+    path = write_dscalar(tmp_path / "x.dscalar.nii", maps, hemi, ["a", "b"], mask)
+    image = nib.load(path)
+    assert isinstance(image, nib.Cifti2Image)
+    assert image.get_data_dtype() == np.float32
+    scalars, models = (image.header.get_axis(i) for i in (0, 1))
+    assert list(scalars.name) == ["a", "b"]
+    values, found = image.get_fdata(dtype=np.float32), np.zeros(maps.shape, dtype=np.float32)
+    for name, columns, model in models.iter_structures():
+        side = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}[name]
+        assert model.nvertices[name] == N
+        found[:, sides.index(side) * N + model.vertex] = values[:, columns]
+    np.testing.assert_array_equal(found, np.where(mask, maps, 0).astype(np.float32))
+
+
+def test_dense_scalars_without_a_mask_or_a_hemisphere(tmp_path: Path) -> None:
+    whole = nib.load(write_dscalar(tmp_path / "a.dscalar.nii", np.ones(2 * N), "both"))
+    assert whole.shape == (1, 2 * N)
+    assert list(whole.header.get_axis(0).name) == ["map01"]
+    mask = np.repeat([True, False], N)
+    half = nib.load(write_dscalar(tmp_path / "b.dscalar.nii", np.ones(2 * N), "both", mask=mask))
+    assert [name for name, _, _ in half.header.get_axis(1).iter_structures()] == ["CIFTI_STRUCTURE_CORTEX_LEFT"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("x.nii", np.ones(N), "left"), r'must end with "\.dscalar\.nii"'),
+        (("x.dscalar.nii", np.ones(N), "both"), r"\(n_maps, 64984\) for hemi='both' of fs_LR 32k; got \(32492,\)"),
+        (("x.dscalar.nii", np.ones(N), "left", ["a", "b"]), "holds 1 maps; names has 2"),
+        (("x.dscalar.nii", np.ones(N), "left", ["a"], np.ones(N)), "mask must be 32492 booleans"),
+        (("x.dscalar.nii", np.ones(N), "left", ["a"], np.zeros(N, dtype=bool)), "True nowhere"),
+    ],
+)
+def test_dense_scalars_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_dscalar(tmp_path / arguments[0], *arguments[1:])
+    assert not any(tmp_path.iterdir())
+
+
+def test_meshes_have_names() -> None:
+    assert mesh_name_of(Sites.named("fsaverage3", hemi="both")) == "fsaverage3"
+    assert mesh_name_of(Sites.icosphere(2)) == "sphere162"
+    points = np.random.default_rng(0).standard_normal((N, 3))
+    one = Sites.from_sphere(points / np.linalg.norm(points, axis=1, keepdims=True))
+    assert mesh_name_of(one) == "sphere32492"  # points, whatever their number, are no mesh
+
+
+# ---------------------------------------------------------------------- Connectome Workbench
+
+
+def said_by_workbench(path: Path) -> str:
+    words = ["wb_command", "-file-information", str(path)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+@workbench
+def test_workbench_reads_maps(tmp_path: Path) -> None:
+    said = said_by_workbench(write_maps(tmp_path / "x.shape.gii", RNG.random((3, 642)), "left"))
+    for expected in ("CortexLeft", "642", "map03"):
+        assert expected in said
+
+
+@workbench
+def test_workbench_reads_labels(tmp_path: Path, parcels: dict[str, Any]) -> None:
+    path = write_label_gii(tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"])
+    said = said_by_workbench(path)
+    for expected in ("CortexRight", "642", "winner-takes-all", "???"):
+        assert expected in said
+
+
+@workbench
+def test_workbench_reads_dense_scalars(tmp_path: Path) -> None:
+    mask = np.arange(2 * N) % 7 > 0
+    said = said_by_workbench(
+        write_dscalar(tmp_path / "x.dscalar.nii", RNG.random((2, 2 * N)), "both", ["a", "b"], mask)
+    )
+    for expected in ("CortexLeft", "CortexRight", str(int(mask.sum())), "Dense Scalar"):
+        assert expected in said

@@ -1,0 +1,368 @@
+"""Covariates: what is taken out, what stays, how values stay ≥ 0, and that new subjects get the same treatment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import icofactor as ico
+from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
+from icofactor.cohort.store.create import create_store
+from icofactor.preprocessing.covariates import AdjustedMaps
+
+N = 60
+
+
+def table(seed: int = 0, n: int = N) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        "participant_id": [f"sub-{i:02d}" for i in range(n)],
+        "age": rng.uniform(20, 80, n).round(1).tolist(),
+        "sex": rng.permutation(["F", "M"] * (n // 2)).tolist(),
+        "site": rng.permutation([1, 2, 3] * (n // 3)).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def truth() -> Cohort:
+    return simulate_cohort(N, 5, mesh="fsaverage4", random_state=1)
+
+
+@pytest.fixture(scope="module")
+def confounded(truth: Cohort) -> Cohort:
+    """The same cohort, aged: a map that is none of its components grows with age."""
+    people, at = table(3), truth.sites.coordinates
+    aged = truth.X.mean(axis=0) * (np.cos(3 * at[:, 0]) + np.sin(4 * at[:, 1])) / 2
+    X = truth.X + 0.6 * (np.array(people["age"]) - 50)[:, None] / 30 * aged
+    return replace(truth, X=np.maximum(X, 0), subjects=tuple(people["participant_id"]), participants=people)
+
+
+def design(people: dict[str, Any]) -> np.ndarray:
+    """The regression's columns, written out on their own."""
+    columns = [np.array(people["age"]), np.array(people["sex"]) == "M"]
+    columns += [np.array(people["site"]) == level for level in (2, 3)]
+    return np.column_stack([np.ones(len(people["age"])), *columns]).astype(np.float64)
+
+
+# ---------------------------------------------------------------------- the regression
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.booleans())
+def test_residuals_stay_on_their_mean_and_know_nothing_of_the_covariates(seed: int, float32: bool) -> None:
+    people = table(seed % 7)
+    X = np.random.default_rng(seed).gamma(20, 0.1, (N, 23)).astype(np.float32 if float32 else np.float64)
+    covariates = Covariates.fit(X, ["age", "sex", "site"], people)
+    assert covariates.shift is not None
+    adjusted = np.asarray(covariates.apply(X, people))
+    wide = X.astype(np.float64)
+    A = design(people)
+    beta = np.linalg.lstsq(A, wide, rcond=None)[0]
+    expected = wide - A @ beta + wide.mean(axis=0) + covariates.shift
+    np.testing.assert_allclose(adjusted, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(covariates.coefficients, beta[1:], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose((A - A.mean(axis=0)).T @ adjusted, 0, atol=1e-6)
+    assert adjusted.min() >= 0
+    before, after = (((x - x.mean(axis=0)) ** 2).sum() for x in (wide, adjusted))
+    assert covariates.explained == pytest.approx(1 - after / before, abs=1e-9)
+
+
+def test_only_sites_that_would_be_negative_are_shifted_and_by_just_enough() -> None:
+    people = table()
+    age = np.array(people["age"])
+    X = np.full((N, 3), 5.0)
+    X[:, 1] = np.where(age > 70, 10, 0)  # much is taken from those just below 70, who have nothing
+    X[:, 2] += np.random.default_rng(0).normal(size=N)
+    covariates = Covariates.fit(X, ["age"], people)
+    adjusted = np.asarray(covariates.apply(X, people))
+    assert covariates.shift is not None
+    assert covariates.shift[1] > 0
+    assert covariates.shift[[0, 2]].tolist() == [0, 0]
+    assert covariates.n_shifted == 1
+    assert adjusted[:, 1].min() == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(adjusted[:, [0, 2]].mean(axis=0), X[:, [0, 2]].mean(axis=0), rtol=1e-12)
+
+
+def test_new_subjects_below_zero_are_set_to_zero_and_counted() -> None:
+    people = table()
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
+    covariates = Covariates.fit(X, ["age"], people)
+    new = {"age": [50.0, 50.0]}
+    maps = np.vstack([X[0], -X[0]])
+    view = covariates.apply(maps, new)
+    adjusted = np.asarray(view)
+    assert adjusted[1].tolist() == [0, 0, 0, 0]
+    assert view.below.tolist() == [1, 1, 1, 1]
+    np.asarray(view)
+    assert view.below.sum() == 4, "looking twice counted twice"
+    fitted = covariates.apply(X, people)
+    np.asarray(fitted)
+    assert fitted.below.sum() == 0
+
+
+def test_signed_data_are_neither_shifted_nor_clipped() -> None:
+    people = table()
+    X = np.random.default_rng(0).normal(size=(N, 4))
+    covariates = Covariates.fit(X, ["age"], people, nonnegative=False)
+    assert covariates.shift is None
+    assert covariates.n_shifted == 0
+    adjusted = np.asarray(covariates.apply(X, people))
+    assert adjusted.min() < -1
+    np.testing.assert_allclose(adjusted.mean(axis=0), X.mean(axis=0), atol=1e-12)
+
+
+def test_how_columns_are_coded() -> None:
+    people = {**table(), "dose": [str(i % 4) for i in range(N)]}
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 2))
+    fit = lambda *names: Covariates.fit(X, names, people)
+    assert fit("site").terms[0].levels == ("1", "2", "3")
+    assert fit("sex").terms[0].levels == ("F", "M")
+    assert fit("dose").terms[0].levels is None
+    assert fit("dose:category").terms[0].levels == ("0", "1", "2", "3")
+    assert fit("dose:category").names == ("dose",)
+    # 2, 2.0 and "2" are one site, however the table was read
+    as_numbers = Covariates.fit(X, ["site"], {"site": np.array(people["site"], dtype=np.float64)})
+    as_words = Covariates.fit(X, ["site"], {"site": [f" {s} " for s in people["site"]]})
+    assert as_numbers.same_as(fit("site"))
+    assert as_words.same_as(fit("site"))
+    assert not as_words.same_as(fit("dose"))
+    assert str(fit("age", "sex")) == "age, sex (F, M)"
+
+
+def test_numbers_of_very_different_size() -> None:
+    people = {**table(), "volume": np.random.default_rng(1).normal(1.5e6, 1e5, N).tolist()}
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 5))
+    adjusted = np.asarray(Covariates.fit(X, ["volume", "sex"], people).apply(X, people))
+    for z in (people["volume"], np.array(people["sex"]) == "M"):
+        together = np.corrcoef(np.asarray(z, dtype=np.float64), adjusted.T)[0, 1:]
+        np.testing.assert_allclose(together, 0, atol=1e-9)
+
+
+# ---------------------------------------------------------------------- slices
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None), slice(3, 9)),
+        (slice(None), np.array([8, 1, 4])),
+        (slice(5, 20, 3), slice(None)),
+        (np.array([7, 2]), slice(2, 5)),
+        (4, slice(None)),
+        (4, 5),
+        np.array([1, 0]),
+        3,
+    ],
+    ids=str,
+)
+def test_any_slice_is_that_of_the_whole(key: Any) -> None:
+    people = table()
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 11)).astype(np.float32)
+    view = Covariates.fit(X, ["age", "site"], people).apply(X, people)
+    assert (view.shape, view.ndim, view.dtype, len(view)) == ((N, 11), 2, np.float64, N)
+    np.testing.assert_allclose(view[key], np.asarray(view)[key], rtol=1e-13)
+    assert np.asarray(view, dtype=np.float32).dtype == np.float32
+
+
+def test_two_arrays_of_numbers_at_once_are_refused() -> None:
+    people = table()
+    X = np.ones((N, 3)) + np.random.default_rng(0).random((N, 3))
+    view = Covariates.fit(X, ["age"], people).apply(X, people)
+    with pytest.raises(IndexError, match="one direction at a time"):
+        view[np.array([0, 1]), np.array([0, 1])]
+
+
+class Blocks:
+    """Maps that can only be had some sites at a time."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self._X, self.shape, self.dtype, self.most = X, X.shape, X.dtype, 0
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        found = self._X[key]
+        self.most = max(self.most, found.size)
+        return found
+
+
+def test_maps_are_read_some_sites_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * N * 50)
+    monkeypatch.setattr("icofactor.streaming.source.PART_BYTES", 8 * N * 50)
+    people = table()
+    lazy = Blocks(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
+    covariates = Covariates.fit(lazy, ["age"], people)
+    model = CorticalFactorization(2, n_starts=1, tol=1e-3, refinement=None).fit(covariates.apply(lazy, people))
+    assert lazy.most == N * 50
+    np.testing.assert_allclose(model.transform(covariates.apply(lazy, people)), model.loadings_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_cohort_on_disk_is_read_once_for_the_regression_and_twice_for_the_fit(tmp_path: Path) -> None:
+    cohort = simulate_cohort(30, 2, mesh="fsaverage4", random_state=1)
+    stored = create_store(tmp_path / "cohort.store", [cohort], chunk_sites=256, chunk_subjects=30)
+    covariates = Covariates.fit(stored, ["age", "sex"])
+    whole = stored.bytes_read
+    assert 1 <= whole / (4 * 30 * 2562) < 1.2  # chunks are read whole
+    np.testing.assert_allclose(
+        covariates.coefficients, Covariates.fit(cohort, ["age", "sex"]).coefficients, rtol=1e-9, atol=1e-12
+    )
+    model = CorticalFactorization(2, n_starts=1).fit(covariates.apply(stored))
+    assert stored.bytes_read == 3 * whole
+    np.testing.assert_allclose(model.transform(stored), model.loadings_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.transform(cohort), model.loadings_, rtol=1e-9, atol=1e-12)
+    for name in ("read_sites", "blocks"):
+        assert not hasattr(covariates.apply(stored), name), "a way to the maps past the covariates"
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def change(column: str, at: int, value: Any) -> dict[str, Any]:
+    people = table()
+    people[column] = [*people[column]]
+    people[column][at] = value
+    return people
+
+
+@pytest.mark.parametrize(
+    ("people", "names", "message"),
+    [
+        (table(), ["agee"], "no column 'agee' for a covariate; its columns: 'age', 'sex', 'site'"),
+        (table(), [], "names of columns, no two alike; found none"),
+        (table(), ["site", "site:category"], "no two alike"),
+        (change("age", 4, np.nan), ["age"], "covariate 'age' is missing in subject sub-04: fill it in or leave them"),
+        (change("sex", 4, "n/a"), ["sex"], "covariate 'sex' is missing in subject sub-04"),
+        (change("age", 4, None), ["age"], "covariate 'age' is missing in subject sub-04"),
+        (change("age", 4, "old"), ["age"], "'age' holds numbers, but 'old' in subject sub-04; .* write age:category"),
+        ({**table(), "sex": ["F"] * N}, ["sex"], "covariate 'sex' is F in all subjects: leave it out"),
+        ({**table(), "age": [4] * N}, ["age"], "covariate 'age' is 4 in all subjects"),
+        (
+            {**table(), "scanner": table()["site"]},
+            ["age", "site", "scanner"],
+            "'scanner' cannot be told .* 'age', 'sit",
+        ),
+        ({**table(), "site": range(N)}, ["site"], f"make {N - 1} columns; {N} subjects leave nothing over"),
+        ({**table(), "age": [4] * (N - 1)}, ["age"], f"holds {N - 1} values for {N} subjects"),
+    ],
+)
+def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], message: str) -> None:
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 2))
+    with pytest.raises(ValueError, match=message):
+        Covariates.fit(X, names, people)
+
+
+def test_all_problems_at_once() -> None:
+    people = {**change("age", 4, np.nan), "sex": ["F"] * N}
+    with pytest.raises(ValueError, match=r"'age' is missing in subject sub-04.*; covariate 'sex' is F in all.*'dose'"):
+        Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
+
+
+def test_new_subjects_that_cannot_be_adjusted() -> None:
+    people = table()
+    X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
+    covariates = Covariates.fit(X, ["age", "site"], people)
+    new = {"participant_id": ["a", "b", "c"], "age": [1, 2, 3], "site": [1, 7, 8]}
+    with pytest.raises(ValueError, match="covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
+        covariates.apply(X[:3], new)
+    with pytest.raises(ValueError, match="covariate 'age' is missing in subject b"):
+        covariates.apply(X[:3], {**new, "age": [1, "", 3]})
+    with pytest.raises(ValueError, match="no column 'site'"):
+        covariates.apply(X[:3], {"age": [1, 2, 3]})
+    with pytest.raises(ValueError, match="fitted on 4 sites; X has 3 columns"):
+        covariates.apply(X[:3, :3], new)
+    with pytest.raises(ValueError, match="participants is needed with an array"):
+        covariates.apply(X[:3])
+    adjusted = covariates.apply(X, people)
+    with pytest.raises(ValueError, match="adjusted for age, site already"):
+        covariates.apply(adjusted)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        Covariates.fit(np.where(X.max() == X, np.nan, X), ["age"], people)
+
+
+# ---------------------------------------------------------------------- with the model
+
+
+def test_components_are_found_again_when_age_confounds(truth: Cohort, confounded: Cohort) -> None:
+    assert truth.truth is not None
+    covariates = Covariates.fit(confounded, ["age", "sex"])
+    fits = [CorticalFactorization(5).fit(c) for c in (truth, confounded, covariates.apply(confounded))]
+    clean, raw, adjusted = (ico.match_components(model, truth.truth.components).mean for model in fits)
+    # measured: 0.93, 0.80, 0.92
+    assert raw < 0.85
+    assert adjusted > 0.9
+    assert clean - adjusted < 0.03
+    age = np.array(confounded.participants["age"])
+    linked = [np.abs([np.corrcoef(age, c)[0, 1] for c in model.loadings_.T]).max() for model in fits[1:]]
+    assert linked[0] > 0.9
+    assert linked[1] < 0.1
+
+
+@pytest.fixture(scope="module")
+def adjusted(confounded: Cohort) -> CorticalFactorization:
+    return CorticalFactorization(3, n_starts=2, tol=1e-4).fit(
+        Covariates.fit(confounded, ["age", "sex", "site"]).apply(confounded)
+    )
+
+
+def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
+    adjusted: CorticalFactorization, confounded: Cohort, tmp_path: Path
+) -> None:
+    adjusted.save(tmp_path / "model.zip")
+    for model in (adjusted, load_model(tmp_path / "model.zip")):
+        assert model.covariates_.names == ("age", "sex", "site")
+        assert model.covariates_.same_as(adjusted.covariates_)
+        assert model.covariates_.explained == adjusted.covariates_.explained
+        view = adjusted.covariates_.apply(confounded)
+        array = adjusted.covariates_.apply(confounded.X, confounded.participants)
+        assert isinstance(array, AdjustedMaps)
+        for data in (confounded, view, array):
+            np.testing.assert_allclose(model.transform(data), model.loadings_, rtol=1e-9, atol=1e-12)
+        assert model.score(confounded) == pytest.approx(model.explained_, abs=1e-6)
+        # one subject alone gets what it gets among others: nothing of it is estimated anew
+        first = {name: values[:1] for name, values in confounded.participants.items()}
+        alone = replace(confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None)
+        np.testing.assert_allclose(model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12)
+        with pytest.raises(ValueError, match="participants is needed with an array"):
+            model.transform(confounded.X)
+
+
+def test_data_adjusted_otherwise_are_refused(adjusted: CorticalFactorization, confounded: Cohort) -> None:
+    other = Covariates.fit(confounded, ["age"]).apply(confounded)
+    with pytest.raises(ValueError, match="adjusted for age, but the model was fitted to maps adjusted by other coeff"):
+        adjusted.transform(other)
+    plain = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(confounded)
+    assert plain.covariates_ is None
+    with pytest.raises(ValueError, match="adjusted for age, but the model was fitted to maps as they were"):
+        plain.transform(other)
+    refitted = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(other)
+    assert refitted.fit(confounded).covariates_ is None, "of the fit before"
+
+
+def test_an_adjusted_cohort_is_the_cohort_otherwise(confounded: Cohort) -> None:
+    view = Covariates.fit(confounded, ["age"]).apply(confounded)
+    assert len(view) == N
+    for name in ("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "provenance"):
+        assert getattr(view, name) is getattr(confounded, name)
+    assert repr(view).endswith("adjusted for age")
+    with pytest.raises(AttributeError):
+        view.nonsense
+
+
+@pytest.mark.parametrize("method", ["DL", "LE-PPNMF"])
+def test_masks_and_other_methods(method: str, confounded: Cohort, tmp_path: Path) -> None:
+    mask = confounded.sites.coordinates[:, 0] < 0.8
+    X = np.where(mask, confounded.X, np.nan)  # as fMRIPrep leaves the medial wall
+    cohort = replace(confounded, X=X, mask=mask)
+    covariates = Covariates.fit(cohort, ["age"], nonnegative=method != "DL")
+    assert np.all(covariates.coefficients[:, ~mask] == 0)
+    assert np.all(covariates.coefficients[:, mask] != 0)
+    model = CorticalFactorization(2, method=method, penalty=1.0 if method == "DL" else "paper", n_starts=1, tol=1e-2)
+    model.fit(covariates.apply(cohort))
+    model.save(tmp_path / "model.zip")
+    back = load_model(tmp_path / "model.zip")
+    assert (back.covariates_.shift is None) == (method == "DL")
+    np.testing.assert_allclose(back.transform(cohort), model.loadings_, rtol=1e-6, atol=1e-8)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.results.report.figures import plot_components
+from icofactor.sphere.sites import Sites
+
+
+def model(hemi: str = "left", on: Any = "vertices", mesh: str = "fsaverage5", k: int = 2, **more: Any) -> Any:
+    """Components that grow toward the front (+y), so that where it is shows in the picture."""
+    sites = Sites.named(mesh, on=on, hemi=hemi)  # type: ignore[arg-type]
+    front = np.clip(sites.coordinates[:, 1], 0, None)
+    return SimpleNamespace(components_=np.tile(front, (k, 1)), sites_=sites, hemi_=hemi, **more)
+
+
+def pixels(figure: Any) -> np.ndarray:
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(float)
+
+
+def panel(figure: Any, number: int) -> np.ndarray:
+    image = pixels(figure)
+    box = figure.axes[number].get_window_extent()
+    height = image.shape[0]
+    return image[int(height - box.y1) : int(height - box.y0), int(box.x0) : int(box.x1)]
+
+
+def coloured_to_the_left(image: np.ndarray) -> bool:
+    colour = np.ptp(image, axis=2)
+    half = image.shape[1] // 2
+    return bool(colour[:, :half].sum() > 5 * colour[:, half:].sum())
+
+
+def coloured_to_the_right(image: np.ndarray) -> bool:
+    return coloured_to_the_left(image[:, ::-1])
+
+
+def test_the_sphere_has_nilearns_vertices() -> None:
+    from nilearn.datasets import load_fsaverage
+
+    part = load_fsaverage("fsaverage5")["sphere"].parts["left"]
+    sites = Sites.named("fsaverage5")
+    np.testing.assert_array_equal(np.sort(sites.triangles, axis=1), np.sort(part.faces, axis=1))
+    np.testing.assert_allclose(sites.coordinates, part.coordinates / 100, atol=5e-4)
+
+
+def test_front_is_where_anatomists_expect_it() -> None:
+    figure = plot_components(model("both", k=1))
+    titles = [axes.get_title() for axes in figure.axes[:4]]
+    assert titles == ["left lateral", "left medial", "right medial", "right lateral"]
+    assert coloured_to_the_left(panel(figure, 0))
+    assert coloured_to_the_right(panel(figure, 1))
+    assert coloured_to_the_left(panel(figure, 2))
+    assert coloured_to_the_right(panel(figure, 3))
+
+
+def test_lateral_shows_the_outside_of_each_hemisphere() -> None:
+    for hemi, sign in (("left", -1), ("right", 1)):
+        fitted = model(hemi, k=1)
+        fitted.components_ = np.clip(sign * fitted.sites_.coordinates[:, :1].T, 0, None)
+        figure = plot_components(fitted)
+        assert np.ptp(panel(figure, 0), axis=2).sum() > 5 * np.ptp(panel(figure, 1), axis=2).sum()
+
+
+def test_labels_stay_inside_and_clear_of_the_maps() -> None:
+    figure = plot_components(model(k=11, mesh="fsaverage3", explained_variance_ratio_=np.full(11, 0.123)))
+    figure.canvas.draw()
+    labels = [text for text in figure.texts if text.get_text().startswith("Component ")]
+    assert len(labels) == 11
+    assert labels[10].get_text() == "Component 11\n12.3 % alone"
+    for row, text in enumerate(labels):
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.axes[2 * row].get_window_extent().x0
+    bar = figure.axes[-1].get_tightbbox()
+    assert bar.y0 >= 0
+    assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+
+
+@pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
+def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
+    figure = plot_components(model(mesh="fsaverage3", explained_variance_ratio_=np.full(2, 0.1)), views=views)
+    figure.canvas.draw()
+    (note,) = [text for text in figure.texts if "between-subject variance" in text.get_text()]
+    assert note.get_text().replace("\n", " ").endswith("carries alone; components overlap")
+    box, bar = note.get_window_extent(), figure.axes[-1].get_tightbbox()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert box.y0 >= 0
+    assert box.y1 <= bar.y0
+    assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+    assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
+
+
+@pytest.mark.parametrize("hemi", ["left", "right", "both"])
+def test_the_last_column_does_not_touch_the_edge(hemi: str) -> None:
+    image = pixels(plot_components(model(hemi, k=1, mesh="fsaverage3")))
+    assert (image[:, -20:] == 255).all()
+
+
+def test_a_hemisphere_that_nobody_named_is_drawn_without_a_side() -> None:
+    named = model("left", k=1)
+    unnamed = model("left", k=1)
+    unnamed.hemi_ = None
+    figure = plot_components(unnamed)
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["lateral", "medial"]
+    np.testing.assert_array_equal(panel(figure, 0), panel(plot_components(named), 0))
+
+
+def test_a_fit_without_hemi_can_be_drawn() -> None:
+    X = np.random.default_rng(0).random((6, 642)) + 1
+    fitted = CorticalFactorization(2, n_starts=1, n_iter=20, tol=0, refinement=None).fit(X)
+    assert fitted.hemi_ is None
+    assert plot_components(fitted, views=["dorsal"]).axes[0].get_title() == "dorsal"
+
+
+def test_a_model_that_is_not_fitted() -> None:
+    with pytest.raises(NotFittedError, match="CorticalFactorization has no components to draw yet: call fit first"):
+        plot_components(CorticalFactorization())
+
+
+def test_components_can_be_chosen_and_units_are_shown() -> None:
+    figure = plot_components(model(k=5, mesh="fsaverage3"), components=[3, 1], views=["dorsal"], units="mm")
+    assert [text.get_text() for text in figure.texts] == ["Component 4", "Component 2"]
+    assert figure.axes[-1].get_xlabel() == "Component (mm)"
+    assert len(figure.axes) == 3
+
+
+def test_masked_sites_are_grey() -> None:
+    used = Sites.named("fsaverage5").coordinates[:, 1] < 0
+    figure = plot_components(model(k=1, mask_=used))
+    assert np.ptp(panel(figure, 0), axis=2).max() == 0
+    assert np.ptp(panel(plot_components(model(k=1)), 0), axis=2).max() > 50
+
+
+def test_faces_look_like_vertices() -> None:
+    one, other = (panel(plot_components(model(on=on, k=1)), 0) for on in ("vertices", "faces"))
+    assert np.abs(one - other).mean() < 2
+
+
+@pytest.mark.parametrize("on", ["vertices", "faces"])
+def test_other_meshes_are_spheres(on: str) -> None:
+    fitted = model("both", on, "fsaverage4", k=1)
+    fitted.sites_ = Sites.icosphere(4, on=on, hemi="both")  # type: ignore[arg-type]
+    fitted.components_ = np.clip(fitted.sites_.coordinates[:, 1], 0, None)[None]
+    figure = plot_components(fitted)
+    shown = (panel(figure, 0) < 255).any(axis=2)
+    rows, columns = np.nonzero(shown)
+    across, down = np.ptp(columns) + 1, np.ptp(rows) + 1
+    assert across == pytest.approx(down, abs=2)
+    assert shown.sum() == pytest.approx(np.pi / 4 * across * down, rel=0.03)
+    assert coloured_to_the_left(panel(figure, 0))
+
+
+@pytest.mark.parametrize("mesh", ["fsaverage4", "fsaverage5"])
+def test_no_view_is_cut_off(mesh: str) -> None:
+    views = ["lateral", "medial", "dorsal", "ventral", "anterior", "posterior"]
+    figure = plot_components(model(k=1, mesh=mesh), views=views)
+    for number in range(len(views)):
+        image = panel(figure, number)
+        border = np.concatenate([image[1], image[-2], image[:, 1], image[:, -2]])
+        assert (border == 255).all()
+        assert (image < 255).any()
+
+
+def test_signs_get_a_symmetric_scale() -> None:
+    fitted = model(k=1, mesh="fsaverage4")
+    fitted.components_ = fitted.sites_.coordinates[:, 1:2].T.copy()
+    low, high = plot_components(fitted).axes[-1].get_xlim()
+    assert low == -high < 0
+
+
+def test_each_component_on_its_own_scale() -> None:
+    fitted = model(k=2, mesh="fsaverage4")
+    fitted.components_ = fitted.components_ * np.array([[1.0], [1e-6]])
+    shared, each = plot_components(fitted), plot_components(fitted, scale="each")
+    assert np.ptp(panel(shared, 2), axis=2).max() == 0
+    first, second = (each.axes[number].images[0].get_array() for number in (0, 2))
+    np.testing.assert_allclose(second, first, atol=1 / 255)
+    assert np.ptp(panel(each, 2), axis=2).max() > 50
+    assert each.axes[-1].get_xlim()[1] == 1
+
+
+def test_pyplot_is_not_touched() -> None:
+    before = "matplotlib.pyplot" in sys.modules and sys.modules["matplotlib.pyplot"].get_fignums()
+    plot_components(model(k=1, mesh="fsaverage3"))
+    after = "matplotlib.pyplot" in sys.modules and sys.modules["matplotlib.pyplot"].get_fignums()
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"surface": "flat"}, "surface must be one of 'inflated', 'pial', 'white', .*; got 'flat'"),
+        ({"components": [2]}, r"components must name some of 0 to 1; got \[2\]"),
+        ({"components": []}, "components must name some"),
+        ({"views": ["top"]}, "views must be some of 'lateral'"),
+        ({"scale": "log"}, 'scale must be "shared" or "each"'),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plot_components(model(mesh="fsaverage3"), **arguments)
+
+
+def test_models_that_cannot_be_drawn() -> None:
+    fitted = model(mesh="fsaverage3")
+    fitted.components_ = fitted.components_[:, :-1]
+    with pytest.raises(ValueError, match="has 642 sites; components_ has shape"):
+        plot_components(fitted)
+    fitted = model(mesh="fsaverage3")
+    fitted.sites_ = fitted.sites_.subset(np.arange(100))
+    fitted.components_ = fitted.components_[:, :100]
+    with pytest.raises(ValueError, match="needs all sites of a mesh"):
+        plot_components(fitted)

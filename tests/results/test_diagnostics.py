@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import f_oneway, pearsonr
+
+from icofactor.cohort.cohort import Cohort
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization._refine import Refinement
+from icofactor.results.diagnostics import diagnose
+from icofactor.results.diagnostics.diagnose import robust_z, unusual_subjects
+from icofactor.results.diagnostics.participants import compare
+from icofactor.results.diagnostics.record import Diagnostics
+from icofactor.results.diagnostics.saving import load_diagnostics, save_diagnostics
+from icofactor.sphere.sites import Sites
+
+N = 24
+
+
+def make_cohort(mask: bool = True, n: int = N, **more: Any) -> Cohort:
+    """Three bumps on one hemisphere of fsaverage3, whose loadings follow age, sex and nothing."""
+    rng = np.random.default_rng(0)
+    sites = Sites.named("fsaverage3")
+    centres = np.array([[0.0, 1, 0], [0, -1, 0], [0, 0, 1]])
+    maps = np.exp(4 * (sites.coordinates @ centres.T - 1)).T
+    age, sex = rng.uniform(20, 80, n), rng.integers(0, 2, n)
+    loadings = np.stack([1 + age / 40, 1 + sex + 0.1 * rng.random(n), 1 + rng.random(n)], axis=1)
+    X = 1 + loadings @ maps + 0.05 * rng.random((n, sites.n))
+    used = sites.coordinates[:, 0] < 0.9 if mask else None
+    participants = {
+        "participant_id": [f"s{i}" for i in range(n)],
+        "age": np.where(np.arange(n) == 3, np.nan, age),
+        "sex": np.where(sex, "M", "F"),
+        "note": [f"word {i}" for i in range(n)],
+    }
+    names = tuple(f"s{i}" for i in range(n))
+    settings = {"modality": "thickness", "units": "mm", "participants": participants} | more
+    return Cohort(X.astype(np.float32), names, sites, used, "left", **settings)
+
+
+@pytest.fixture(scope="module")
+def fit() -> tuple[CorticalFactorization, Cohort, Diagnostics]:
+    cohort = make_cohort()
+    schedule = Refinement(steps=2, faces=3, n_iter=5)
+    model = CorticalFactorization(3, n_starts=3, n_iter=300, tol=1e-4, level=1, refinement=schedule, random_state=0)
+    model.fit(cohort)
+    return model, cohort, diagnose(model, cohort, timing={"fit": 1.5}, warnings=["said before"])
+
+
+def test_maps_are_those_of_the_whole_matrix(fit: Any) -> None:
+    model, cohort, d = fit
+    used = cohort.mask
+    X = cohort.X[:, used].astype(np.float64)
+    residual = X - (model.loadings_ @ model.components_)[:, used]
+    spread = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
+    np.testing.assert_allclose(d.median[used], np.median(X, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(d.deviation[used], X.std(axis=0, ddof=1), rtol=1e-10)
+    np.testing.assert_allclose(d.explained_map[used], 1 - (residual**2).sum(axis=0) / spread, atol=1e-10)
+    for name in ("median", "deviation", "explained_map"):
+        assert np.isnan(getattr(d, name)[~used]).all()
+    np.testing.assert_array_equal(d.depth, model.depth_)
+    assert d.depth.max() >= 1
+
+
+def test_residuals_and_shares(fit: Any) -> None:
+    model, cohort, d = fit
+    X = cohort.X[:, cohort.mask].astype(np.float64)
+    residual = X - (model.loadings_ @ model.components_)[:, cohort.mask]
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(d.residual, np.sqrt((residual**2).mean(axis=1)), rtol=1e-10)
+    np.testing.assert_allclose(d.subject_explained, 1 - (residual**2).sum(1) / (centred**2).sum(1), atol=1e-10)
+    assert d.explained == pytest.approx(model.explained_, abs=1e-9)
+    assert d.explained_X == pytest.approx(1 - (residual**2).sum() / (X**2).sum(), abs=1e-12)
+    np.testing.assert_array_equal(d.alone, model.explained_variance_ratio_)
+
+
+def test_unique_variance_is_what_regression_loses(fit: Any) -> None:
+    model, cohort, d = fit
+    X = cohort.X[:, cohort.mask].astype(np.float64)
+    centred = X - X.mean(axis=0)
+
+    def explained(members: list[int]) -> float:
+        Z = model.loadings_[:, members] - model.loadings_[:, members].mean(axis=0)
+        beta = np.linalg.lstsq(Z, centred, rcond=None)[0]
+        return 1 - float(((centred - Z @ beta) ** 2).sum() / (centred**2).sum())
+
+    assert d.linear == pytest.approx(explained([0, 1, 2]), abs=1e-9)
+    expected = [explained([0, 1, 2]) - explained([i for i in range(3) if i != j]) for j in range(3)]
+    np.testing.assert_allclose(d.unique, expected, atol=1e-9)
+
+
+def test_parcellation_and_overlap(fit: Any) -> None:
+    model, cohort, d = fit
+    maps = model.components_[:, cohort.mask]
+    np.testing.assert_array_equal(d.parcellation[cohort.mask], maps.argmax(axis=0) + 1)
+    assert not d.parcellation[~cohort.mask].any()
+    np.testing.assert_allclose(np.diag(d.overlap), 1, rtol=1e-12)
+    p = maps / maps.sum(axis=1, keepdims=True)
+    assert d.overlap[0, 2] == d.overlap[2, 0] == pytest.approx(np.minimum(p[0], p[2]).sum(), rel=1e-12)
+    np.testing.assert_allclose(d.similarity, np.corrcoef(maps), atol=1e-12)
+    np.testing.assert_allclose(d.together, np.corrcoef(model.loadings_.T), atol=1e-12)
+
+
+def test_l1_norms_follow_the_components(fit: Any) -> None:
+    model, _, d = fit
+    B, C = model.solution_.B, model.solution_.C
+    assert d.l1_B.sum() == pytest.approx(np.abs(B).sum(), rel=1e-12)
+    assert d.l1_C.sum() == pytest.approx(np.abs(C).sum(), rel=1e-12)
+    for j in range(3):  # the row of C whose norm was given is the one whose loadings these are
+        own = int(np.argmin(np.abs(np.abs(C).sum(axis=1) - d.l1_C[j])))
+        assert np.corrcoef(C[own], model.loadings_[:, j])[0, 1] > 0.95
+
+
+def test_associations_find_age_and_sex(fit: Any) -> None:
+    model, cohort, d = fit
+    (age,), (sex,) = d.associations, d.groupings
+    known = np.isfinite(age.values)
+    assert age.column == "age"
+    assert age.n == N - 1 == known.sum()
+    assert sex.labels == ("F", "M")
+    for j in range(3):
+        y = model.loadings_[:, j]
+        assert age.r[j] == pytest.approx(pearsonr(age.values[known], y[known])[0], abs=1e-10)
+        F = f_oneway(y[sex.codes == 0], y[sex.codes == 1])[0]
+        assert sex.eta2[j] == pytest.approx(F / (F + N - 2), abs=1e-10)
+        np.testing.assert_allclose(sex.boxes[1, j], np.percentile(y[sex.codes == 1], [0, 25, 50, 75, 100]))
+    assert np.abs(age.r).max() > 0.9
+    assert age.p.min() < 0.01
+    assert sex.p.min() < 0.01
+    assert list(d.left_out) == ["note"]
+    assert cohort.participants["age"][0] == age.values[0]
+
+
+def test_orders_are_permutations_and_the_tree_is_scipys(fit: Any) -> None:
+    _, _, d = fit
+    assert sorted(d.order) == list(range(N))
+    assert sorted(d.component_order) == [0, 1, 2]
+    assert d.tree.shape == (N - 1, 4)
+
+
+def test_convergence(fit: Any) -> None:
+    model, _, d = fit
+    c = d.convergence
+    assert c.objective[-1] == model.solution_.objective[-1]
+    assert c.updates[-1] == model.solution_.n_iter
+    assert c.n_starts == 3
+    assert 1 <= c.agreeing <= 3
+    assert (np.diff(c.band, axis=0) >= 0).all()
+    np.testing.assert_allclose(c.band[0, -1], model.starts_.objectives[:, c.band_updates[-1]].min())
+    np.testing.assert_array_equal(c.divisions, model.refined_.divisions)
+    assert d.timing["fit"] == 1.5
+    assert d.memory > 0
+    assert d.warnings[0] == "said before"
+
+
+def test_file_gives_the_same_back(fit: Any, tmp_path: Path) -> None:
+    _, _, d = fit
+    again = load_diagnostics(save_diagnostics(d, tmp_path / "diagnostics.npz"))
+    for name, value in vars(d).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(again, name), value)
+        elif name not in ("convergence", "associations", "groupings", "unusual"):
+            assert getattr(again, name) == value
+    np.testing.assert_array_equal(again.associations[0].p, d.associations[0].p)
+    assert again.groupings[0].labels == d.groupings[0].labels
+    np.testing.assert_array_equal(again.unusual.z, d.unusual.z)
+    assert again.convergence.converged is d.convergence.converged
+    with pytest.raises(FileExistsError):
+        save_diagnostics(d, tmp_path / "diagnostics.npz")
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no diagnostics file .*none\.npz"):
+        load_diagnostics(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    np.savez(tmp_path / "other.npz", a=np.arange(3))
+    for name in ("text.npz", "other.npz"):
+        with pytest.raises(ValueError, match=f"{name}.*diagnostics"):
+            load_diagnostics(tmp_path / name)
+
+
+def test_cohorts_that_were_not_fitted(fit: Any) -> None:
+    model, cohort, _ = fit
+    with pytest.raises(ValueError, match="fitted to 24 subjects; cohort has 20"):
+        diagnose(model, make_cohort(n=20))
+    with pytest.raises(ValueError, match="must be fitted"):
+        diagnose(CorticalFactorization(3), cohort)
+    elsewhere = replace(cohort, X=cohort.X[:, :162], sites=Sites.icosphere(2), mask=None)
+    with pytest.raises(ValueError, match="cohort on Sites"):
+        diagnose(model, elsewhere)
+    with pytest.raises(ValueError, match="cohort must be a Cohort; found ndarray"):
+        diagnose(model, cohort.X)
+
+
+def test_x_is_only_sliced(fit: Any) -> None:
+    model, cohort, d = fit
+
+    class Lazy:
+        shape, dtype = cohort.X.shape, cohort.X.dtype
+
+        def __getitem__(self, key: Any) -> np.ndarray:
+            return cohort.X[key]
+
+        def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+            raise AssertionError("X was read whole")
+
+    class Stored:
+        X = Lazy()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cohort, name)
+
+    again = diagnose(model, Stored())
+    np.testing.assert_array_equal(again.median, d.median)
+    assert again.explained == d.explained
+
+
+def test_trouble_is_told() -> None:
+    cohort = make_cohort(mask=False)
+    X = np.array(cohort.X)
+    X[:, 100] = 2.0
+    cohort = replace(cohort, X=X)
+    model = CorticalFactorization(3, n_starts=1, n_iter=3, tol=1e-9, level=1, refinement=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(cohort)
+    words = " ".join(diagnose(model, cohort).warnings)
+    assert "ended before their objective settled" in words
+    assert "1 sites in use do not vary" in words
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1.5, 2.5, "n/a", 4, 5, 6], "number"),
+        (["1", "2", "", "7", "9", "11"], "number"),
+        ([0, 1, 0, 1, 0, 1], "group"),
+        ([True, False, True, False, True, False], "group"),
+        (["a", "b", "a", "b", "a", "b"], "group"),
+        (["a", "a", "a", "b", "b", "b"], "group"),
+        (["a", "b", "c", "d", "e", "f"], "neither"),
+        ([1.0] * 6, "neither"),
+        ([np.nan] * 6, "neither"),
+        ([1, 2, 3, np.nan, np.nan, np.nan], "neither"),
+        (["a", "a", "a", "a", "a", "b"], "neither"),
+    ],
+)
+def test_what_a_column_is(values: list[Any], kind: str) -> None:
+    loadings = np.random.default_rng(0).random((6, 2))
+    numbers, groups, left_out = compare({"x": values}, loadings, n_permutations=20)
+    found = "number" if numbers else "group" if groups else "neither"
+    assert found == kind
+    assert ("x" in left_out) == (kind == "neither")
+
+
+def test_permutation_p_is_fair_and_corrected() -> None:
+    rng = np.random.default_rng(1)
+    loadings = rng.standard_normal((30, 5))
+    p = [
+        compare({"x": rng.standard_normal(30)}, loadings, n_permutations=99, random_state=seed)[0][0].p.min()
+        for seed in range(200)
+    ]
+    # under chance alone, the least corrected p is below 0.1 about once in ten times: binomial, 5 standard deviations
+    assert np.mean(np.array(p) <= 0.1) == pytest.approx(0.1, abs=5 * np.sqrt(0.09 / 200))
+    one = compare({"x": loadings[:, 2]}, loadings, n_permutations=99)[0][0]
+    assert one.r[2] == pytest.approx(1)
+    assert one.p[2] == 0.01
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 10), st.floats(-5, 5))
+@settings(max_examples=25, deadline=None)
+def test_robust_z_does_not_depend_on_units(seed: int, scale: float, shift: float) -> None:
+    values = np.random.default_rng(seed).standard_normal((20, 3))
+    np.testing.assert_allclose(robust_z(scale * values + shift), robust_z(values), atol=1e-8)
+
+
+def test_unusual_subjects_are_found_and_chance_is_not() -> None:
+    rng = np.random.default_rng(2)
+    loadings, residual = rng.gamma(2, 0.5, (100, 4)), rng.gamma(50, 0.01, 100)
+    assert len(unusual_subjects(loadings, residual).subject) == 0
+    loadings[7, 2], residual[30] = 40.0, 5.0
+    found = unusual_subjects(loadings, residual)
+    pairs = set(zip(found.subject.tolist(), found.component.tolist(), strict=True))
+    assert pairs == {(7, 2), (30, -1)}
+    assert np.abs(found.z).min() > found.limit >= 3.5
+    assert robust_z(np.zeros((5, 1))).tolist() == [[0.0]] * 5

@@ -1,0 +1,92 @@
+"""The methods paragraph says what was done, and cites nothing it does not list."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from icofactor import METHODS, Cohort, CorticalFactorization, Refinement, simulate_cohort
+from icofactor.results.methods_text import methods_text
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    return simulate_cohort(8, 2, "thickness", "left", 0, mesh="fsaverage3")
+
+
+def text_of(cohort: Cohort, **parameters: Any) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few updates do not converge
+        return methods_text(CorticalFactorization(2, **{"n_iter": 5, "n_starts": 2, **parameters}).fit(cohort), cohort)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_citation_is_listed_and_every_reference_cited(cohort: Cohort, method: str) -> None:
+    text, listed = text_of(cohort, method=method).split("## References")
+    cited = {int(n) for group in re.findall(r"\[([\d, ]+)\]", text) for n in group.split(",")}
+    numbers = [int(n) for n in re.findall(r"^(\d+)\. ", listed, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert cited == set(numbers)
+    assert "Honnorat N, Davatzikos C." in listed
+    assert "None" not in text
+
+
+def test_it_says_what_was_done(cohort: Cohort) -> None:
+    text = text_of(cohort, random_state=7, tol=1e-4, refinement=Refinement(steps=3, faces=4, n_iter=2))
+    for words in (
+        "Simulated cortical maps of thickness (in mm) of 8 subjects on the vertices of fsaverage3",
+        "the left hemisphere (642 vertices)",
+        "into 2 components",
+        "the 320 faces per hemisphere of level 2",
+        "from 2 random starts (seed 7)",
+        "at most 5 updates by coordinate descent",
+        "less than 0.0001 (relative)",
+        "the 4 faces with the largest squared residual were divided into four, 3 times, with 2 updates",
+        "With the loadings fixed, the basis was then computed at every site",
+        "icofactor",
+    ):
+        assert words in text
+
+
+def test_other_settings_are_other_words(cohort: Cohort) -> None:
+    plain = text_of(cohort, refinement=None, lift=False, n_starts=1, tol=0.0, columns="smooth")
+    assert "divided into four" not in plain
+    assert "left at the resolution of the faces" in plain
+    assert "from one random start" in plain
+    assert "ended when" not in plain
+    assert "smooth bumps" in plain
+    assert "2 sweeps over both" in text_of(cohort, polish=2)
+    assert "to the letter" in text_of(cohort, method="LE-PNNMF", rules="paper")
+    assert "worse half" in text_of(cohort, halving=True)
+    projective = text_of(cohort, method="LE-PPNMF")
+    assert "λ" not in projective
+    assert "WᵀX holds the loadings" in projective
+
+
+def test_a_mask_and_measured_data(cohort: Cohort) -> None:
+    mask = np.arange(642) % 4 > 0
+    text = text_of(replace(cohort, mask=mask, provenance={}, modality="unknown", units="", truth=None))
+    assert f"(642 vertices, of which {mask.sum()} were used" in text
+    assert text.startswith("# Methods\n\nCortical maps of 8 subjects")
+
+
+def test_covariates_are_told(cohort: Cohort) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = CorticalFactorization(2, n_iter=5).fit(cohort)
+
+    class Named(SimpleNamespace):
+        def __str__(self) -> str:
+            return "age, sex (f, m)"
+
+    for n_shifted in (0, 3):
+        model.covariates_ = Named(n_shifted=n_shifted)
+        text = methods_text(model, cohort)
+        assert "linear effects of age, sex (f, m) were removed" in text
+        assert ("lifted by a constant per site" in text) == (n_shifted > 0)

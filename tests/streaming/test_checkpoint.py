@@ -1,0 +1,85 @@
+"""Work folders: pieces are kept whole, other runs refused, damage named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from icofactor.errors import CheckpointError
+from icofactor.streaming.checkpoint import Checkpoint, digest
+
+RUN = {"command": "fit", "settings": {"n_components": 3, "method": "PNNMF"}, "data": "abc"}
+
+
+def test_a_piece_is_computed_once(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"B": np.arange(3.0), "names": np.array(["a", "b"])}
+
+    first = Checkpoint(tmp_path / "work", RUN).piece("starts-0", compute)
+    again = Checkpoint(tmp_path / "work", RUN)
+    second = again.piece("starts-0", compute)
+    assert len(calls) == 1 and again.reused == 1
+    np.testing.assert_array_equal(first["B"], second["B"])
+    assert second["names"].tolist() == ["a", "b"]
+
+
+def test_without_a_folder_nothing_is_kept():
+    kept = Checkpoint(None, RUN)
+    assert kept.piece("x", lambda: {"a": np.ones(1)})["a"] == 1
+    assert kept.get("x") is None
+
+
+def test_another_run_is_refused_with_what_differs(tmp_path):
+    Checkpoint(tmp_path / "work", RUN)
+    other = {**RUN, "settings": {"n_components": 4, "method": "PNNMF"}, "data": "xyz"}
+    with pytest.raises(CheckpointError, match=r"data was abc, is xyz; settings.n_components was 3, is 4"):
+        Checkpoint(tmp_path / "work", other)
+
+
+def test_someone_elses_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(CheckpointError, match="not a work folder"):
+        Checkpoint(tmp_path, RUN)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("length", [0, 10, 200])
+def test_a_damaged_piece_is_named(tmp_path, length):
+    kept = Checkpoint(tmp_path / "work", RUN)
+    kept.put("a", {"x": np.arange(100.0)})
+    file = tmp_path / "work" / "a.npz"
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(CheckpointError, match=r"a.npz is damaged"):
+        kept.get("a")
+
+
+def test_a_pickle_is_never_loaded(tmp_path):
+    kept = Checkpoint(tmp_path / "work", RUN)
+    np.savez(tmp_path / "work" / "a.npz", x=np.array([{"code": 1}], dtype=object))
+    with pytest.raises(CheckpointError, match="damaged"):
+        kept.get("a")
+    with pytest.raises(TypeError, match="not an array of numbers"):
+        kept.put("b", {"x": np.array([{}], dtype=object)})
+
+
+def test_keys_cannot_leave_the_folder(tmp_path):
+    with pytest.raises(ValueError, match="key must be"):
+        Checkpoint(tmp_path / "work", RUN).put("../a", {"x": np.ones(1)})
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    Checkpoint(tmp_path / "work", RUN)
+    (tmp_path / "work" / ".tmp-1234-a.npz").write_bytes(b"half")
+    Checkpoint(tmp_path / "work", RUN)
+    assert not list((tmp_path / "work").glob(".tmp-*"))
+
+
+def test_the_digest_sees_every_byte():
+    X = np.arange(60.0).reshape(6, 10)
+    Y = X.copy()
+    Y[5, 9] = np.nextafter(Y[5, 9], 100)
+    assert digest(X) == digest(np.asfortranarray(X)) == digest(X.copy())
+    assert len({digest(X), digest(Y), digest(X.astype(np.float32)), digest(X.reshape(10, 6)), digest(X, X)}) == 5

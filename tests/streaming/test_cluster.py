@@ -1,0 +1,172 @@
+"""A dask cluster of processes: the same bits as here, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.problems import relative
+from icofactor import CorticalFactorization, Refinement
+from icofactor.cohort.store.create import create_store
+from icofactor.errors import CheckpointError
+from icofactor.factorization.gather import gather_pyramid
+from icofactor.factorization.statistics import Pyramid
+from icofactor.streaming import source as sources
+from icofactor.streaming.inspect import Inspector
+from icofactor.streaming.passes import Streamed
+from icofactor.streaming.runners import Cluster
+
+distributed = pytest.importorskip("distributed")
+N_SUBJECTS = 24
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(tmp_path_factory.mktemp("dask")),
+            silence_logs="CRITICAL",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
+    monkeypatch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
+
+
+@pytest.fixture(scope="module")
+def cohort() -> ico.Cohort:
+    return ico.simulate_cohort(N_SUBJECTS, 4, mesh="fsaverage3", random_state=0)
+
+
+@pytest.fixture(scope="module")
+def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return create_store(tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10)
+
+
+@pytest.fixture(scope="module")
+def here(stored: Any, tmp_path_factory: pytest.TempPathFactory) -> CorticalFactorization:
+    """The same fit without a cluster, its starts in the same pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
+        patch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
+        return quick().fit(stored, work_dir=tmp_path_factory.mktemp("here") / "work")
+
+
+def quick(**changes: Any) -> CorticalFactorization:
+    return CorticalFactorization(4, **{"n_starts": 3, "level": 1, "refinement": Refinement(steps=3), **changes})
+
+
+def assert_same_bits(found: CorticalFactorization, expected: CorticalFactorization) -> None:
+    for name in ("components_", "loadings_", "mean_", "error_", "total_variance_", "bytes_read_"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    np.testing.assert_array_equal(found.starts_.objectives, expected.starts_.objectives)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_store_is_fitted_to_the_same_bits(
+    kept: bool, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path
+) -> None:
+    model = quick().fit(stored, client=client, work_dir=tmp_path / "work" if kept else None)
+    assert_same_bits(model, here)
+    assert model.passes_ == 2
+    np.testing.assert_array_equal(model.transform(stored, client=client), here.transform(stored))
+    if kept:  # written by the workers, and enough to go on without them
+        assert len(list((tmp_path / "work").glob("lift-*.npz"))) == 7
+        assert_same_bits(quick().fit(stored, work_dir=tmp_path / "work"), here)
+
+
+@pytest.mark.parametrize("stage", ["statistics", "starts", "lift"])
+def test_a_killed_worker_changes_nothing(
+    stage: str, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.wait_for_workers(2, timeout=60)
+    submit, killed = Cluster._submit, []
+
+    def deadly(self: Cluster, *args: Any) -> Any:
+        future = submit(self, *args)
+        if not killed and args[3].startswith(stage) and not args[3].endswith("-00000"):
+            busy = [worker for worker, tasks in client.processing().items() if tasks]
+            pids = client.run(os.getpid, workers=busy[:1] or None)
+            killed.append(next(iter(pids.values())))
+            os.kill(killed[0], signal.SIGKILL)
+        return future
+
+    monkeypatch.setattr(Cluster, "_submit", deadly)
+    assert_same_bits(quick().fit(stored, client=client, work_dir=tmp_path / "work"), here)
+    assert killed
+
+
+@pytest.mark.parametrize("chunks", [(24, 642), (7, 90), (24, 33)])
+def test_statistics_do_not_depend_on_the_chunks_of_a_dask_array(
+    chunks: tuple[int, int], client: Any, cohort: ico.Cohort
+) -> None:
+    X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=chunks)
+    view = Streamed(sources.source_of(X), None, Cluster(client))
+    inspector = Inspector(642, N_SUBJECTS, False, "PNNMF")
+    found = gather_pyramid(view, cohort.sites, 3, inspector, lambda done: None)
+    expected = Pyramid.from_data(cohort.X.T, cohort.sites)
+    design = ico.Design(cohort.sites, level=2)
+    for name in ("L", "energy", "sq_norm", "counts"):
+        assert relative(getattr(found.statistics(design), name), getattr(expected.statistics(design), name)) < 1e-12
+
+
+def test_dask_arrays_memmaps_and_arrays_go_to_the_workers(client: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", cohort.X)
+    held = quick().fit(cohort)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    for X in (pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 200)), mapped, cohort.X, cohort):
+        model = quick().fit(X, client=client)
+        assert relative(model.components_, held.components_) < 1e-9
+        assert relative(model.transform(X, client=client), held.transform(cohort)) < 1e-9
+
+
+def test_the_clients_own_cluster_is_used_for_its_dask_arrays(client: Any, cohort: ico.Cohort, monkeypatch: Any) -> None:
+    X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(24, 200))
+    ran = []
+    run = Cluster.run
+    monkeypatch.setattr(Cluster, "run", lambda self, *args: ran.append(self.client) or run(self, *args))
+    with client.as_current():
+        quick().fit(X)
+    assert ran and all(used is client for used in ran)
+
+
+def test_chunks_of_unknown_size_are_refused(cohort: ico.Cohort) -> None:
+    X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 642))
+    with pytest.raises(ValueError, match=r"call X.compute_chunk_sizes\(\) first"):
+        quick().fit(X[X[:, 0] > 0])
+
+
+def test_what_is_no_client(cohort: ico.Cohort) -> None:
+    with pytest.raises(ValueError, match=r"client must be a dask.distributed.Client; found str"):
+        quick().fit(cohort, client="tcp://localhost:8786")
+
+
+def test_bad_values_are_told_from_a_worker(client: Any, cohort: ico.Cohort) -> None:
+    X = cohort.X.copy()
+    X[3, 500] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values in subject 3 "):
+        quick().fit(X, client=client)
+
+
+def test_a_folder_that_workers_do_not_share_is_told(
+    client: Any, stored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icofactor.streaming.checkpoint.Checkpoint.get", lambda self, key: None)
+    with pytest.raises(CheckpointError, match="must be a folder that all workers share"):
+        quick().fit(stored, client=client, work_dir=tmp_path / "work")

@@ -1,0 +1,249 @@
+"""Data that are never held: the same answer, two passes, bounded parts, and every check still made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+import icofactor as ico
+from helpers.problems import relative
+from icofactor import CorticalFactorization, Refinement
+from icofactor.cohort.store.create import create_store, save_store
+from icofactor.cohort.store.read import open_store
+from icofactor.factorization.design import Design
+from icofactor.factorization.gather import gather_pyramid, gather_statistics, pyramid_level
+from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.streaming import source as sources
+from icofactor.streaming.inspect import Inspector
+from icofactor.streaming.passes import Streamed
+from icofactor.streaming.source import ArraySource, even_slices, is_held
+
+N_SUBJECTS, N_SITES = 24, 642
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven parts instead of one."""
+    monkeypatch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
+
+
+@pytest.fixture(scope="module")
+def cohort() -> ico.Cohort:
+    return ico.simulate_cohort(N_SUBJECTS, 4, mesh="fsaverage3", random_state=0)
+
+
+@pytest.fixture(scope="module")
+def mask() -> np.ndarray:
+    return np.random.default_rng(1).random(N_SITES) < 0.8
+
+
+@pytest.fixture(scope="module")
+def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return create_store(tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10)
+
+
+def quick(**changes: Any) -> CorticalFactorization:
+    return CorticalFactorization(4, **{"n_starts": 2, "level": 1, "refinement": Refinement(steps=3), **changes})
+
+
+class Sliced:
+    """Something sliced like an array, which remembers the most that was asked for at once."""
+
+    ndim = 2
+
+    def __init__(self, X: np.ndarray) -> None:
+        self._X, self.shape, self.dtype, self.most = X, X.shape, X.dtype, 0
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        found = self._X[key]
+        self.most = max(self.most, found.size)
+        return found
+
+
+def on_disk(kind: str, cohort: ico.Cohort, stored: Any, folder: Path) -> Any:
+    """The cohort's maps as something that is not in memory."""
+    if kind == "store":
+        return stored
+    if kind == "sliced":
+        return Sliced(cohort.X)
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(cohort.X, chunks=(7, 90))
+    np.save(folder / "X.npy", np.asfortranarray(cohort.X) if kind == "memmap of sites" else cohort.X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kind", ["store", "memmap", "memmap of sites", "sliced", "dask"])
+def test_the_answer_is_that_of_the_array_in_memory(
+    kind: str, masked: bool, cohort: ico.Cohort, stored: Any, mask: np.ndarray, tmp_path: Path
+) -> None:
+    given = {"mask": mask if masked else None, "mesh": "fsaverage3"}
+    X = on_disk(kind, cohort, stored, tmp_path)
+    model, held = quick(**given).fit(X), quick(**given).fit(cohort.X)
+    for name in ("components_", "loadings_", "mean_", "total_variance_", "error_", "depth_"):
+        assert relative(getattr(model, name), getattr(held, name)) < 1e-9, name
+    assert model.passes_ == 2
+    assert model.bytes_read_ == 2 * cohort.X.nbytes
+    assert (held.passes_, held.bytes_read_) == (0, 0)
+    assert relative(model.transform(X), held.transform(cohort.X)) < 1e-9
+    assert model.score(X) == pytest.approx(held.score(cohort.X), abs=1e-10)
+
+
+OTHERS = [{"method": "LE-PPNMF"}, {"method": "E-DL", "tol": 1e-3}, {"polish": 2}, {"lift": False}]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_other_settings_stream_too(changes: dict[str, Any], cohort: ico.Cohort, stored: Any) -> None:
+    model, held = quick(**changes).fit(stored), quick(**changes).fit(cohort)
+    assert relative(model.components_, held.components_) < 1e-6
+    assert relative(model.loadings_, held.loadings_) < 1e-6
+
+
+def test_overlapping_columns_read_more_and_say_so(cohort: ico.Cohort, stored: Any) -> None:
+    changes = {"columns": "smooth", "tol": 1e-3}
+    model, held = quick(**changes).fit(stored), quick(**changes).fit(cohort)
+    assert relative(model.components_, held.components_) < 1e-6
+    assert model.passes_ > 2
+
+
+def test_maps_adjusted_for_covariates_stream_from_a_store(cohort: ico.Cohort, stored: Any) -> None:
+    age = {"age": np.linspace(20, 80, N_SUBJECTS)}
+    adjust = ico.Covariates.fit(cohort, ["age"], age)
+    model = quick().fit(adjust.apply(stored, age))
+    held = quick().fit(np.asarray(adjust.apply(cohort, age).X))
+    assert relative(model.components_, held.components_) < 1e-9
+    assert model.covariates_ is adjust
+
+
+def test_no_more_than_a_part_is_asked_for(cohort: ico.Cohort) -> None:
+    X = Sliced(cohort.X)
+    quick().fit(X).transform(X)
+    assert X.most <= N_SUBJECTS * 100
+
+
+def test_mapped_pages_are_given_back_but_never_changed_copies(cohort: ico.Cohort, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", cohort.X)
+    X = np.load(tmp_path / "X.npy", mmap_mode="c")
+    X[3] += 1
+    source = ArraySource(X)
+    np.testing.assert_array_equal(source.read(slice(10, 20)), X[:, 10:20].T)
+    np.testing.assert_array_equal(X[3], cohort.X[3] + 1)
+
+
+def test_what_is_held(cohort: ico.Cohort, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", cohort.X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert is_held(cohort.X) and is_held(cohort.X[:, ::2])
+    assert not is_held(mapped) and not is_held(np.asarray(mapped)[3:]) and not is_held(Sliced(cohort.X))
+
+
+@pytest.mark.parametrize("site", [0, 150, N_SITES - 1])
+def test_bad_values_are_found_in_any_part(site: int, cohort: ico.Cohort) -> None:
+    for value, message in ((np.nan, "NaN or infinite values in subject 3 "), (-1, "negative values in subject 3 ")):
+        X = cohort.X.copy()
+        X[3, site] = value
+        with pytest.raises(ValueError, match=message):
+            quick().fit(Sliced(X))
+        with pytest.raises(ValueError, match=message):
+            quick().fit(cohort).transform(Sliced(X))
+    X = cohort.X.copy()
+    X[5] = 2.5
+    with pytest.raises(ValueError, match="constant over all sites in subject 5"):
+        quick().fit(Sliced(X))
+
+
+def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Path) -> None:
+    """Also when they are bad in different parts of the maps."""
+    X = cohort.X.copy()
+    X[3, 0] = X[7, 150] = -1
+    X[8, -1] = -2.5
+    bad = dataclasses.replace(cohort, X=X)
+    wanted = f"negative values in subjects {', '.join(cohort.subjects[i] for i in (3, 7, 8))} \\(3 of {len(X)}\\), "
+    fitted = quick().fit(cohort)
+    save_store(bad, tmp_path / "store")
+    for data in (bad, open_store(tmp_path / "store")):
+        for act in (quick().fit, fitted.transform):
+            with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' forbids"):
+                act(data)
+
+
+# ---------------------------------------------------------------------- parts and pyramids
+
+
+@settings(max_examples=30, deadline=None)
+@given(part_bytes=st.integers(1, N_SUBJECTS * 4 * 700), masked=st.booleans(), level=st.integers(0, 3))
+def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, level: int) -> None:
+    sites = ico.Sites.named("fsaverage3")
+    rng = np.random.default_rng(0)
+    mask = rng.random(N_SITES) < 0.8 if masked else None
+    X = rng.random((N_SUBJECTS, N_SITES)).astype(np.float32)
+    used = sites if mask is None else sites.subset(mask)
+    expected = Pyramid.from_data(X.T if mask is None else X.T[mask], used, level)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "PART_BYTES", part_bytes)
+        inspector = Inspector(used.n, N_SUBJECTS, False, "PNNMF")
+        found = gather_pyramid(Streamed(ArraySource(X), mask), used, level, inspector, lambda done: None)
+    design = Design(used, level=level)
+    for name in ("L", "energy", "counts", "sq_norm", "root_L"):
+        assert relative(getattr(found.statistics(design), name), getattr(expected.statistics(design), name)) < 1e-12
+    assert relative(inspector.mean, (X if mask is None else X[:, mask]).astype(np.float64).mean(axis=0)) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["smooth", "exponential"])
+def test_statistics_of_overlapping_columns(kind: str, cohort: ico.Cohort, mask: np.ndarray) -> None:
+    sites = cohort.sites.subset(mask)
+    design = Design(sites, kind, level=1, sigma=0.1).divide([2, 5])
+    inspector = Inspector(sites.n, N_SUBJECTS, False, "PNNMF")
+    found = gather_statistics(Streamed(ArraySource(cohort.X), mask), design, inspector, lambda done: None)
+    expected = Statistics.from_data(cohort.X.T[mask], design)
+    for name in ("L", "energy", "counts", "sq_norm", "root_L"):
+        assert relative(getattr(found, name), getattr(expected, name)) < 1e-12
+    assert relative(found.K.toarray(), expected.K.toarray()) < 1e-12
+
+
+@given(n_sites=st.integers(1, 10**6), n_subjects=st.integers(1, 10**5), step=st.integers(1, 5000))
+def test_parts_are_whole_chunks_and_hold_every_site_once(n_sites: int, n_subjects: int, step: int) -> None:
+    slices = even_slices(n_sites, n_subjects, 4, step)
+    assert [s.start for s in slices] == [0, *(s.stop for s in slices[:-1])]
+    assert slices[-1].stop == n_sites
+    assert all(s.start % step == 0 for s in slices)
+    assert len(slices) <= 2 * sources.MOST_PARTS
+
+
+def test_a_pyramid_is_as_deep_as_memory_allows() -> None:
+    sites = ico.Sites.icosphere(7, on="faces")
+    assert pyramid_level(sites, 200, level=2, steps=10) == 6
+    assert pyramid_level(sites, 5000, level=2, steps=10) == 4
+    assert pyramid_level(sites, 5000, level=2, steps=1) == 3
+    assert pyramid_level(sites, 10**6, level=2, steps=10) == 3
+    assert pyramid_level(sites, 200, level=2, steps=0) == 2
+    assert pyramid_level(ico.Sites.icosphere(3), 10, level=2, steps=10) == 3
+
+
+def test_refinement_ends_with_the_pyramid(cohort: ico.Cohort, stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icofactor.factorization.gather.PYRAMID_BYTES", 1)
+    model = quick(refinement=Refinement(steps=40, faces=10, n_iter=1)).fit(stored)
+    assert model.design_.faces[:, 0].max() == 2
+    assert model.refined_.exhausted
+    assert model.passes_ == 2
+
+
+def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
+    X = Streamed(ArraySource(cohort.X), mask)
+    rows = np.array([400, 3, 77])
+    np.testing.assert_array_equal(X[rows], cohort.X[:, mask].T[rows])
+    np.testing.assert_array_equal(X[10:13], cohort.X[:, mask].T[10:13])
