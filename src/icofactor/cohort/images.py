@@ -22,11 +22,12 @@ def check_array(X: Any) -> Any:
         except ValueError as problem:
             raise ValueError(f"X must be an array of subjects × sites; it cannot be read as one: {problem}") from None
     if np.dtype(X.dtype).kind not in "fiu":
-        raise ValueError(f"X must hold real numbers; found dtype {X.dtype}")
+        complex_too = "Complex data not supported: " if np.dtype(X.dtype).kind == "c" else ""
+        raise ValueError(f"{complex_too}X must hold real numbers; found dtype {X.dtype}")
     if len(X.shape) != 2:
         raise ValueError(
             f"X must be subjects × sites, two dimensions; found shape {tuple(X.shape)}"
-            + (". One map is X.reshape(1, -1)" if len(X.shape) == 1 else "")
+            + (". One map is X.reshape(1, -1). Reshape your data" if len(X.shape) == 1 else "")
         )
     return X
 

@@ -27,7 +27,7 @@ from icofactor.factorization._solve import check_run
 from icofactor.factorization.design import KINDS, Design
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.gather import gather_held, gather_pyramid, gather_statistics, pyramid_level
-from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.methods import METHODS, Method, method_named
 from icofactor.factorization.scaling import Canonical, canonical
 from icofactor.factorization.schemes.base import check_rules
 from icofactor.factorization.starts import RandomState, seeds_of
@@ -421,6 +421,12 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     # ------------------------------------------------------------------ checks
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        known = isinstance(self.method, str) and self.method in METHODS
+        tags.input_tags.positive_only = not (known and METHODS[self.method].scheme.signed)
+        return tags
+
     def _check_parameters(self) -> Method:
         """Everything that can be refused before the data are looked at."""
         if not isinstance(self.method, str):
@@ -451,8 +457,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_subjects = shape[0]
         if n_subjects < 2:
             raise ValueError(
-                f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}; fit needs at least 2 (transform takes one)"
+                f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}; fit needs at least 2 (transform takes one): "
+                f"n_samples={n_subjects}"
             )
+        if shape[1] < 2:
+            raise ValueError("X holds one site; there is no map to factorize: n_features=1")
         if self.n_components > n_subjects:
             raise ValueError(
                 f"n_components={self.n_components} is more than the {n_subjects} subjects of X; "

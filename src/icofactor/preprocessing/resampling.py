@@ -24,7 +24,7 @@ from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import parse_json
 from icofactor.io.npz import read_arrays
 from icofactor.preprocessing.templates import find_meshes
-from icofactor.preprocessing.weights import apply_weights, inverse, scaled, sums
+from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
 from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 
@@ -97,12 +97,23 @@ class Resampler(TransformerMixin, BaseEstimator):
         return super().set_params(**params)
 
     def fit(self, X: Any = None, y: Any = None) -> Resampler:
-        """Make the weights if they are not there yet; the data are not looked at."""
-        self._weights()
+        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
+        self.n_features_in_ = self.weights.shape[1]
+        if X is not None:
+            check_maps(self.weights, X, "the source sphere")
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = (
+            self.roi is not None or self.precomputed is not None
+        )  # where no weight touches it; elsewhere `transform` refuses it
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from icofactor.preprocessing.weights import apply_weights, inverse, scaled, sums
+from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
 from icofactor.sphere.geodesic import distances_within, surface_graph
 from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
 
@@ -54,12 +54,21 @@ class SurfaceSmoother(TransformerMixin, BaseEstimator):
         return super().set_params(**params)
 
     def fit(self, X: Any = None, y: Any = None) -> SurfaceSmoother:
-        """Make the weights if they are not there yet; the data are not looked at."""
-        _ = self.weights
+        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
+        self.n_features_in_ = self.weights.shape[1]
+        if X is not None:
+            check_maps(self.weights, X, "the surface")
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = self.roi is not None  # where no weight touches it; elsewhere `transform` refuses it
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Smoothed maps, of the same shape: (vertices,) or (maps, vertices); float32 stays float32."""

@@ -42,7 +42,7 @@ def checked_series(
         rows = slice(first, first + len(block))
         whole[rows], some[rows] = finite.all(axis=1), finite.any(axis=1)
         varies[rows] = whole[rows] & (block.max(axis=1) > block.min(axis=1))
-    _refuse_broken(values, name, ~whole & (some if wanted is None else wanted))
+    refuse_broken(values, name, ~whole & (some if wanted is None else wanted))
     used = varies if wanted is None else wanted
     still = np.flatnonzero(used & ~varies)
     if len(still):
@@ -55,12 +55,13 @@ def checked_series(
     return values, used
 
 
-def _refuse_broken(values: NDArray[Any], name: str, broken: Bools) -> None:
+def refuse_broken(values: NDArray[Any], name: str, broken: Bools) -> None:
+    """Name the first row that is `broken` and its first value that is not finite."""
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
         column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
         raise ValueError(
-            f"{name} must be finite; vertex {row} has {values[row, column]} at volume {column} "
+            f"{name} must be finite, without NaN or inf; vertex {row} has {values[row, column]} at volume {column} "
             f"({int(broken.sum())} such vertices)"
         )
 

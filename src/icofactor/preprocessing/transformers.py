@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
-from icofactor.preprocessing.temporal import bandpass
+from icofactor.preprocessing.temporal import bandpass, refuse_broken
 
 
 class OutlierLimiter(TransformerMixin, BaseEstimator):
@@ -22,7 +22,7 @@ class OutlierLimiter(TransformerMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Any = None) -> OutlierLimiter:
         """Check X; there is nothing to learn."""
-        validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -34,6 +34,13 @@ class OutlierLimiter(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = self.mask is not None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
 
 class BandPass(TransformerMixin, BaseEstimator):
@@ -54,12 +61,22 @@ class BandPass(TransformerMixin, BaseEstimator):
         self.order = order
 
     def fit(self, X: ArrayLike, y: Any = None) -> BandPass:
-        """Nothing to learn."""
+        """Check X; there is nothing to learn. A row of NaN is medial wall, a NaN among numbers is refused."""
+        values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        finite = np.isfinite(values)
+        refuse_broken(values, "series", ~finite.all(axis=1) & finite.any(axis=1))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """X with only the frequencies of the band."""
-        return bandpass(X, self.tr, self.low, self.high, self.method, self.order)
+        values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
+        return bandpass(values, self.tr, self.low, self.high, self.method, self.order)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

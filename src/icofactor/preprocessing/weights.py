@@ -46,14 +46,8 @@ def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> ND
     maps : numbers, one column per vertex.
     source : what has n vertices, for the error.
     """
-    values = np.asarray(maps)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"maps must hold real numbers; found dtype {values.dtype}")
-    if values.ndim not in (1, 2):
-        raise ValueError(f"maps must have shape (vertices,) or (maps, vertices); got {values.shape}")
-    n_target, n_source = weights.shape
-    if values.shape[-1] != n_source:
-        raise ValueError(f"{source} has {n_source} vertices; maps have {values.shape[-1]} columns")
+    values = checked_maps(maps, weights.shape[1], source)
+    n_target = weights.shape[0]
     rows = np.atleast_2d(values)
     out = np.empty((len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64)
     for first in range(0, len(rows), _MAPS_AT_ONCE):
@@ -61,18 +55,43 @@ def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> ND
         columns = np.ascontiguousarray(block.T, dtype=np.float64)
         out[first : first + len(block)] = (weights @ columns).T
     if not np.isfinite(out).all():
-        _refuse(weights, rows)
+        refuse_bad_values(weights, rows)
     return out[0] if values.ndim == 1 else out
 
 
-def _refuse(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
-    """Name the first value that is used and not finite."""
+def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
+    """One map (n,) or several (n_maps, n) as an array of real numbers; `source` has n vertices."""
+    if sparse.issparse(maps):
+        raise ValueError("maps must be a dense array, not a sparse matrix; use maps.toarray()")
+    values = np.asarray(maps)
+    if values.dtype.kind not in "fiub":
+        complex_too = "Complex data not supported: " if values.dtype.kind == "c" else ""
+        raise ValueError(f"{complex_too}maps must hold real numbers; found dtype {values.dtype}")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"maps must have shape (vertices,) or (maps, vertices); got {values.shape}")
+    if values.shape[-1] == 0:
+        raise ValueError(f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex")
+    if values.shape[-1] != n:
+        raise ValueError(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
+    return values
+
+
+def check_maps(weights: sparse.csr_array, maps: Any, source: str) -> None:
+    """Refuse what `apply_weights` would refuse, and no maps at all."""
+    rows = np.atleast_2d(checked_maps(maps, weights.shape[1], source))
+    if not len(rows):
+        raise ValueError(f"maps must hold at least one map; found shape {rows.shape}")
+    refuse_bad_values(weights, rows)
+
+
+def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
+    """Name the first value that is used and not finite, NaN or inf."""
     used = np.zeros(weights.shape[1], dtype=bool)
     used[weights.indices] = True
     for i, row in enumerate(rows):
         bad = np.flatnonzero(used & ~np.isfinite(row))
         if len(bad):
             raise ValueError(
-                f"maps must be finite where they are used; map {i} has {row[bad[0]]} at vertex {bad[0]} "
-                f"({len(bad)} such vertices). Leave them out by roi"
+                f"maps must be finite, without NaN or inf, where they are used; map {i} has {row[bad[0]]} at vertex "
+                f"{bad[0]} ({len(bad)} such vertices). Leave them out by roi"
             )
