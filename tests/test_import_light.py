@@ -53,6 +53,19 @@ def test_functions_stay_functions_whatever_was_imported_before(first: str) -> No
     assert run(program).split() == ["function"] * 4
 
 
+def test_public_functions_are_not_hidden_by_modules_of_their_name() -> None:
+    """`from package import module` sets the module as an attribute; whatever came first, the function must stay."""
+    program = """
+import importlib, inspect, pkgutil
+import icofactor, icofactor.preprocessing, icofactor.cohort, icofactor.estimator, icofactor.sphere
+for package in (icofactor.preprocessing, icofactor.cohort, icofactor.estimator, icofactor.sphere, icofactor):
+    for found in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(package.__name__ + "." + found.name)
+    print(*(name for name in package.__all__ if inspect.ismodule(getattr(package, name))))
+"""
+    assert not run(program).strip()
+
+
 def test_every_public_name_resolves() -> None:
     for name in icofactor.__all__:
         assert getattr(icofactor, name) is not None

@@ -131,8 +131,8 @@ def test_stores_are_taken_hemisphere_by_hemisphere(tmp_path: Path) -> None:
 
 def test_an_hcp_tree_is_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven stores of two hemispheres are the paper's fourteen datasets; what `prepare` does is tested elsewhere."""
+    from icofactor.preprocessing import _prepare_hcp as prepare
     from icofactor.preprocessing import hcp
-    from icofactor.preprocessing import prepare_hcp as prepare
 
     asked: list[tuple[str, float | None]] = []
 

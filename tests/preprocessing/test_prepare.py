@@ -14,18 +14,18 @@ import nibabel
 import numpy as np
 import pytest
 
-import icofactor.preprocessing.prepare_hcp as module
+import icofactor.preprocessing._prepare_hcp as module
 from helpers.hcp_tree import TR, HcpMaker, N, columns_of, write_cifti
 from icofactor.cli.main import main
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import CheckpointError, CohortError
 from icofactor.io.surfaces import read_surface
 from icofactor.preprocessing import alff, reho
+from icofactor.preprocessing._prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.hcp import find_inputs
 from icofactor.preprocessing.hcp_subject import Steps
 from icofactor.preprocessing.missing import fill_from_neighbours
 from icofactor.preprocessing.outliers import limit_outliers
-from icofactor.preprocessing.prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
 from icofactor.results.provenance import input_hashes

@@ -14,7 +14,7 @@ from helpers.stores import cohort, contents
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
-from icofactor.preprocessing.prepare_hcp import _Task
+from icofactor.preprocessing._prepare_hcp import _Task
 from icofactor.results.diagnostics.saving import save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.sphere.sites import Sites

@@ -20,8 +20,8 @@ from icofactor.cli.options import (
 from icofactor.errors import CohortError
 
 if TYPE_CHECKING:
+    from icofactor.preprocessing._prepare_hcp import Foreseen, Target
     from icofactor.preprocessing.hcp import Inputs
-    from icofactor.preprocessing.prepare_hcp import Foreseen, Target
 
 SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
 DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
@@ -137,10 +137,10 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
+    from icofactor.preprocessing._prepare_hcp import Target, failure_lines, foresee_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import LIMIT
-    from icofactor.preprocessing.prepare_hcp import Target, failure_lines, foresee_hcp, prepare_hcp
 
     if options.spheres is None:
         raise ValueError(
@@ -211,7 +211,7 @@ def _table(options: argparse.Namespace) -> Any:
 def _hcp_plan(foreseen: Foreseen, kind: str, target: Target, n_procs: int) -> str:
     """What would be read of an HCP tree, and what it takes."""
     from icofactor.cli.estimate import estimate_prepare, in_bytes, in_seconds
-    from icofactor.preprocessing.prepare_hcp import failure_lines
+    from icofactor.preprocessing._prepare_hcp import failure_lines
 
     sides = 2 if target.hemisphere == "both" else 1
     needed = estimate_prepare(kind, foreseen.sizes, sides, n_procs)
@@ -230,8 +230,8 @@ def _hcp_plan(foreseen: Foreseen, kind: str, target: Target, n_procs: int) -> st
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.preprocessing._prepare_hcp import check_new_store
     from icofactor.preprocessing.outliers import LIMIT
-    from icofactor.preprocessing.prepare_hcp import check_new_store
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
 
     if not options.limit_outliers:

@@ -59,6 +59,16 @@ class Cohort:
     participants : column name → one value per subject, e.g. {"age": [...]}.
     truth : what simulated data were made of, else None.
     provenance : where the data came from, as JSON would hold it; ``"simulated": True`` for simulated data.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> sites = ico.Sites.named("fsaverage3")
+    >>> X = np.random.default_rng(0).gamma(2, size=(4, sites.n)).astype(np.float32)
+    >>> cohort = ico.Cohort(X, ("a", "b", "c", "d"), sites, modality="thickness", units="mm")
+    >>> cohort.X.shape
+    (4, 642)
     """
 
     X: NDArray[np.float32]

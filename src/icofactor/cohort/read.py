@@ -86,6 +86,18 @@ def load_cohort(
     Raises
     ------
     CohortError, which names every bad file at once.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import tempfile
+    >>> import numpy as np
+    >>> maps = np.random.default_rng(0).gamma(2, size=(4, 642))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/lh.maps.npy", maps)
+    ...     cohort = ico.load_cohort(f"{folder}/lh.maps.npy", mesh="fsaverage3", hemisphere="left")
+    >>> cohort.X.shape, cohort.hemisphere
+    ((4, 642), 'left')
     """
     if hemisphere not in _HEMISPHERES:
         raise ValueError(f"hemisphere must be 'left', 'right', 'both' or None; found {hemisphere!r}")

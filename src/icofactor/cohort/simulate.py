@@ -100,6 +100,13 @@ def simulate_cohort(
         None: 0.165, far more than in real thickness (0.008), so that the components can be found again at
         noise = 0.5; thickness then runs from 0.03 to about 13 mm. 0.008 gives realistic values (1 to 5.5 mm)
         whose components plain NMF does not find (correlation 0.68).
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> cohort.X.shape, cohort.truth.components.shape
+    ((20, 642), (3, 642))
     """
     variability = _DEFAULT_VARIABILITY if variability is None else variability
     _check_arguments(n_subjects, n_components, modality, hemisphere, random_state, noise, mesh, variability)

@@ -127,6 +127,19 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     References
     ----------
     Honnorat & Davatzikos, "Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data Analysis".
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1)
+    >>> loadings = model.fit_transform(cohort)  # or an array of subjects × sites, with mesh="fsaverage3"
+    >>> loadings.shape, model.components_.shape
+    ((20, 3), (3, 642))
+    >>> bool(model.explained_ > 0.4)
+    True
+    >>> model.transform(cohort.X[:2]).shape
+    (2, 3)
     """
 
     def __init__(

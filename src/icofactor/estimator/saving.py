@@ -332,7 +332,20 @@ def _arrays(model: CorticalFactorization) -> dict[str, np.ndarray]:
 
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
-    """Read a model written by `CorticalFactorization.save`."""
+    """Read a model written by `CorticalFactorization.save`.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import tempfile
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model.zip")
+    ...     again = ico.load_model(f"{folder}/model.zip")
+    >>> bool((again.components_ == model.components_).all())
+    True
+    """
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"no model file {file}")

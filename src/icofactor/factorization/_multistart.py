@@ -45,6 +45,16 @@ class Multistart(Solution):
         Updates each start made.
     engine : str
         Where it ran.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> best = ico.multistart(stats, "LE-PNNMF", 3, n_starts=5, n_iter=50, random_state=0)
+    >>> best.objectives.shape, best.start_n_iter
+    ((5, 51), array([50, 50, 50, 50, 50]))
     """
 
     objectives: np.ndarray = field(kw_only=True)
@@ -99,6 +109,16 @@ def multistart(
     -------
     Multistart
         A Solution, with the spread over starts.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> best = ico.multistart(stats, "LE-PNNMF", 3, n_starts=5, n_iter=50, random_state=0)
+    >>> best.final_objectives.shape, bool(best.objective[-1] == best.final_objectives.min())
+    ((5,), True)
     """
     chosen = method_named(method)
     check_run(n_iter, tol)

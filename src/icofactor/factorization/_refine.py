@@ -43,6 +43,13 @@ class Refinement:
     carry : {"copy", "quarter"}
         Rows of B handed to the children as they are (with partition columns the fit is then unchanged by a
         division), or divided by four as in the paper.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> ico.Refinement(steps=3, faces=10)
+    Refinement(steps=3, faces=10, n_iter=10, indicator='residual', carry='copy')
+    >>> model = ico.CorticalFactorization(5, refinement=ico.Refinement(steps=3))
     """
 
     steps: int = 10
@@ -134,6 +141,18 @@ def refine(
         Called with (refinements done, n_k).
     checkpoint : Checkpoint, optional
         Keeps every ten refinements.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> solution = ico.solve(stats, "LE-PNNMF", 3, n_iter=50, random_state=0)
+    >>> source = ico.Data(cohort.X.T, cohort.sites)
+    >>> refined = ico.refine(source, design, stats, solution, ico.Refinement(steps=2, faces=5))
+    >>> refined.design.matrix.shape  # ten faces became forty
+    (642, 110)
     """
     schedule = schedule or Refinement()
     schedule.check()

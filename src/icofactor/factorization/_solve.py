@@ -148,6 +148,19 @@ class Solution:
     converged : whether `tol` was met
     method, rules, penalty : how it was made; `penalty` is the number λ
     tau : the momentum's τ at the end, with which a refinement goes on
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> solution = ico.solve(stats, "PPNMF", 3, n_iter=50, random_state=0)
+    >>> solution.n_iter, solution.errors.shape
+    (50, (51,))
+    >>> maps = design.matrix @ solution.B  # the basis on the sites
+    >>> maps.shape
+    (642, 3)
     """
 
     B: Array
@@ -229,6 +242,18 @@ def solve(
     Returns
     -------
     Solution
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> solution = ico.solve(stats, "LE-PNNMF", 3, n_iter=50, random_state=0)
+    >>> solution.B.shape, solution.C.shape
+    ((80, 3), (3, 20))
+    >>> bool(solution.objective[-1] < solution.objective[0])
+    True
     """
     chosen = method_named(method)
     check_run(n_iter, tol)

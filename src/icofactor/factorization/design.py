@@ -79,6 +79,15 @@ class Design:
     -----
     A face whose column would hold no site (masked away, or narrower than the mesh) is not made: no column is ever
     zero. Designs are never changed; `divide` makes a new one.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> design = ico.Design(ico.Sites.named("fsaverage3"), level=1)
+    >>> design.matrix.shape
+    (642, 80)
+    >>> design.divide([0, 1]).matrix.shape  # two faces become eight
+    (642, 86)
     """
 
     def __init__(

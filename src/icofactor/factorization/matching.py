@@ -44,6 +44,15 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     ----------
     a, b : fitted models, or arrays of components × sites.
     weights : (n_sites,) how much each site of a counts, e.g. its area; all alike when None.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> match = ico.match_components(model, cohort.truth.components)
+    >>> match.similarity.shape
+    (3,)
     """
     maps_a, maps_b = _maps("a", a), _maps("b", b)
     taken = _taken(a, b)

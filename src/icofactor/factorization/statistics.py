@@ -49,6 +49,15 @@ class Statistics:
         L of the root faces, where the default penalty is measured.
     faces : (n_k, 2) array
         The design's faces, by which statistics are recognised as belonging together.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> stats.K.shape, stats.L.shape
+    ((80, 80), (20, 80))
     """
 
     K: sp.csr_array
@@ -200,7 +209,18 @@ class Source(Protocol):
 
 
 class Data:
-    """X itself as a source: a division reads only the rows of X under the columns that changed."""
+    """X itself as a source: a division reads only the rows of X under the columns that changed.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> divided = ico.Data(cohort.X.T, cohort.sites).divided(stats, design, design.divide([0]))
+    >>> divided.L.shape
+    (20, 83)
+    """
 
     def __init__(self, X: Any, sites: Sites, site_energy: np.ndarray | None = None) -> None:
         """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division passes over X."""
@@ -283,6 +303,14 @@ class Pyramid:
     faces lie at or above that level are looked up, never recomputed.
 
     Memory: about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> pyramid = ico.Pyramid.from_data(cohort.X.T, cohort.sites)
+    >>> pyramid.statistics(ico.Design(cohort.sites, level=2)).L.shape  # X is not needed again
+    (20, 320)
     """
 
     def __init__(

@@ -24,8 +24,8 @@ _HOMES = {
     "vertex_areas": "icofactor.sphere.surfaces",
     "find_inputs": "icofactor.preprocessing.hcp",
     "Steps": "icofactor.preprocessing.hcp_subject",
-    "Target": "icofactor.preprocessing.prepare_hcp",
-    "prepare_hcp": "icofactor.preprocessing.prepare_hcp",
+    "Target": "icofactor.preprocessing._prepare_hcp",
+    "prepare_hcp": "icofactor.preprocessing._prepare_hcp",
     "Changes": "icofactor.preprocessing.prepare_maps",
     "prepare_cohort": "icofactor.preprocessing.prepare_maps",
 }
@@ -67,10 +67,10 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from icofactor.preprocessing._prepare_hcp import Target, prepare_hcp
     from icofactor.preprocessing.hcp import find_inputs
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import limit_outliers
-    from icofactor.preprocessing.prepare_hcp import Target, prepare_hcp
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
     from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
     from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface

@@ -43,6 +43,14 @@ def alff(
     References
     ----------
     Zang et al., Brain and Development 29(2), 83-91 (2007).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import alff
+    >>> series = np.random.default_rng(0).standard_normal((5, 100))  # vertices × volumes
+    >>> alff(series, tr=0.72).shape
+    (5,)
     """
     if normalize not in NORMALIZATIONS:
         raise ValueError(f"normalize must be one of {', '.join(NORMALIZATIONS)}; got {normalize!r}")

@@ -47,6 +47,14 @@ class Covariates:
     coefficients : (n_columns, n_sites) β, in units of the data per unit of the covariate; 0 at masked sites.
     shift : (n_sites,) a ≥ 0; None for data that may be negative.
     explained : share of the between-subject variance that the covariates took with them.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> covariates = ico.Covariates.fit(cohort, ["age", "sex"])
+    >>> adjusted = covariates.apply(cohort)
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(adjusted)
     """
 
     terms: tuple[Term, ...]

@@ -68,6 +68,11 @@ def find_inputs(
     map_name : what stands between "{id}." and ".32k_fs_LR.dscalar.nii"; that of the kind when None.
     runs : names of the runs; when None, all that any subject has of rfMRI_REST*.
     series : what follows the run in the name of its file.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import find_inputs
+    >>> inputs = find_inputs("HCP", "thickness")  # doctest: +SKIP
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")

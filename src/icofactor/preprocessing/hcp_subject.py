@@ -59,6 +59,12 @@ class Steps:
     detrend, normalize : see `alff`.
     max_missing : share of a hemisphere's cortex that may have no data (series that never vary, values that are not
         finite); these vertices get the mean of their neighbours, after the steps and before resampling.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Steps
+    >>> Steps("reho", filter="fft").rings
+    3
     """
 
     kind: str

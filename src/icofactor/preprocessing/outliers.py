@@ -36,6 +36,13 @@ def limit_outliers(
     n_deviations : in median absolute deviations, not scaled to standard deviations.
     mask : (n_sites,) bool, True where a site is used; None takes the cohort's, or all. Medians are taken over the
         sites in use only, so that the zeros of the medial wall do not count; the other sites stay as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import limit_outliers
+    >>> limit_outliers(np.array([[1.0, 2.0, 3.0, 4.0, 100.0]]), n_deviations=3)
+    array([[1., 2., 3., 4., 6.]])
     """
     if isinstance(Xs, Cohort):
         used = Xs.mask if mask is None else mask

@@ -41,6 +41,12 @@ class Changes:
     resample_to : a standard mesh, e.g. "fsaverage5"; None stays on the mesh.
     spheres : folder with the spheres and areas for that; see `find_meshes`.
     method : of resampling, "adaptive" or "barycentric".
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Changes
+    >>> Changes(limit=4.4478, fwhm=5).resample_to is None
+    True
     """
 
     limit: float | None = None
@@ -54,7 +60,19 @@ class Changes:
 def prepare_cohort(
     cohort: AnyCohort, out: str | Path, changes: Changes, *, overwrite: bool = False, progress: bool = False
 ) -> StoredCohort:
-    """The cohort after the changes, as a store; every step is added to provenance["preprocessing"]."""
+    """The cohort after the changes, as a store; every step is added to provenance["preprocessing"].
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> from icofactor.preprocessing import Changes, prepare_cohort
+    >>> cohort = ico.simulate_cohort(5, 2, mesh="fsaverage3")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stored = prepare_cohort(cohort, f"{folder}/limited.store", Changes(limit=4.4478))
+    ...     print(stored.X.shape)
+    (5, 642)
+    """
     plan = _plan(cohort, changes)
     return create_store(out, _blocks(cohort, plan, progress), overwrite=overwrite)
 

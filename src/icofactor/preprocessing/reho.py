@@ -46,6 +46,17 @@ def reho(
     References
     ----------
     Zang et al., NeuroImage 22, 394-400 (2004).
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import reho
+    >>> faces = ico.Sites.named("fsaverage3").triangles
+    >>> series = np.random.default_rng(0).standard_normal((642, 50))
+    >>> concordance = reho(series, faces)
+    >>> concordance.shape, bool(concordance.mean() < 0.2)  # noise does not agree with its neighbours
+    ((642,), True)
     """
     values, used = checked_series(series, mask=mask)
     around = ring_incidence(faces, len(values), rings)
@@ -62,7 +73,15 @@ def reho(
 
 
 def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_array:
-    """(n_vertices, n_vertices) matrix of ones: row v marks v and the vertices within `rings` edges of it."""
+    """(n_vertices, n_vertices) matrix of ones: row v marks v and the vertices within `rings` edges of it.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> from icofactor.preprocessing import ring_incidence
+    >>> ring_incidence(ico.Sites.named("fsaverage3").triangles, 642, rings=1).shape
+    (642, 642)
+    """
     triangles = np.asarray(faces)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
         raise ValueError(f"faces must be whole numbers of shape (F, 3); got {triangles.dtype} {triangles.shape}")

@@ -68,6 +68,17 @@ class Resampler(TransformerMixin, BaseEstimator):
         them is 0 in the maps and False in `covered`.
     check_registration : whether to refuse spheres whose patterns of area disagree (needs both areas).
     precomputed : the `Weights` of another resampler, in place of the spheres; `Resampler.load` fills it.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import Resampler
+    >>> fine, coarse = (ico.Sites.named(name) for name in ("fsaverage4", "fsaverage3"))
+    >>> spheres = [(sites.coordinates, sites.triangles) for sites in (fine, coarse)]
+    >>> resampler = Resampler(*spheres, method="barycentric")
+    >>> resampler(np.ones((2, 2562))).shape
+    (2, 642)
     """
 
     def __init__(
@@ -214,6 +225,12 @@ def fs_lr_to_fsaverage(
     target : "fsaverage4", "fsaverage5", "fsaverage6" or "fsaverage" (also "fsaverage7").
     source : "fsLR32k", "fsLR59k" or "fsLR164k".
     roi : "atlas" for the cortex region of the same folder, None for all vertices, or an array or file.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import fs_lr_to_fsaverage
+    >>> resampler = fs_lr_to_fsaverage("HCPpipelines", "left")  # doctest: +SKIP
+    >>> resampler(maps)  # doctest: +SKIP
     """
     _check_method(method)
     if not source.startswith("fsLR") or not target.startswith("fsaverage"):

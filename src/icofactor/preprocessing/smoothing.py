@@ -32,6 +32,17 @@ class SurfaceSmoother(TransformerMixin, BaseEstimator):
     method : "area" (GEO_GAUSS_AREA: each vertex counts by its area), "equal" (GEO_GAUSS_EQUAL: every vertex
         spreads the same total) or "plain" (GEO_GAUSS: a weighted mean over each vertex' surroundings).
     roi : vertices (> 0) to smooth within, array or file; outside, data are not used and the result is 0.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import SurfaceSmoother
+    >>> sphere = ico.Sites.named("fsaverage3")
+    >>> smoother = SurfaceSmoother((100 * sphere.coordinates, sphere.triangles), fwhm=20)
+    >>> maps = np.random.default_rng(0).random((2, 642))
+    >>> bool(smoother(maps).std() < maps.std())
+    True
     """
 
     def __init__(
@@ -96,7 +107,18 @@ def smooth_surface(
     method: str = "area",
     roi: Any = None,
 ) -> NDArray[Any]:
-    """Smooth one map (vertices,) or several (maps, vertices); parameters as for `SurfaceSmoother`."""
+    """Smooth one map (vertices,) or several (maps, vertices); parameters as for `SurfaceSmoother`.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import smooth_surface
+    >>> sphere = ico.Sites.named("fsaverage3")
+    >>> maps = np.random.default_rng(0).random((2, 642))
+    >>> smooth_surface(maps, 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
+    (2, 642)
+    """
     return SurfaceSmoother((coordinates, faces), fwhm, sigma, method, roi).transform(maps)
 
 

@@ -145,6 +145,15 @@ def bandpass(
     Returns
     -------
     An array like `series` (float32 stays float32; filtered in float64), each row with mean zero or nearly so.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import bandpass
+    >>> series = np.random.default_rng(0).standard_normal((5, 100))  # vertices × volumes
+    >>> slow = bandpass(series, tr=0.72, low=0.02, high=0.1)
+    >>> bool(slow.std() < series.std())
+    True
     """
     if method not in FILTERS:
         raise ValueError(f"method must be one of {', '.join(FILTERS)}; got {method!r}")
@@ -186,7 +195,16 @@ def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
 
 
 def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Series with zero mean and unit L2 norm; constant rows, and those outside `mask`, become zero."""
+    """Series with zero mean and unit L2 norm; constant rows, and those outside `mask`, become zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import unit_series
+    >>> series = np.random.default_rng(0).standard_normal((5, 100))  # vertices × volumes
+    >>> np.linalg.norm(unit_series(series), axis=1)
+    array([1., 1., 1., 1., 1.])
+    """
     values, used = checked_series(series, mask=mask)
     out = np.zeros_like(values)
     rows = np.flatnonzero(used)
@@ -200,7 +218,16 @@ def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[
 
 
 def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Runs of one subject, each to zero mean and unit L2 norm, one after the other in time."""
+    """Runs of one subject, each to zero mean and unit L2 norm, one after the other in time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import concatenate_runs
+    >>> series = np.random.default_rng(0).standard_normal((5, 100))  # vertices × volumes
+    >>> concatenate_runs([series, series]).shape
+    (5, 200)
+    """
     if not len(runs):
         raise ValueError("runs must hold at least one array; it is empty")
     parts = [unit_series(run, mask=mask) for run in runs]

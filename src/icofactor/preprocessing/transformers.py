@@ -14,7 +14,16 @@ from icofactor.preprocessing.temporal import bandpass, refuse_broken
 
 
 class OutlierLimiter(TransformerMixin, BaseEstimator):
-    """`limit_outliers` in a pipeline: X is subjects × sites. Nothing is learnt; new subjects get their own bounds."""
+    """`limit_outliers` in a pipeline: X is subjects × sites. Nothing is learnt; new subjects get their own bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import OutlierLimiter
+    >>> maps = np.array([[1.0, 2.0, 3.0, 4.0, 100.0]])
+    >>> OutlierLimiter(n_deviations=3).fit_transform(maps)
+    array([[1., 2., 3., 4., 6.]])
+    """
 
     def __init__(self, n_deviations: float = LIMIT, mask: ArrayLike | None = None) -> None:
         self.n_deviations = n_deviations
@@ -44,7 +53,16 @@ class OutlierLimiter(TransformerMixin, BaseEstimator):
 
 
 class BandPass(TransformerMixin, BaseEstimator):
-    """`bandpass` in a pipeline: X is series × volumes."""
+    """`bandpass` in a pipeline: X is series × volumes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from icofactor.preprocessing import BandPass
+    >>> series = np.random.default_rng(0).standard_normal((5, 100))  # vertices × volumes
+    >>> BandPass(tr=0.72).fit_transform(series).shape
+    (5, 100)
+    """
 
     def __init__(
         self,

@@ -112,6 +112,18 @@ def fit_cohort(
     work_dir : folder for finished pieces, from which an interrupted call goes on; see `CorticalFactorization.fit`.
     figures : whether to draw every panel of the page for print too (some seconds).
     verbose : show progress bars.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fitted = ico.fit_cohort(cohort, model, f"{folder}/out", figures=False)
+    ...     print((Path(folder) / "out" / "report.html").is_file())
+    True
     """
     mesh = mesh_name_of(cohort.sites)
     check_place(out, overwrite, cohort.hemisphere, mesh, figures)

@@ -40,6 +40,17 @@ class Sites:
     n_mesh : number of sites of the whole mesh, both hemispheres together.
     deepest : (n,) face of level `max_level` that holds each site, as in `face_at`.
     frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> ico.Sites.named("fsaverage5", on="faces")
+    Sites(20480 faces of fsaverage5)
+    >>> sites = ico.Sites.named("fsaverage3", hemi="both")
+    >>> sites.n, sites.n_roots
+    (1284, 40)
+    >>> sites.face_at(0).max()
+    np.int64(39)
     """
 
     coordinates: Floats

@@ -110,7 +110,16 @@ def as_roi(given: Any, surface: Surface, argument: str = "roi") -> NDArray[np.bo
 
 
 def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
-    """Area (V,) of each vertex in mm²: a third of each triangle around it, as Workbench has it."""
+    """Area (V,) of each vertex in mm²: a third of each triangle around it, as Workbench has it.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> from icofactor.preprocessing import vertex_areas
+    >>> sphere = ico.Sites.named("fsaverage3")
+    >>> bool(abs(vertex_areas(sphere.coordinates, sphere.triangles).sum() / 12.566 - 1) < 0.02)  # 4π
+    True
+    """
     surface = as_surface((coordinates, faces), "surface")
     a, b, c = np.moveaxis(surface.coordinates[surface.faces], 1, 0)
     thirds = np.linalg.norm(np.cross(b - a, c - a), axis=1) / 6

@@ -161,10 +161,10 @@ def hcp_datasets(
 ) -> tuple[list[Dataset], list[str]]:
     """The fourteen datasets of an HCP tree, prepared into stores beside the results; and who is missing, in words."""
     from icofactor.cohort.store.layout import is_store
+    from icofactor.preprocessing._prepare_hcp import Target, failure_lines, prepare_hcp
     from icofactor.preprocessing.hcp import find_inputs
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import LIMIT
-    from icofactor.preprocessing.prepare_hcp import Target, failure_lines, prepare_hcp
 
     if spheres is None:
         raise ValueError(

@@ -75,6 +75,14 @@ def choose_n_components(
     engine : as in `CorticalFactorization`; "auto" would weigh one small problem at a time.
     work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
     verbose : show progress.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> choice = ico.choose_n_components(cohort, [2, 3], n_splits=2, n_starts=2, n_nulls=5, level=1)
+    >>> choice.table["rank"]
+    array([2, 3])
     """
     tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
     chosen = method_named(method)

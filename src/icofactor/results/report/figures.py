@@ -65,6 +65,14 @@ def plot_components(
     Returns
     -------
     matplotlib.figure.Figure; ``figure.savefig("components.png")`` writes it.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> figure = ico.plot_components(model, components=[0], views=["lateral"])
+    >>> figure.savefig("components.png")  # doctest: +SKIP
     """
     if scale not in ("shared", "each"):
         raise ValueError(f'scale must be "shared" or "each"; got {scale!r}')

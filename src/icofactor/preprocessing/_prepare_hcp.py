@@ -83,6 +83,12 @@ class Target:
     hemisphere : "left", "right" or "both".
     mesh : "fsaverage4", "fsaverage5" or "fsaverage6".
     method : of resampling, "adaptive" or "barycentric".
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Target
+    >>> Target("HCPpipelines", hemisphere="left").mesh
+    'fsaverage5'
     """
 
     spheres: str | Path
@@ -180,6 +186,12 @@ def prepare_hcp(
     Raises
     ------
     CohortError when no map at all could be made; who failed beside others is told in the answer.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Steps, Target, find_inputs, prepare_hcp
+    >>> inputs = find_inputs("HCP", "thickness")  # doctest: +SKIP
+    >>> prepare_hcp(inputs, "thickness.store", Steps("thickness"), Target("HCPpipelines"))  # doctest: +SKIP
     """
     if n_procs < 1:
         raise ValueError(f"n_procs must be 1 or more; got {n_procs}")
