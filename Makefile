@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
 
-.PHONY: demo test lint clean
+.PHONY: demo check test lint clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("icofactor needs Python 3.11 or later, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -22,7 +22,11 @@ $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/icofactor demo $(OUT) --overwrite
 
-# Lint, types, import layers, tests (two processes; a file's tests stay together).
+# Before every commit, about a minute: lint, types, import layers and the quick tests.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not hostile and not real_data"
+
+# Lint, types, import layers, all tests (two processes; a file's tests stay together).
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 

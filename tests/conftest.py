@@ -17,6 +17,13 @@ VARIABLE = "ICOFACTOR_TEST_DATA"
 N_LEFT = 10242
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the real data are marked so."""
+    for item in items:
+        if "data_folder" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real_data)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real data; tests that ask for it are skipped where there is none."""

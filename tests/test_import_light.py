@@ -41,6 +41,7 @@ print([name for name in {HEAVY} if name in sys.modules])"
     assert run(program).strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", ["factorization._solve", "factorization._multistart", "estimator", "results.report", "estimator.saving"]
 )
@@ -53,6 +54,7 @@ def test_functions_stay_functions_whatever_was_imported_before(first: str) -> No
     assert run(program).split() == ["function"] * 4
 
 
+@pytest.mark.slow
 def test_public_functions_are_not_hidden_by_modules_of_their_name() -> None:
     """`from package import module` sets the module as an attribute; whatever came first, the function must stay."""
     program = """

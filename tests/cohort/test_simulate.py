@@ -156,6 +156,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -
         simulate_cohort(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_finds_the_truth_again() -> None:
     from sklearn.decomposition import NMF

@@ -68,6 +68,7 @@ getattr(cohort, sys.argv[4])(sys.argv[1], blocks(), **({"overwrite": True} if sy
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 @pytest.mark.parametrize("when", ["half-way", "before the rename"])
 @pytest.mark.parametrize("how", ["append_store", "create_store"])

@@ -25,6 +25,8 @@ from icofactor.factorization._refine import STEPS_PER_PIECE
 from icofactor.streaming import source as sources
 from icofactor.streaming.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 WHAT = ("components_", "loadings_", "mean_", "depth_", "error_", "total_variance_", "n_iter_")
 
 

@@ -47,6 +47,7 @@ def test_a_sweep_is_the_exact_minimiser_column_by_column(name: str, monkeypatch:
     np.testing.assert_allclose(found_C[0], C, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["partition", "exponential", "smooth"])
 @pytest.mark.parametrize("name", CD)
 def test_the_objective_never_rises_and_is_that_of_the_plain_scheme(name: str, kind: str) -> None:

@@ -283,6 +283,7 @@ def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects()
     assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["PNNMF", "SPNNMF", "DL"])
 @pytest.mark.parametrize("begun", [False, True])
 def test_jax_lifts_alike(method: str, begun: bool) -> None:

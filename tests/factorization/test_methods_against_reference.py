@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.marking import slow_but
 from helpers.problems import (
     ALL_METHODS,
     KINDS,
@@ -70,8 +71,8 @@ def test_the_registry_holds_the_eleven_methods() -> None:
     assert [METHODS[name].name for name in METHODS] == list(METHODS)
 
 
-@pytest.mark.parametrize("rules", ["paper", "default"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rules", slow_but(["paper", "default"], "default"))
+@pytest.mark.parametrize("name", slow_but(CASES, "partition"))
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_runs_equal_the_reference(method: str, name: str, rules: str) -> None:
     problem = case(name)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from helpers.marking import slow_but
 from helpers.problems import ALL_METHODS, Small, masked_sites, positive_data, small
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Solution, solve
 from icofactor.factorization.design import Design
-from icofactor.factorization.methods import METHODS
+from icofactor.factorization.methods import METHODS, PAPER_METHODS
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics
 
 SCALES = [1e-3, 1.0, 1e3]
@@ -34,9 +35,9 @@ def scaled(problem: Small, scale: float) -> Statistics:
 
 
 @ignore_dwarfed
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("kind", ["partition", "exponential", "smooth"])
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize("scale", slow_but(SCALES, 1.0))
+@pytest.mark.parametrize("kind", slow_but(["partition", "exponential", "smooth"], "partition"))
+@pytest.mark.parametrize("method", slow_but(ALL_METHODS, *PAPER_METHODS))
 def test_objective_never_rises_on_random_data(method: str, kind: str, scale: float) -> None:
     stats = scaled(small(kind, divided=True), scale)
     found = multistart(stats, method, 4, n_starts=3, n_iter=1000, random_state=0)
@@ -44,6 +45,7 @@ def test_objective_never_rises_on_random_data(method: str, kind: str, scale: flo
     assert_never_rises(found.objectives, stats.sq_norm)
 
 
+@pytest.mark.slow
 @ignore_dwarfed
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("method", ALL_METHODS)
@@ -102,6 +104,7 @@ def assert_divisions_change_nothing(
         design, stats, first = divided.design, divided.stats, again
 
 
+@pytest.mark.slow
 @ignore_dwarfed
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("method", ALL_METHODS)

@@ -161,6 +161,7 @@ def is_settled(path: np.ndarray, t: int, tol: float) -> bool:
     return bool(now <= tol * abs(path[t]) and shrunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_tol_stops_early_where_it_says(method: str) -> None:
     stats, tol = small().stats, 1e-3

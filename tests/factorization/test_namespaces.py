@@ -17,6 +17,8 @@ from icofactor.factorization._solve import solve
 from icofactor.factorization.arrays import asarray_like, namespace, ratio, to_numpy
 from icofactor.factorization.statistics import Data, Statistics
 
+pytestmark = pytest.mark.slow
+
 N_ITER = 30
 """Ten plain updates and twenty extrapolated ones."""
 

@@ -115,6 +115,7 @@ class ReferenceWalk:
         return finer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["partition", "exponential"])
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_paper_refinement_equals_the_reference(method: str, kind: str) -> None:
@@ -265,6 +266,7 @@ def emptied() -> tuple[np.ndarray, Sites]:
     return X, kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_masks_and_zeros_divide_by_nothing(method: str, kind: str) -> None:

@@ -114,6 +114,7 @@ def test_only_statistics_that_belong_together_add_up() -> None:
         one + 1  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 7, 8 * 12 * 500])
 def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from icofactor_lab.bench.timing import THREAD_VARIABLES, interleaved, median, pi
 from icofactor_lab.bench.updates import plain_loop, prepared, statistics
 from icofactor_lab.bench.writing import readable
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,6 +11,8 @@ from icofactor_lab.bench.datasets import Dataset, face_sites, real_thickness, si
 from icofactor_lab.bench.objective import between_subject_variance, full_error, subject_gram, svd_floor, time_to
 from icofactor_lab.bench.operations import operations_of_update
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def Xs() -> np.ndarray:

@@ -15,6 +15,8 @@ from icofactor_lab.bench.objective import full_error
 from icofactor_lab.bench.solvers import Point, Solver, solvers
 from icofactor_lab.bench.time_to_error import Record, measure, table_of
 
+pytestmark = pytest.mark.slow
+
 MARKS = (1, 10, 20)
 ALL = {solver.name: solver for solver in solvers(fit_updates=15)}
 

@@ -27,6 +27,8 @@ from icofactor_lab.reproduce.formula import PRODUCTS, Formula
 from icofactor_lab.reproduce.runner import reproduce
 from icofactor_lab.reproduce.settings import COVERING, FULL, LITERAL, QUICK
 
+pytestmark = pytest.mark.slow
+
 TINY = replace(
     QUICK, name="tiny", mesh="fsaverage3", subjects=12, n_components=3, engine="numpy", starts=5, updates=25, runs=3,
     repeats=2, formula_updates=5, timing_mesh="fsaverage3", refined_starts=1, refined_updates=12, steps=3,

@@ -73,6 +73,7 @@ def test_embedded_fsaverage5_of_nilearn() -> None:
         assert Sites.from_sphere(part.coordinates, part.faces).name == "fsaverage5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [3, 4, 5, 6, 7])
 @pytest.mark.parametrize("numbering", ["A", "B"])
 def test_both_numberings_describe_the_hierarchy(level: int, numbering: str) -> None:

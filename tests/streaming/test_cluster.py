@@ -23,6 +23,8 @@ from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Streamed
 from icofactor.streaming.runners import Cluster
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip("distributed")
 N_SUBJECTS = 24
 

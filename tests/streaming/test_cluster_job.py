@@ -16,6 +16,8 @@ from icofactor import CorticalFactorization, load_model
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("distributed")
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 SRUN = """#!/bin/bash

@@ -18,6 +18,8 @@ from icofactor.results.folder import write_fit
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.hostile
+
 SITES = Sites.named("fsaverage3")
 READ = ["--mesh", "fsaverage3", "--hemisphere", "left"]
 FIT = dict(components=np.ones((2, SITES.n)), loadings=np.ones((2, 2)), subjects=["a", "b"], hemi="left")  # noqa: C408

@@ -43,6 +43,8 @@ from icofactor_lab.reproduce.found import Context, Plate, Section, Table
 from icofactor_lab.reproduce.runner import _write
 from icofactor_lab.reproduce.settings import QUICK
 
+pytestmark = pytest.mark.hostile
+
 DISK = 20 * 2**20
 SITES = Sites.named("fsaverage3")
 RNG = np.random.default_rng(0)

@@ -12,7 +12,10 @@ import pytest
 
 from hostile.campaign import run_campaign
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs the limits of Linux")
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs the limits of Linux"),
+    pytest.mark.hostile,
+]
 
 PER_KIND = 7
 BOMBS = ("MGZ", "model.zip", "store commit", "mask lh.x.annot", "participants.tsv")

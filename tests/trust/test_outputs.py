@@ -19,6 +19,8 @@ from icofactor.results.diagnostics.saving import save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.sphere.sites import Sites
 
+pytestmark = pytest.mark.hostile
+
 SITES = Sites.named("fsaverage3")
 HOSTILE = [
     "../x",

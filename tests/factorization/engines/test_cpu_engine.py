@@ -92,6 +92,7 @@ def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
     np.testing.assert_array_equal(found.diverged, wanted.diverged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER_METHODS)
 def test_float32_is_close_and_rescored_in_float64(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 4)

@@ -27,6 +27,8 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.update import State, begin
 
+pytestmark = pytest.mark.slow
+
 N_STARTS = 4
 CASES = [(name, "default") for name in PAPER_METHODS] + [(name, "paper") for name in ("E-DL", "LE-PNNMF", "PPNMF")]
 

@@ -21,7 +21,10 @@ from icofactor.sphere.sites import Sites
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tested")
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tested in it")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tested in it"),
+    pytest.mark.slow,
+]
 FLAGS = [
     *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
