@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import refuse_entities
-from icofactor.io.guard import Unreadable, check_growth, check_vertices, numbers_in
+from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, numbers_in
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
 
@@ -28,7 +28,6 @@ N_FS_LR = 32492
 _SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
 _KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dtseries"}
 _BRAIN, _LABELS = "CIFTI_INDEX_TYPE_BRAIN_MODELS", "CIFTI_INDEX_TYPE_LABELS"
-_MAX_ELEMENTS = 500_000
 _MAX_KEY = 2**24  # whole numbers that float32 holds
 _OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
 
@@ -60,8 +59,8 @@ class _Builder:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._text = []
         self._elements += 1
-        if self._elements > _MAX_ELEMENTS:
-            raise Unreadable(f"has more than {_MAX_ELEMENTS} XML elements in its header: refused")
+        if self._elements > MAX_ELEMENTS:
+            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements in its header: refused")
         if tag == "CIFTI":
             self.version = attributes.get("Version", "")
         elif tag == "MatrixIndicesMap":

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import (
+    MAX_ELEMENTS,
     Unreadable,
     check_growth,
     check_regular,
@@ -39,8 +40,7 @@ _TYPES = {
 }
 _SIDES = {"CortexLeft": "left", "CortexRight": "right"}
 POINTS, TRIANGLES, LABELS = "NIFTI_INTENT_POINTSET", "NIFTI_INTENT_TRIANGLE", "NIFTI_INTENT_LABEL"
-# A long time series has some thousand arrays with a dozen elements each; every element costs time and memory.
-_MAX_ELEMENTS, _MAX_ARRAYS = 500_000, 50_000
+_MAX_ARRAYS = 50_000
 
 
 @dataclass
@@ -98,8 +98,8 @@ class _Builder:
         self.root = self.root or tag
         self._text = []
         self._elements += 1
-        if self._elements > _MAX_ELEMENTS:
-            raise Unreadable(f"has more than {_MAX_ELEMENTS} XML elements: refused")
+        if self._elements > MAX_ELEMENTS:
+            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements: refused")
         if tag == "DataArray":
             self._array = DataArray(attributes)
             self.file.arrays.append(self._array)

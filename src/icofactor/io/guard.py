@@ -23,8 +23,10 @@ MAX_VERTICES = 5_000_000
 """Per hemisphere; thirty times fsaverage."""
 MAX_EXPANSION, FREE_SIZE = 200, 2**26
 """A file may grow by this factor when decompressed; below the free size (bytes) any growth is allowed."""
-# A text takes several times its size, and time, when it is taken apart.
-_FREE_TEXT = 2**24
+FREE_TEXT = 2**24
+"""The free size of a text, which takes several times its size, and time, when it is parsed."""
+MAX_ELEMENTS = 500_000
+"""Of XML: a long time series has some thousand arrays with a dozen elements each; each costs time and memory."""
 _PIECE = 2**20
 _GZIP = b"\x1f\x8b"
 # what libraries say → what it means; of a checksum its value helps nobody
@@ -150,7 +152,7 @@ def read_whole(path: Path) -> bytes:
     with open_plain(path) as file:
         while piece := file.read(_PIECE):
             size += len(piece)
-            check_growth(size, stored, _FREE_TEXT)
+            check_growth(size, stored, FREE_TEXT)
             pieces.append(piece)
     return b"".join(pieces)
 

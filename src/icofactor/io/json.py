@@ -10,7 +10,7 @@ from icofactor.io.guard import Unreadable, brief, check_regular
 
 # A store of 100,000 subjects has a record of about 30 MB; Python's objects take some twenty times the text.
 MAX_TEXT = 2**27
-_MAX_DEPTH = 60
+MAX_DEPTH = 60
 
 
 def read_text(path: Path) -> str:
@@ -63,5 +63,5 @@ def _check_depth(found: Any) -> None:
             else [item for item in level if isinstance(item, dict | list)]
         )
         depth += 1
-        if depth > _MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise Unreadable("is JSON nested too deeply")

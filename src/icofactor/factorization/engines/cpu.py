@@ -176,7 +176,7 @@ def kernel(dtype: str) -> Callable[..., None]:
     from icofactor.factorization.engines import kernels
 
     if not kernels.is_cached(dtype):
-        _log.info("compiling the kernels for %s, once on this machine (about 10 s)", dtype)
+        _log.info("compiling the kernels for %s, once on this machine (about 11 s)", dtype)
         program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
         with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
             subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
