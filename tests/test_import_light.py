@@ -75,6 +75,7 @@ def test_every_public_name_resolves() -> None:
     assert len(set(icofactor.__all__)) == len(icofactor.__all__)
 
 
+@pytest.mark.slow
 def test_every_public_name_resolves_in_a_fresh_process() -> None:
     assert run("from icofactor import *; print(solve.__name__, Sites.__name__)").split() == ["solve", "Sites"]
 

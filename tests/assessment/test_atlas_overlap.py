@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from icofactor.assessment.atlas import Atlas, _proposed, enrichment, overlap, read_atlas, write_overlap
-from icofactor.cohort import simulate
+from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage4")
@@ -26,7 +26,7 @@ def parcels(n: int, seed: int = 0, sites: Sites = SITES) -> np.ndarray:
 
 def smooth_maps(n: int, seed: int) -> np.ndarray:
     white = np.random.default_rng(seed).standard_normal((n, SITES.n))
-    e = simulate._smooth_rows(white, simulate._neighbour_average(SITES.triangles), 30)
+    e = smooth_rows(white, neighbour_average(SITES.triangles), 30)
     return np.asarray(np.exp(e / e.std()))
 
 
@@ -34,6 +34,7 @@ def fitted(maps: np.ndarray, sites: Sites = SITES, hemi: str = "left", mask: np.
     return SimpleNamespace(components_=maps, sites_=sites, hemi_=hemi, mask_=mask)
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform_on_maps_that_know_nothing_of_the_atlas() -> None:
     labels = parcels(20)
     atlas = Atlas(labels, tuple(map(str, range(20))))

@@ -121,6 +121,7 @@ def raising(problem: BaseException) -> Any:
     return fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "status", "message"),
     [
@@ -175,6 +176,7 @@ def test_every_bad_file_has_a_line(
     assert capsys.readouterr() == ("", expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_interrupting_a_process(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "icofactor.cli", "demo", str(tmp_path / "out"), "--n-subjects", "2000"]

@@ -103,6 +103,7 @@ def left_in(root: Path) -> list[str]:
 # ---------------------------------------------------------------------- the stories of the README
 
 
+@pytest.mark.slow
 def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cohort = simulate_cohort(16, 3, hemisphere="both", random_state=4)
     X, ids = with_wall(cohort), names(16)
@@ -233,6 +234,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cohort]:
     return path, cohort
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", ["whole", "covariates", "table", "selected"])
 def test_a_store(case: str, stored: tuple[Path, Cohort], tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def words(maps: Path, out: Path) -> list[str]:
     return ["select", str(maps / "maps.npy"), "--mesh", "fsaverage3", "--hemisphere", "left", "-o", str(out), *FAST]
 
 
+@pytest.mark.slow
 def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     given = [*words(maps, out), "--ranks", "2-4", "--work-dir", str(tmp_path / "work")]

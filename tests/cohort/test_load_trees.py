@@ -175,6 +175,7 @@ def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
         ico.load_cohort(tmp_path, measure="thickness")
 
 
+@pytest.mark.slow
 def test_fmriprep_on_fs_lr_needs_no_spheres(tmp_path: Path, fs_lr: dict[str, np.ndarray]) -> None:
     """As fMRIPrep writes it: a den-91k CIFTI file, beside it maps on the subject's own surface."""
     for number, subject in enumerate(IDS):

@@ -300,6 +300,7 @@ def test_very_few_subjects_are_not_fitted_by_copies_of_one_map(X: np.ndarray) ->
 # ---------------------------------------------------------------------- what it finds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hemisphere", ["left", "both"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_truth_is_found_again(hemisphere: Any, seed: int) -> None:
@@ -357,6 +358,7 @@ def test_another_seed_gives_another_answer(X: np.ndarray) -> None:
     assert np.abs(one - other).max() > 1e-6
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_bits(X: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     program = (

@@ -185,6 +185,7 @@ def test_tol_not_reached_is_warned_of() -> None:
 
 
 # PPNMF without extrapolation: its steps shrink so slowly that 1500 updates do not settle it
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in ALL_METHODS if name != "PPNMF"])
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""

@@ -14,6 +14,7 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Statistics
+from icofactor.sphere.operators import neighbour_average, smooth_rows
 
 METHOD = "CD-PNNMF"
 SMALL = {"n_splits": 4, "n_starts": 4, "n_nulls": 5, "level": 1}
@@ -29,7 +30,7 @@ def three_components() -> Cohort:
 def smooth_noise(seed: int = 0, n_subjects: int = 48) -> Cohort:
     """A mean map with smooth noise, without any component."""
     sites = ico.Sites.named("fsaverage4")
-    mean = simulate._group_map(simulate.MODALITIES["thickness"], sites, "left")
+    mean = simulate.group_map(simulate.MODALITIES["thickness"], sites, "left")
     X = np.maximum(mean * (1 + 0.4 * smooth_maps(n_subjects, 20, seed)), 0.02 * mean)
     return Cohort(X=X, subjects=[f"s{i}" for i in range(n_subjects)], sites=sites)
 
@@ -38,7 +39,7 @@ def smooth_maps(n: int, rounds: int, seed: int) -> np.ndarray:
     """Maps of smooth noise on the left hemisphere of fsaverage4, standard deviation 1."""
     sites = ico.Sites.named("fsaverage4")
     white = np.random.default_rng(seed).standard_normal((n, sites.n))
-    e = simulate._smooth_rows(white, simulate._neighbour_average(sites.triangles), rounds)
+    e = smooth_rows(white, neighbour_average(sites.triangles), rounds)
     return np.asarray(e / e.std())
 
 

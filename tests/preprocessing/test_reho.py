@@ -96,6 +96,7 @@ def test_whole_hemisphere_in_time(data_folder: Path) -> None:
     assert 0.5 < np.median(found[found > 0]) < 0.6
 
 
+@pytest.mark.slow
 def test_memory_of_whole_hemisphere() -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("peak memory is read from /proc")

@@ -70,6 +70,7 @@ def test_live_workbench(midthickness: dict[str, dict[str, np.ndarray]], tmp_path
         assert_allclose(found, read_metric(out), rtol=0, atol=5e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.1, 3.0))
 def test_distances_equal_those_of_the_whole_graph(seed: int, limit: float) -> None:

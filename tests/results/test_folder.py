@@ -352,6 +352,7 @@ def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
     assert "hemi-L_space-mymesh2_desc-icofactor_components.shape.gii" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh_name", ["fsLR32k", "fs_LR-32k", "sphere64984"])
 def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path, mesh_name: str) -> None:
     rng = np.random.default_rng(3)

@@ -64,6 +64,7 @@ def test_coordinates_equal_those_of_files(data: Path, level: int) -> None:
     np.testing.assert_allclose(freesurfer_mesh(level).vertices, stored / 100, rtol=0, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_embedded_fsaverage5_of_nilearn() -> None:
     datasets = pytest.importorskip("nilearn.datasets")
     for part in datasets.load_fsaverage("fsaverage5")["sphere"].parts.values():

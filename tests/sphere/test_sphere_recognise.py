@@ -47,6 +47,7 @@ def test_scrambled_meshes_are_recovered(level: int, seed: int, flip: bool, radiu
     assert_isomorphism(recognise(triangles), triangles, level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [4, 5, 6, 7])
 def test_large_scrambled_meshes(level: int) -> None:
     triangles, vertex, face = scramble(level, seed=level)

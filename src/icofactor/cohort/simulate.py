@@ -34,6 +34,7 @@ from scipy.spatial import cKDTree
 from scipy.special import log_ndtr, ndtri
 
 from icofactor.cohort.cohort import Cohort, Hemisphere, Truth
+from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
 
 Floats = NDArray[np.float64]
@@ -114,8 +115,8 @@ def simulate_cohort(
     seeds = np.random.SeedSequence(None if random_state is None else int(random_state))
     structure, people = seeds.spawn(2)
     kind = MODALITIES[modality]
-    mean = _group_map(kind, sites, hemisphere)
-    smoother = _neighbour_average(sites.triangles)
+    mean = group_map(kind, sites, hemisphere)
+    smoother = neighbour_average(sites.triangles)
     regions = _regions(np.random.default_rng(structure), sites, hemisphere, n_components, smoother)
     components = np.ascontiguousarray(regions * mean)
 
@@ -187,7 +188,7 @@ class _Draw:
             for i, stream in zip(rows, streams, strict=True):
                 ages[i], sexes[i], loadings[i] = _person(stream, n_components, self.spread)
             white = np.stack([stream.standard_normal(n_sites, dtype=np.float32) for stream in streams])
-            for i, e in zip(rows, _smooth_rows(white, self.smoother, self.rounds), strict=True):
+            for i, e in zip(rows, smooth_rows(white, self.smoother, self.rounds), strict=True):
                 # one product per subject: a product of all rows would round differently for other n_subjects
                 x = loadings[i] @ self.components + self.scale * e
                 n_clipped += int(np.count_nonzero((x < lowest) | (x > self.highest)))
@@ -232,32 +233,10 @@ def _rounds(at_fsaverage5: int, sites: Sites) -> int:
     return max(1, round(at_fsaverage5 / 4 ** (_SOURCE_LEVEL - sites.level)))
 
 
-def _neighbour_average(triangles: NDArray[Any] | None) -> sparse.csr_array:
-    """(V, V) matrix of means over each vertex and its neighbours, float32."""
-    assert triangles is not None
-    corners = np.asarray(triangles)
-    rows, columns = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]).T
-    n = int(corners.max()) + 1
-    ones = np.ones(len(rows), dtype=np.float32)
-    # every edge lies in two triangles, once in each direction, so each entry is met exactly once
-    near = sparse.csr_array((ones, (rows, columns)), shape=(n, n)) + sparse.eye_array(n, dtype=np.float32)
-    scaled = sparse.diags_array(1 / np.asarray(near.sum(axis=1))) @ near
-    return sparse.csr_array(scaled.astype(np.float32))
-
-
-def _smooth_rows(maps: NDArray[Any], smoother: sparse.csr_array, rounds: int) -> NDArray[Any]:
-    """Rows of `maps` (one hemisphere, or left then right) after `rounds` of neighbour averaging."""
-    n = smoother.shape[0]
-    columns = np.ascontiguousarray(maps.reshape(-1, n).T)
-    for _ in range(rounds):
-        columns = smoother @ columns
-    return np.ascontiguousarray(columns.T).reshape(maps.shape)
-
-
 def _noise_spread(smoother: sparse.csr_array, rounds: int) -> float:
     """Standard deviation of smoothed white noise: one number, from draws that depend on the mesh only."""
     white = np.random.default_rng(0).standard_normal((_BLOCK, smoother.shape[0]), dtype=np.float32)
-    return float(np.sqrt(np.mean(_smooth_rows(white, smoother, rounds).astype(np.float64) ** 2)))
+    return float(np.sqrt(np.mean(smooth_rows(white, smoother, rounds).astype(np.float64) ** 2)))
 
 
 @lru_cache(maxsize=8)
@@ -266,13 +245,13 @@ def _embedded_map(name: str, hemisphere: str) -> Floats:
     from nilearn.datasets import load_fsaverage_data
 
     values = load_fsaverage_data(mesh="fsaverage5", data_type=name).data.parts[hemisphere]
-    source = _neighbour_average(Sites.named("fsaverage5").triangles)
-    smooth = _smooth_rows(np.asarray(values, dtype=np.float64)[None], source, 2)[0]
+    source = neighbour_average(Sites.named("fsaverage5").triangles)
+    smooth = smooth_rows(np.asarray(values, dtype=np.float64)[None], source, 2)[0]
     smooth.setflags(write=False)
     return smooth
 
 
-def _group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
+def group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
     """The modality's positive group map on the sites."""
     parts = []
     source = cKDTree(Sites.named("fsaverage5").coordinates)
@@ -303,7 +282,7 @@ def _regions(
         mine = np.flatnonzero(sites.hemisphere == half)
         # both hemispheres share one sphere, so the right one's counterpart of a place is its mirror image in x
         mirror = np.array([1.0 if side == "left" else -1.0, 1.0, 1.0])
-        border = _smooth_rows(rng.standard_normal((n_local, len(mine))), smoother, _rounds(_BORDER_ROUNDS, sites))
+        border = smooth_rows(rng.standard_normal((n_local, len(mine))), smoother, _rounds(_BORDER_ROUNDS, sites))
         logits = _SHARPNESS * n_local / 4 * (seeds * mirror) @ sites.coordinates[mine].T + sizes[:, None]
         logits += _SHARPNESS * _BORDER_SPREAD * border / border.std()
         weights = np.exp(logits - logits.max(axis=0))

@@ -1,9 +1,11 @@
-"""Means over a mesh: from its vertices to its triangles and back."""
+"""Means over a mesh: from its vertices to its triangles and back, and over neighbours."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 
@@ -25,6 +27,28 @@ def face_to_vertex(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
     around = np.bincount(corners.ravel(), minlength=n_vertices)
     weights = 1 / around[corners.ravel()]
     return sparse.csr_array((weights, (corners.ravel(), columns)), shape=(n_vertices, len(corners)))
+
+
+def neighbour_average(triangles: ArrayLike | None) -> sparse.csr_array:
+    """(V, V) matrix of means over each vertex and its neighbours on a closed mesh, float32."""
+    assert triangles is not None
+    corners = np.asarray(triangles)
+    rows, columns = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]).T
+    n = int(corners.max()) + 1
+    ones = np.ones(len(rows), dtype=np.float32)
+    # every edge lies in two triangles, once in each direction, so each entry is met exactly once
+    near = sparse.csr_array((ones, (rows, columns)), shape=(n, n)) + sparse.eye_array(n, dtype=np.float32)
+    scaled = sparse.diags_array(1 / np.asarray(near.sum(axis=1))) @ near
+    return sparse.csr_array(scaled.astype(np.float32))
+
+
+def smooth_rows(maps: NDArray[Any], smoother: sparse.csr_array, rounds: int) -> NDArray[Any]:
+    """Rows of `maps` (one hemisphere, or left then right) after `rounds` of neighbour averaging."""
+    n = smoother.shape[0]
+    columns = np.ascontiguousarray(maps.reshape(-1, n).T)
+    for _ in range(rounds):
+        columns = smoother @ columns
+    return np.ascontiguousarray(columns.T).reshape(maps.shape)
 
 
 def _checked(triangles: ArrayLike, n_vertices: int) -> np.ndarray:

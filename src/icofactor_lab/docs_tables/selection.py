@@ -56,18 +56,18 @@ def smooth_noise(rounds: int, seed: int, n_subjects: int = 100) -> Cohort:
     from icofactor.cohort import simulate
 
     sites = ico.Sites.named("fsaverage5")
-    mean = simulate._group_map(simulate.MODALITIES["thickness"], sites, "left")
+    mean = simulate.group_map(simulate.MODALITIES["thickness"], sites, "left")
     X = np.maximum(mean * (1 + np.sqrt(0.165 / 0.835) * smooth_maps(rounds, seed, n_subjects)), 0.02 * mean)
     return Cohort(X=X, subjects=tuple(f"sub-{i:03d}" for i in range(n_subjects)), sites=sites)
 
 
 def smooth_maps(rounds: int, seed: int, n: int) -> np.ndarray:
     """n maps of smooth noise on the left hemisphere of fsaverage5, standard deviation 1."""
-    from icofactor.cohort import simulate
+    from icofactor.sphere.operators import neighbour_average, smooth_rows
 
     sites = ico.Sites.named("fsaverage5")
     white = np.random.default_rng(1000 + seed).standard_normal((n, sites.n)).astype(np.float32)
-    e = simulate._smooth_rows(white, simulate._neighbour_average(sites.triangles), rounds)
+    e = smooth_rows(white, neighbour_average(sites.triangles), rounds)
     return np.asarray(e / e.std())
 
 

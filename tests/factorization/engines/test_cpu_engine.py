@@ -59,6 +59,7 @@ def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
     assert_same(cpu.iterate(p, METHODS[name], state, 25), iterate(p, METHODS[name], state, 25), 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF"])
 def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 12)

@@ -69,6 +69,7 @@ def page(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_page(fitted.folder, out, figures=False).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_names_nothing_outside(page: str) -> None:
     elements = Elements(page).found
     assert not [a for _, a in elements if "src" in a or str(a.get("href", "#"))[:1] != "#"]
@@ -117,6 +118,7 @@ def test_layers_hold_the_maps(page: str, fitted: Fitted) -> None:
     np.testing.assert_array_equal(parcels, d.parcellation)
 
 
+@pytest.mark.slow
 def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     sites = Sites.named("fsaverage5", hemi="both")
     model, d = small_fit(sites, "both", k=10, n_starts=1)
@@ -124,6 +126,7 @@ def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     assert len(render_page(model, d)) < 3e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sites", "hemi", "k"),
     [
@@ -148,6 +151,7 @@ def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
     assert components[0]["values"]["n"] == n
 
 
+@pytest.mark.slow
 def test_the_command_writes_page_and_figures(
     fitted: Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +309,7 @@ def test_folders_without_a_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_text_can_end_the_data(text: str) -> None:
     safe = safe_json({"x": text})

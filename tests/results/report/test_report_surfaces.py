@@ -30,6 +30,7 @@ def write_surface(path: Path, vertices: np.ndarray, triangles: np.ndarray) -> No
     nib.save(nib.gifti.GiftiImage(darrays=arrays), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["fsaverage3", "fsaverage4", "fsaverage5", "fsaverage6", "fsaverage4-B"])
 def test_fsaverage_shapes_belong_to_the_vertices(mesh: str) -> None:
     from nilearn.datasets import load_fsaverage
