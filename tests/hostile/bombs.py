@@ -245,12 +245,12 @@ def _packed_zeros() -> bytes:
 def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
     import json
 
-    record = json.loads(content["mean_/zarr.json"])
+    record = json.loads(content["mean/zarr.json"])
 
     def with_mean(chunk: bytes | None = None, **changes: object) -> bytes:
-        new = content | {"mean_/zarr.json": json.dumps({**record, **changes}).encode()}
+        new = content | {"mean/zarr.json": json.dumps({**record, **changes}).encode()}
         if chunk is not None:
-            new["mean_/c/0"] = chunk
+            new["mean/c/0"] = chunk
         return _zip(new, zipfile.ZIP_STORED)
 
     grid = lambda *shape: {"name": "regular", "configuration": {"chunk_shape": list(shape)}}
@@ -263,6 +263,6 @@ def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
         "a zarr array of 8 EiB in one chunk": with_mean(shape=[2**60], chunk_grid=grid(2**60)),
         "zarr chunks without end": with_mean(shape=[2**40], chunk_grid=grid(1)),
         "a zarr codec that unpickles": with_mean(codecs=[{"name": "numcodecs.pickle", "configuration": {}}]),
-        "a zarr record that nests": _zip(content | {"mean_/zarr.json": deep}, zipfile.ZIP_STORED),
+        "a zarr record that nests": _zip(content | {"mean/zarr.json": deep}, zipfile.ZIP_STORED),
         "attributes that nest": _zip(content | {"zarr.json": b'{"attributes":' + deep}, zipfile.ZIP_STORED),
     }

@@ -25,7 +25,7 @@ from icofactor.estimator.saving import load_model
 from icofactor.io.maps import read_maps
 from icofactor.preprocessing.hcp import read_series
 from icofactor.preprocessing.resampling import Resampler
-from icofactor.results.diagnostics.saving import load_diagnostics, save_diagnostics
+from icofactor.results.diagnostics.record import load_diagnostics, save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.results.report.atlas import read_atlas as read_page_atlas
 from icofactor.results.report.page import _text

@@ -21,6 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
+from icofactor.errors import FileError
+from icofactor.io.records import read_sealed, write_sealed
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
 from icofactor.sphere.hierarchy import icosphere
@@ -333,15 +335,27 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     path = tmp_path / "weights.npz"
     Resampler(**small).save(path)
     whole = path.read_bytes()
-    with np.load(path) as archive:
-        parts = {name: archive[name] for name in archive.files}
+    header, parts = read_sealed(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"weights\.npz: is damaged or cut short .*Save them again"):
+    with pytest.raises(ValueError, match=r"weights\.npz: is damaged or cut short .*save them again"):
         Resampler.load(path)
-    for name, value in [("indices", parts["indices"] + 10**6), ("about", np.array("{}")), ("coverage", np.ones(3))]:
-        np.savez(path, **{**parts, name: value})
-        with pytest.raises(ValueError, match=r"weights\.npz: (does not hold|is damaged|is no readable)"):
+    changes = [
+        ("matrix/indices", parts["matrix/indices"] + 10**6),
+        ("matrix/data", parts["matrix/data"] * np.nan),
+        ("coverage", np.ones(3)),
+        ("coverage", -parts["coverage"]),
+    ]
+    for name, value in changes:
+        np.savez(path, **{**parts, name: value})  # without a header, or with the checksum of other numbers
+        with pytest.raises(FileError, match=r"weights\.npz: does not hold weights"):
             Resampler.load(path)
+        write_sealed(path, header, {**parts, name: value})
+        with pytest.raises(FileError, match="save them again with Resampler") as refusal:
+            Resampler.load(path)
+        assert refusal.value.path == str(path)
+    write_sealed(path, {**header, "version": 1}, parts)
+    with pytest.raises(FileError, match="layout 1, of another version of icofactor; this one reads layout 2: save"):
+        Resampler.load(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
         Resampler.load(tmp_path / "nothing.npz")
 

@@ -52,8 +52,44 @@ def test_a_damaged_piece_is_named(tmp_path, length):
     kept.put("a", {"x": np.arange(100.0)})
     file = tmp_path / "work" / "a.npz"
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(CheckpointError, match=r"a.npz is damaged"):
+    with pytest.raises(CheckpointError, match="delete it, and it is computed again") as refusal:
         kept.get("a")
+    assert refusal.value.path == str(file)
+
+
+def test_a_piece_in_the_place_of_another_is_refused(tmp_path):
+    kept, other = Checkpoint(tmp_path / "work", RUN), Checkpoint(tmp_path / "other", {**RUN, "data": "xyz"})
+    for one in (kept, other):
+        one.put("a", {"x": np.arange(3.0)})
+        one.put("b", {"y": np.arange(3.0)})
+    for place in ("work/b.npz", "other/a.npz"):
+        (tmp_path / "work" / "a.npz").write_bytes((tmp_path / place).read_bytes())
+        with pytest.raises(CheckpointError, match="of another run, or of another name"):
+            kept.get("a")
+
+
+def test_changed_numbers_are_noticed(tmp_path):
+    """The zip is whole and its own checksums are right, but the numbers are not those that were kept."""
+    kept = Checkpoint(tmp_path / "work", RUN)
+    kept.put("a", {"x": np.arange(3.0)})
+    file = tmp_path / "work" / "a.npz"
+    with np.load(file) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    np.savez(file, **{**arrays, "x": np.full(3, np.nan)})
+    with pytest.raises(CheckpointError, match="its checksum is wrong"):
+        kept.get("a")
+
+
+def test_equal_pieces_are_equal_files(tmp_path):
+    for place in ("one", "two"):
+        Checkpoint(tmp_path / place, RUN).put("a", {"x": np.arange(3.0), "names": np.array(["a"])})
+    assert (tmp_path / "one" / "a.npz").read_bytes() == (tmp_path / "two" / "a.npz").read_bytes()
+
+
+def test_a_worker_attaches_to_a_run(tmp_path):
+    Checkpoint(tmp_path / "work", RUN).put("a", {"x": np.arange(3.0)})
+    found = Checkpoint.attached(tmp_path / "work").get("a")
+    assert found is not None and found["x"].tolist() == [0, 1, 2]
 
 
 def test_a_pickle_is_never_loaded(tmp_path):

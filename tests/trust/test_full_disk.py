@@ -28,7 +28,7 @@ from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.io.tables import write_json, write_tsv
 from icofactor.preprocessing.resampling import Resampler
-from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.results.parcellation import distinct_colours
 from icofactor.results.report.page import write_page

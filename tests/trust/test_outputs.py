@@ -15,7 +15,7 @@ from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.preprocessing._prepare_hcp import _Task
-from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.sphere.sites import Sites
 

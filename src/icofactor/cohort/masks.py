@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.errors import CohortError
+from icofactor.io.archive import array_header
 from icofactor.io.filenames import side_of
 from icofactor.io.gifti import parse_gifti
 from icofactor.io.guard import Unreadable, check_regular
 from icofactor.io.json import read_text
 from icofactor.io.labels import read_annot
 from icofactor.io.maps import read_maps, reading
-from icofactor.io.npz import array_header
 
 Bools = NDArray[np.bool_]
 _WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
+from icofactor.io.records import Numbers, from_arrays, to_arrays
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.runners import Runner
 from icofactor.streaming.threads import one_blas_thread
@@ -57,9 +58,9 @@ class Multistart(Solution):
     ((5, 51), array([50, 50, 50, 50, 50]))
     """
 
-    objectives: np.ndarray = field(kw_only=True)
+    objectives: Annotated[np.ndarray, Numbers("si", finite=False)] = field(kw_only=True)
     best_start: int = field(kw_only=True)
-    start_n_iter: np.ndarray = field(kw_only=True)
+    start_n_iter: Annotated[np.ndarray, Numbers("s", "i", least=0)] = field(kw_only=True)
     engine: str = field(kw_only=True, default="numpy")
 
     @property
@@ -198,7 +199,7 @@ class _Race:
         for i, found in enumerate(runner.run(keys, task, _problem_to_arrays(self.p), item), 1):
             if self.on_update is not None:
                 self.on_update(i / len(keys))
-            yield _Batch.from_arrays(found, self)
+            yield from_arrays(_Batch, found)
 
     def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
         """The starts from `first` to before `last`."""
@@ -223,22 +224,8 @@ class _Batch:
     """Some starts at their end: the best of them, the objectives of all, and how many updates each made."""
 
     best: Solution
-    path: np.ndarray
-    made: np.ndarray
-
-    def to_arrays(self) -> Arrays:
-        best = {name: np.asarray(getattr(self.best, name)) for name in _KEPT}
-        return {**best, "path": self.path, "made": self.made}
-
-    @classmethod
-    def from_arrays(cls, found: Arrays, race: _Race) -> _Batch:
-        kept: dict[str, Any] = {name: found[name] if found[name].ndim else found[name].item() for name in _KEPT}
-        best = Solution(**kept, method=race.method.name, rules=race.rules, penalty=race.p.penalty)
-        return cls(best, found["path"], found["made"])
-
-
-_KEPT = ("B", "C", "objective", "errors", "n_iter", "converged", "tau")
-"""What a piece keeps of the best start; the rest is known."""
+    path: Annotated[np.ndarray, Numbers("si", finite=False)]
+    made: Annotated[np.ndarray, Numbers("s", "i", least=0)]
 
 
 def _run_elsewhere(
@@ -249,7 +236,7 @@ def _run_elsewhere(
     p, chosen = _problem_from_arrays(shared), method_named(method)
     where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
     race = _Race(p, chosen, n_components, seeds, n_starts, n_iter, tol, where, None)
-    return race.run_batch(first, last, halving).to_arrays()
+    return to_arrays(race.run_batch(first, last, halving))
 
 
 def _problem_to_arrays(p: Problem) -> dict[str, Any]:

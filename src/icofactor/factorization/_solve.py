@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from icofactor.factorization.starts import (
 )
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin
+from icofactor.io.records import Numbers
 from icofactor.streaming.threads import one_blas_thread
 
 TOL_WINDOW = 10
@@ -163,10 +165,10 @@ class Solution:
     (642, 3)
     """
 
-    B: Array
-    C: Array
-    objective: np.ndarray
-    errors: np.ndarray
+    B: Annotated[Array, Numbers("ck", finite=False)]  # a start may diverge
+    C: Annotated[Array, Numbers("kn", finite=False)]
+    objective: Annotated[np.ndarray, Numbers("u", finite=False)]
+    errors: Annotated[np.ndarray, Numbers("u", finite=False)]
     n_iter: int
     converged: bool
     method: str

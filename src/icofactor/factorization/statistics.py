@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from icofactor.factorization.arrays import Array, to_numpy
 from icofactor.factorization.design import Design
+from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import (
     Arrays,
@@ -60,14 +61,14 @@ class Statistics:
     ((80, 80), (20, 80))
     """
 
-    K: sp.csr_array
-    L: Array
+    K: Annotated[sp.csr_array, Numbers("cc")]
+    L: Annotated[Array, Numbers("nc")]
     sq_norm: float
-    energy: np.ndarray
-    counts: np.ndarray
+    energy: Annotated[np.ndarray, Numbers("c")]
+    counts: Annotated[np.ndarray, Numbers("c", "fi", least=0)]
     n_sites: int
-    root_L: np.ndarray
-    faces: np.ndarray
+    root_L: Annotated[np.ndarray, Numbers("nr")]
+    faces: Annotated[np.ndarray, Numbers("c2", "i", least=0)]
 
     @property
     def n_subjects(self) -> int:

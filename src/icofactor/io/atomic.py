@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and locks between processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import errno
 import os
 import secrets
 import shutil
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import numpy as np
 
 
 @contextmanager
@@ -43,6 +40,25 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_durably(path: Path, text: str) -> None:
+    """A small file in place of what was there; a power cut leaves the one or the other, whole."""
+    with atomic_path(path, overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        sync(temporary)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the entries of a folder, on the disk."""
+    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
+        return
+    number = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
 @contextmanager
 def made_folder(path: str | Path) -> Iterator[Path]:
     """A folder, made when missing; after an error the folders that were made go again, unless something is in them."""
@@ -59,23 +75,30 @@ def made_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path, with_others: bool = False) -> Iterator[None]:
+def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iterator[None]:
     """Wait until no other process is inside this block for the same folder; the lock ends with its process.
 
     Parameters
     ----------
-    with_others : several may be inside that all say so.
+    with_others : bool, default False
+        Share the block with those that share it too.
+    wait : bool, default True
+        Without it, BlockingIOError is raised where another process is inside.
     """
-    # a folder is locked as it is, so that no file is left behind
+    # the folder itself is locked, so that no file is left behind
     try:
         import fcntl
-    except ImportError:  # not on Windows: there two writers at once are the user's care
+    except ImportError:  # Windows has none: there the user keeps two writers apart
         yield
         return
     number = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some network disks know no locks
-            fcntl.flock(number, fcntl.LOCK_SH if with_others else fcntl.LOCK_EX)
+        try:
+            fcntl.flock(number, (fcntl.LOCK_SH if with_others else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # some network disks have no locks
+            pass
         yield
     finally:
         os.close(number)
@@ -89,7 +112,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def nobody_in(folder: Path) -> bool:
-    """Whether no process is `alone_in` a folder now; False where that cannot be told."""
+    """Whether no process is `alone_in` a folder now; False where that cannot be known."""
     try:
         import fcntl
     except ImportError:
@@ -111,21 +134,6 @@ def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
     if problem.errno is None and type(problem) is OSError:  # NumPy's own, such as "400 requested and 8 written"
         return OSError(errno.EIO, f"could not be written whole ({problem}): is the disk full?", str(target))
     return problem
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], compress: bool = False) -> None:
-    """An npz file of plain arrays, on the disk when this returns.
-
-    NumPy's own savez leaves its archive open after an error, which then complains whenever it is collected.
-    """
-    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with open(path, "wb") as stream:
-        with zipfile.ZipFile(stream, "w", method, allowZip64=True) as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def check_target(target: Path, overwrite: bool) -> None:

@@ -30,7 +30,7 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path))
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes | bytearray) -> Any:
     """What a JSON text holds."""
     try:
         found = json.loads(text)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import CohortError
+from icofactor.io.archive import Header, archive_members, array_header, load_member
 from icofactor.io.cifti import read_cifti
 from icofactor.io.filenames import side_of
 from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, read_mgh, read_morph
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, check_regular, naming, volume
-from icofactor.io.npz import Header, archive_members, array_header, load_member
 from icofactor.io.types import Maps
 
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")

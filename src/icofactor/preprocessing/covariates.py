@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from icofactor.io.records import Numbers
 from icofactor.preprocessing.covariate_coding import Term, code_terms, columns_of
 from icofactor.streaming.blocks import iter_blocks
 from icofactor.streaming.source import SitesBySubjects
@@ -58,8 +59,8 @@ class Covariates:
     """
 
     terms: tuple[Term, ...]
-    coefficients: np.ndarray
-    shift: np.ndarray | None
+    coefficients: Annotated[np.ndarray, Numbers("mv")]
+    shift: Annotated[np.ndarray | None, Numbers("v", least=0)]
     explained: float
 
     @classmethod

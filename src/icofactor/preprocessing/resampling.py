@@ -8,29 +8,23 @@ no data are lost.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from icofactor.io.atomic import atomic_path, write_arrays
-from icofactor.io.guard import Unreadable, naming
-from icofactor.io.json import parse_json
-from icofactor.io.npz import read_arrays
+from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
 from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 
 METHODS = ("adaptive", "barycentric")
-FORMAT = "icofactor resampling weights"
-VERSION = 1
 # Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and more between fs_LR
 # and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other hemisphere.
 _REGISTERED = 0.6
@@ -48,9 +42,12 @@ class Weights:
     method : "adaptive" or "barycentric".
     """
 
-    matrix: sparse.csr_array
-    coverage: Floats
-    method: str
+    matrix: Annotated[sparse.csr_array, Numbers("ts")]
+    coverage: Annotated[Floats, Numbers("t", least=0)]
+    method: Literal["adaptive", "barycentric"]
+
+
+_FILE = Form(Weights, "icofactor resampling weights", "weights", 2, "save them again with Resampler.save")
 
 
 class Resampler(TransformerMixin, BaseEstimator):
@@ -167,43 +164,13 @@ class Resampler(TransformerMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the weights as one .npz file without pickles; the spheres are not kept."""
-        weights = self._weights()
-        about = {"format": FORMAT, "version": VERSION, "method": weights.method, "shape": weights.matrix.shape}
-        arrays = {name: getattr(weights.matrix, name) for name in ("data", "indices", "indptr")}
-        arrays |= {"about": np.array(json.dumps(about)), "coverage": weights.coverage}
-        with atomic_path(Path(path), overwrite) as temporary:
-            write_arrays(temporary, arrays, compress=True)
+        _FILE.save(self._weights(), path, overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Resampler:
         """Read what `save` wrote."""
-        file = Path(path)
-        if not file.exists():
-            raise FileNotFoundError(f"{file}: no such file")
-        with naming(file, "set of resampling weights", advice="Save them again with Resampler.save"):
-            weights = _weights_of(read_arrays(file))
+        weights: Weights = _FILE.load(path)
         return cls(method=weights.method, precomputed=weights)
-
-
-def _weights_of(arrays: dict[str, NDArray[Any]]) -> Weights:
-    """What `Resampler.save` kept."""
-    lacking = [name for name in ("about", "data", "indices", "indptr", "coverage") if name not in arrays]
-    if lacking:
-        raise Unreadable(f"does not hold resampling weights of icofactor: it lacks {lacking[0]}")
-    about = parse_json(str(arrays["about"]))
-    if not isinstance(about, dict) or (about.get("format"), about.get("version")) != (FORMAT, VERSION):
-        raise Unreadable(f"does not hold resampling weights of icofactor of version {VERSION}")
-    if about.get("method") not in METHODS:
-        raise Unreadable(f"is damaged: its method is none of {', '.join(METHODS)}")
-    parts = (arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"])
-    matrix = sparse.csr_array(parts, shape=tuple(about["shape"]))
-    matrix.check_format(full_check=True)
-    coverage = arrays["coverage"].astype(np.float64)
-    if coverage.shape != (matrix.shape[0],):
-        raise Unreadable(f"is damaged: {matrix.shape[0]} targets, coverage of shape {coverage.shape}")
-    if not (np.isfinite(matrix.data).all() and np.isfinite(coverage).all()):
-        raise Unreadable("is damaged: its weights are not all finite")
-    return Weights(matrix, coverage, about["method"])
 
 
 def fs_lr_to_fsaverage(
@@ -304,7 +271,7 @@ def _normalised(raw: sparse.csr_array, region: NDArray[np.bool_] | None, method:
     inside = scaled(raw, columns=region)
     total = sums(inside, axis=1)
     coverage = np.minimum(total * inverse(sums(raw, axis=1)), 1.0)
-    return Weights(scaled(inside, rows=inverse(total)), coverage, method)
+    return Weights(scaled(inside, rows=inverse(total)), coverage, method)  # type: ignore[arg-type]
 
 
 def _check_registered(

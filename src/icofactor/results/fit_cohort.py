@@ -17,8 +17,7 @@ from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
 from icofactor.results.diagnostics import diagnose
-from icofactor.results.diagnostics.record import Diagnostics
-from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.diagnostics.record import Diagnostics, save_diagnostics
 from icofactor.results.folder import check_folder, fit_files, write_fit
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.io.records import Numbers
 from icofactor.io.surfaces import read_surface
 from icofactor.sphere import hierarchy
 from icofactor.sphere.fsaverage import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
@@ -53,16 +54,16 @@ class Sites:
     np.int64(39)
     """
 
-    coordinates: Floats
-    hemisphere: NDArray[np.int8]
+    coordinates: Annotated[Floats, Numbers("v3")]
+    hemisphere: Annotated[NDArray[np.int8], Numbers("v", "i", least=0, below="h")]
     on: Literal["vertices", "faces", "points"]
     level: int | None
     name: str | None
-    triangles: Triangles | None
-    position: Ints
+    triangles: Annotated[Triangles | None, Numbers("t3", "i", least=0)]
+    position: Annotated[Ints, Numbers("v", "i", least=0)]
     n_mesh: int
-    deepest: Ints
-    frames: Floats
+    deepest: Annotated[Ints, Numbers("v", "i", least=0)]
+    frames: Annotated[Floats, Numbers("h33")]
 
     def __post_init__(self) -> None:
         for array in (self.coordinates, self.hemisphere, self.position, self.deepest, self.frames):

@@ -2,12 +2,12 @@
 
 A run is known by its configuration and by a digest of its data; a folder of another run is refused with what
 differs. A piece is a handful of arrays of numbers under a key; it appears whole or not at all, so a killed
-process loses only the piece it was making. Reading a piece runs no code.
+process loses only the piece it was making. It names its run and its key, and a checksum covers all of it: a piece that
+was damaged, renamed or copied from elsewhere is refused. Reading a piece runs no code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -18,15 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import CheckpointError
-from icofactor.io.atomic import alone_in, atomic_path, nobody_in, write_arrays
+from icofactor.errors import ArgumentError, CheckpointError, literal
+from icofactor.io.archive import digest as digest
+from icofactor.io.atomic import alone_in, atomic_path, nobody_in
 from icofactor.io.guard import Unreadable, brief, naming
 from icofactor.io.json import read_json
-from icofactor.io.npz import read_arrays
+from icofactor.io.records import read_sealed, write_sealed
 
 _RUN = "run.json"
 FORMAT = "icofactor work folder"
-VERSION = 1
+VERSION = 2
+_PIECE = "icofactor piece"
 Arrays = dict[str, np.ndarray]
 
 
@@ -51,8 +53,8 @@ class Checkpoint:
 
     @classmethod
     def attached(cls, folder: str | os.PathLike[str]) -> Checkpoint:
-        """The pieces of a run that another process has opened: nothing is checked or cleaned."""
-        found = cls(None, {})
+        """The pieces of a run that another process has opened: its settings are not compared, nothing is cleaned."""
+        found = cls(None, _read_run(Path(folder) / _RUN))
         found.folder = Path(folder)
         return found
 
@@ -66,15 +68,16 @@ class Checkpoint:
         file = folder / _RUN
         if not file.exists():
             if any(folder.iterdir()):
-                raise CheckpointError(f"{folder} is not empty and not a work folder of icofactor: name a new one")
+                raise CheckpointError(folder, "is not empty and not a work folder of icofactor: name a new one")
             with atomic_path(file) as temporary:
                 temporary.write_text(json.dumps({"format": FORMAT, "version": VERSION, "run": self.run}, indent=1))
             return
         differences = _differences(_read_run(file), self.run)
         if differences:
             raise CheckpointError(
-                f"{folder} holds the work of another run: {'; '.join(differences)}. "
-                "Go on with the same settings and data, or name a new work folder"
+                folder,
+                f"holds the work of another run: {literal('; '.join(differences))}. "
+                "Go on with the same settings and data, or name a new work folder",
             )
 
     def piece(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
@@ -95,10 +98,13 @@ class Checkpoint:
         if not file.exists():
             return None
         try:
-            return read_arrays(file)
+            of, arrays = read_sealed(file)
+            if of != self._of(key):
+                raise Unreadable("it is a piece of another run, or of another name")
+            return arrays
         except (Exception, MemoryError) as problem:  # whatever damage makes zipfile, zlib or NumPy raise
             raise CheckpointError(
-                f"{file} is damaged ({brief(problem)}): delete it, and it is computed again"
+                file, f"is damaged ({literal(brief(problem))}): delete it, and it is computed again"
             ) from problem
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -109,27 +115,18 @@ class Checkpoint:
             if np.asarray(array).dtype.kind not in "biufU":
                 raise TypeError(f"piece {key!r}: {name} is not an array of numbers or text")
         with alone_in(self.folder, with_others=True), atomic_path(self._file(key), overwrite=True) as temporary:
-            write_arrays(temporary, arrays)
+            write_sealed(temporary, self._of(key), arrays)
+
+    def _of(self, key: str) -> dict[str, Any]:
+        """What a piece says of itself."""
+        run = np.frombuffer(json.dumps(self.run, sort_keys=True).encode(), np.uint8)
+        return {"format": _PIECE, "version": VERSION, "key": key, "run": digest(run)}
 
     def _file(self, key: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", key):
-            raise ValueError(f"key must be letters, digits, '-', '_', '=' and '.'; found {key!r}")
+            raise ArgumentError("key", key, "letters, digits, '-', '_', '=' and '.'")
         assert self.folder is not None
         return self.folder / f"{key}.npz"
-
-
-def digest(*arrays: Any) -> str:
-    """A digest of arrays: shape, type and every byte, in C order."""
-    total = hashlib.sha256()
-    for array in arrays:
-        values = np.asarray(array)
-        total.update(f"{values.shape}{values.dtype.str}".encode())
-        step = max(1, 2**24 // max(1, values[:1].nbytes)) if values.ndim else 1
-        for first in range(0, len(values) if values.ndim else 0, step):
-            total.update(np.ascontiguousarray(values[first : first + step]).tobytes())
-        if not values.ndim:
-            total.update(values.tobytes())
-    return total.hexdigest()
 
 
 def _read_run(file: Path) -> dict[str, Any]:
@@ -143,7 +140,7 @@ def _read_run(file: Path) -> dict[str, Any]:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What differs between two runs, in words."""
+    """What differs between two runs, as text."""
     found = []
     for name in sorted({*there, *here}):
         old, new = there.get(name, "nothing"), here.get(name, "nothing")

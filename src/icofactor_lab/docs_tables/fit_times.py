@@ -18,7 +18,7 @@ import numpy as np
 
 import icofactor as ico
 from icofactor.cli.estimate import Size, estimate
-from icofactor.results.diagnostics.saving import load_diagnostics
+from icofactor.results.diagnostics.record import load_diagnostics
 
 SIZES = (("fsaverage5", 200), ("fsaverage6", 100), ("fsaverage7", 50), ("fsaverage6", 500), ("fsaverage7", 150))
 N_COMPONENTS = 10

@@ -11,7 +11,7 @@ import pytest
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.assessment.atlas import Atlas, overlap, write_overlap
 from icofactor.assessment.bootstrap import Bootstrap
-from icofactor.results.diagnostics.saving import save_diagnostics
+from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.sphere.sites import Sites
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
-    LOCK,
     VERSION,
     Commit,
     clean,
@@ -212,7 +211,7 @@ def _check_place(folder: Path, overwrite: bool) -> None:
         raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
     if not is_store(folder):
         # the lock is there before anything else is
-        if any(place.name != LOCK for place in folder.iterdir()):
+        if any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists and is not a cohort store: name a new folder")
     elif (folder / COMMIT).exists() and not overwrite:
         raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it")

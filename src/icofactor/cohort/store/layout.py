@@ -23,7 +23,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -33,12 +33,13 @@ import numpy as np
 
 from icofactor.cohort.names import check_words
 from icofactor.errors import CohortError
+from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import brief
 from icofactor.io.json import read_json
 
 FORMAT = "icofactor cohort store"
 VERSION = 1
-COMMIT, GROUP, LOCK = "commit.json", "zarr.json", ".lock"
+COMMIT, GROUP = "commit.json", "zarr.json"
 AGAIN = "copy the cohort store again, or make it anew"
 _MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
 _CODECS = ["bytes", "crc32c"]
@@ -86,7 +87,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
     """Metadata of a zarr 3 group."""
     record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    write_whole(folder / GROUP, json.dumps(record, indent=1))
+    write_durably(folder / GROUP, json.dumps(record, indent=1))
 
 
 def read_commit(folder: Path) -> Commit:
@@ -146,39 +147,15 @@ def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
     for name in fresh:
         _flush(folder / name)
     text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(commit)}, indent=1, allow_nan=False)
-    write_whole(folder / COMMIT, text)
-
-
-def write_whole(file: Path, text: str) -> None:
-    """A small file, on the disk under a name of its own before it takes its place."""
-    temporary = file.with_name(f".tmp-{secrets.token_hex(4)}-{file.name}")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-        _sync(file.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_durably(folder / COMMIT, text)
 
 
 def _flush(folder: Path) -> None:
     """Have all files of a folder on the disk, so that a commit never names what a power cut can still take."""
     for place, _, files in os.walk(folder):
         for name in files:
-            _sync(Path(place) / name)
-        _sync(Path(place))
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
-        return
-    number = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+            sync(Path(place) / name)
+        sync(Path(place))
 
 
 def new_name(kind: str, number: int | None = None) -> str:
@@ -199,16 +176,11 @@ def clean(folder: Path, commit: Commit | None) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time; the lock ends with its process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: there two writers at once are the user's care
-        yield
-        return
-    with open(folder / LOCK, "a") as stream:
+    with ExitStack() as held:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            raise CohortError(f"another process is writing to {folder}: wait until it has finished") from problem
+            held.enter_context(alone_in(folder, wait=False))
+        except BlockingIOError:
+            raise CohortError(folder, "another process is writing to it: wait until it has finished") from None
         yield
 
 

@@ -28,7 +28,8 @@ from icofactor.cohort.store.source import StoreSource
 from icofactor.cohort.store.table import decode, shared_provenance
 from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, brief
-from icofactor.sphere.checks import checked_sites
+from icofactor.io.records import rebuild
+from icofactor.sphere.checks import check_sites
 from icofactor.sphere.sites import Sites
 
 SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
@@ -262,7 +263,7 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
     arrays = _mesh_arrays(folder / commit.mesh)
     try:
         order, mask = arrays.pop("order"), arrays.pop("mask")
-        sites = checked_sites(arrays, commit.sites)
+        sites = check_sites(rebuild(Sites, commit.sites, arrays))
         _check_mesh(sites, order, mask)
         participants = {name: decode(column) for name, column in commit.participants.items()}
     except Unreadable as problem:

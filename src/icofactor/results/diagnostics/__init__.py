@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from icofactor.results.diagnostics.diagnose import diagnose
-from icofactor.results.diagnostics.record import Association, Convergence, Diagnostics, Grouping, Unusual
-from icofactor.results.diagnostics.saving import load_diagnostics, save_diagnostics
+from icofactor.results.diagnostics.record import (
+    Association,
+    Convergence,
+    Diagnostics,
+    Grouping,
+    Unusual,
+    load_diagnostics,
+    save_diagnostics,
+)
 
 __all__ = [
     "Association",

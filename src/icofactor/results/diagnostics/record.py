@@ -1,11 +1,15 @@
-"""What is known about a fit: frozen records of arrays, numbers and words."""
+"""What is known about a fit: frozen records of arrays, numbers and text, and the file that holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+
+from icofactor.io.records import Form, Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +28,12 @@ class Convergence:
     converged : whether the starts met their tolerance
     """
 
-    updates: np.ndarray
-    objective: np.ndarray
-    band_updates: np.ndarray
-    band: np.ndarray
-    divisions: np.ndarray
-    n_columns: np.ndarray
+    updates: Annotated[np.ndarray, Numbers("m", "fi")]
+    objective: Annotated[np.ndarray, Numbers("m")]
+    band_updates: Annotated[np.ndarray, Numbers("q", "fi")]
+    band: Annotated[np.ndarray, Numbers("5q", finite=False)]
+    divisions: Annotated[np.ndarray, Numbers("d", "fi")]
+    n_columns: Annotated[np.ndarray, Numbers("c", "fi")]
     n_starts: int
     agreeing: int
     converged: bool
@@ -49,10 +53,10 @@ class Association:
     """
 
     column: str
-    values: np.ndarray
+    values: Annotated[np.ndarray, Numbers("n", finite=False)]
     n: int
-    r: np.ndarray
-    p: np.ndarray
+    r: Annotated[np.ndarray, Numbers("k", finite=False)]
+    p: Annotated[np.ndarray, Numbers("k", finite=False)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +75,12 @@ class Grouping:
     """
 
     column: str
-    labels: tuple[str, ...]
-    codes: np.ndarray
+    labels: Annotated[tuple[str, ...], Numbers("g", "text")]
+    codes: Annotated[np.ndarray, Numbers("n", "i", least=-1, below="g")]
     n: int
-    eta2: np.ndarray
-    p: np.ndarray
-    boxes: np.ndarray
+    eta2: Annotated[np.ndarray, Numbers("k", finite=False)]
+    p: Annotated[np.ndarray, Numbers("k", finite=False)]
+    boxes: Annotated[np.ndarray, Numbers("gk5", finite=False)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +96,10 @@ class Unusual:
     limit : the distance from which on a subject is listed
     """
 
-    subject: np.ndarray
-    component: np.ndarray
-    value: np.ndarray
-    z: np.ndarray
+    subject: Annotated[np.ndarray, Numbers("m", "i", least=0, below="n")]
+    component: Annotated[np.ndarray, Numbers("m", "i", least=-1, below="k")]
+    value: Annotated[np.ndarray, Numbers("m")]
+    z: Annotated[np.ndarray, Numbers("m")]
     limit: float
 
 
@@ -133,33 +137,33 @@ class Diagnostics:
     warnings : what a reader should know before believing the rest
     """
 
-    subjects: tuple[str, ...]
+    subjects: Annotated[tuple[str, ...], Numbers("n", "text")]
     hemisphere: str
     modality: str
     units: str
     simulated: bool
-    median: np.ndarray
-    deviation: np.ndarray
-    explained_map: np.ndarray
-    parcellation: np.ndarray
-    depth: np.ndarray
-    loadings: np.ndarray
-    residual: np.ndarray
-    subject_explained: np.ndarray
+    median: Annotated[np.ndarray, Numbers("v", finite=False)]
+    deviation: Annotated[np.ndarray, Numbers("v", finite=False)]
+    explained_map: Annotated[np.ndarray, Numbers("v", finite=False)]
+    parcellation: Annotated[np.ndarray, Numbers("v", "i", least=0, below="k+1")]
+    depth: Annotated[np.ndarray, Numbers("v", "fi", finite=False)]
+    loadings: Annotated[np.ndarray, Numbers("nk")]
+    residual: Annotated[np.ndarray, Numbers("n")]
+    subject_explained: Annotated[np.ndarray, Numbers("n", finite=False)]
     explained: float
     explained_X: float
-    alone: np.ndarray
-    unique: np.ndarray
+    alone: Annotated[np.ndarray, Numbers("k", finite=False)]
+    unique: Annotated[np.ndarray, Numbers("k", finite=False)]
     linear: float
-    l1_B: np.ndarray
-    l1_C: np.ndarray
-    extent: np.ndarray
-    overlap: np.ndarray
-    similarity: np.ndarray
-    together: np.ndarray
-    order: np.ndarray
-    component_order: np.ndarray
-    tree: np.ndarray
+    l1_B: Annotated[np.ndarray, Numbers("k")]
+    l1_C: Annotated[np.ndarray, Numbers("k")]
+    extent: Annotated[np.ndarray, Numbers("k")]
+    overlap: Annotated[np.ndarray, Numbers("kk", finite=False)]
+    similarity: Annotated[np.ndarray, Numbers("kk", finite=False)]
+    together: Annotated[np.ndarray, Numbers("kk", finite=False)]
+    order: Annotated[np.ndarray, Numbers("n", "i", order=True)]
+    component_order: Annotated[np.ndarray, Numbers("k", "i", order=True)]
+    tree: Annotated[np.ndarray, Numbers("t4", "f")]
     convergence: Convergence
     associations: tuple[Association, ...]
     groupings: tuple[Grouping, ...]
@@ -168,3 +172,18 @@ class Diagnostics:
     timing: Mapping[str, float]
     memory: int
     warnings: tuple[str, ...]
+
+
+_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 2, "run icofactor fit again to have its diagnostics")
+
+
+def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool = False) -> Path:
+    """Write diagnostics to one npz file, whole or not at all: arrays of numbers and one JSON text, no pickle."""
+    _FILE.save(diagnostics, path, overwrite)
+    return Path(path)
+
+
+def load_diagnostics(path: str | Path) -> Diagnostics:
+    """Read diagnostics written by `save_diagnostics`; nothing in the file is run."""
+    found: Diagnostics = _FILE.load(path)
+    return found

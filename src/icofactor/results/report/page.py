@@ -17,8 +17,7 @@ from icofactor.errors import FileError
 from icofactor.io.atomic import atomic_path, check_target, made_folder
 from icofactor.io.guard import naming
 from icofactor.io.json import read_text
-from icofactor.results.diagnostics.record import Diagnostics
-from icofactor.results.diagnostics.saving import load_diagnostics
+from icofactor.results.diagnostics.record import Diagnostics, load_diagnostics
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.selection_files import Beside, read_beside, read_record
 from icofactor.results.report.surfaces import Surfaces, can_be_drawn, cortex_of
