@@ -231,9 +231,9 @@ def test_a_cortex_with_a_hole(
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("nowhere.zip", "no model file"),
+        ("nowhere.zip", "no such file"),
         ("new", "holds no model.zip; give the folder that icofactor fit wrote"),
-        ("new.people.tsv", "is not a model of icofactor"),
+        ("new.people.tsv", "does not hold a model of icofactor"),
     ],
 )
 def test_what_is_no_model(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -30,7 +31,7 @@ from scipy import sparse
 from icofactor.errors import FileError, literal
 from icofactor.io.archive import Arrays, digest, read_npz, read_zarr, read_zarr_attributes, write_npz, write_zarr
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, naming
+from icofactor.io.guard import Unreadable, check_regular, naming
 from icofactor.io.json import parse_json
 
 Record = TypeVar("Record")
@@ -286,6 +287,9 @@ class Form:
         if not file.exists():
             raise FileNotFoundError(f"{file}: no such file")
         with self.naming(file):
+            check_regular(file)
+            if not zipfile.is_zipfile(file):
+                raise Unreadable(f"does not hold {self.what} of icofactor: it is not a zip file, or it is cut short")
             check = partial(self._check_header, file)
             if self.zarr:
                 check(read_zarr_attributes(file))
