@@ -184,6 +184,7 @@ def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Pa
 # ---------------------------------------------------------------------- parts and pyramids
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(part_bytes=st.integers(1, N_SUBJECTS * 4 * 700), masked=st.booleans(), level=st.integers(0, 3))
 def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, level: int) -> None:

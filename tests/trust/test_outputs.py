@@ -14,7 +14,7 @@ from helpers.stores import cohort, contents
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
-from icofactor.preprocessing._prepare_hcp import _Task
+from icofactor.preprocessing._prepare_hcp import piece_key
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import write_fit
 from icofactor.sphere.sites import Sites
@@ -181,21 +181,17 @@ def test_subjects_never_become_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_subjects_of_prepared_trees_are_plain_keys(tmp_path: Path, name: str) -> None:
-    from types import SimpleNamespace
-
     from icofactor.streaming.checkpoint import Checkpoint
 
     work = Checkpoint(tmp_path / "work", {"a": 1})
-    work.put(_Task("thickness", SimpleNamespace(subject=name)).key, {"map": np.ones(3)})  # type: ignore[arg-type]
+    work.put(piece_key(name, "thickness"), {"map": np.ones(3)})
     made = list(tmp_path.rglob("*.npz"))
     assert [path.parent for path in made] == [tmp_path / "work"]
 
 
 def test_prepared_keys_differ_where_subjects_do() -> None:
-    from types import SimpleNamespace
-
     long = ["É" * 99 + end for end in "aA"]
-    keys = {_Task("thickness", SimpleNamespace(subject=n)).key.lower() for n in HOSTILE + long}  # type: ignore[arg-type]
+    keys = {piece_key(name, "thickness").lower() for name in HOSTILE + long}
     assert len(keys) == len(HOSTILE) + 2, "also where A and a are one"
     assert max(map(len, keys)) < 200
     assert all(key.startswith("s=") for key in keys), "no name of a device on Windows"

@@ -122,12 +122,18 @@ class _Task:
 
     @property
     def key(self) -> str:
-        # a folder's name may hold what a key may not; some disks take A for a, and CON for a device
-        name = self.inputs.subject
-        subject = re.sub(r"[^a-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", name)
-        if len(subject) > _LONGEST:
-            subject = f"{subject[:_LONGEST]}=={hashlib.sha256(name.encode()).hexdigest()[:16]}"
-        return f"s={subject}.{self.output}"
+        return piece_key(self.inputs.subject, self.output)
+
+
+def piece_key(subject: str, output: str) -> str:
+    """The key of a subject's map in the work folder.
+
+    A subject's name may hold what a key may not; some disks take A for a, and CON for a device.
+    """
+    safe = re.sub(r"[^a-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", subject)
+    if len(safe) > _LONGEST:
+        safe = f"{safe[:_LONGEST]}=={hashlib.sha256(subject.encode()).hexdigest()[:16]}"
+    return f"s={safe}.{output}"
 
 
 @dataclass(frozen=True)
