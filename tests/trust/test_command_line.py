@@ -153,19 +153,22 @@ def test_bench_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFi
     assert contents(tmp_path) == {name: b"mine"}
 
 
-def test_reproduce_replaces_no_figure_unasked(tmp_path: Path) -> None:
-    from icofactor_lab.reproduce.runner import PAGE, _move
+def test_results_of_the_lab_replace_nothing_unasked(tmp_path: Path) -> None:
+    from icofactor_lab.common.outcome import staged
 
-    made, out = tmp_path / "made", tmp_path / "out"
-    for folder in (made, out):
-        (folder / "figures").mkdir(parents=True)
-        (folder / "figures" / "a.png").write_text(folder.name)
-    (made / PAGE).write_text("page")
+    def write(overwrite: bool) -> None:
+        with staged(tmp_path, overwrite) as made:
+            (made / "figures").mkdir()
+            (made / "figures" / "a.png").write_text("new")
+            (made / "page.html").write_text("page")
+
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.png").write_text("old")
     with pytest.raises(FileExistsError, match=r"a\.png exists; pass overwrite=True"):
-        _move(made, out, overwrite=False)
-    assert [path.name for path in out.iterdir()] == ["figures"]
-    _move(made, out, overwrite=True)
-    assert (out / "figures" / "a.png").read_text() == "made" and (out / PAGE).exists()
+        write(overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+    write(overwrite=True)
+    assert (tmp_path / "figures" / "a.png").read_text() == "new" and (tmp_path / "page.html").exists()
 
 
 # ---------------------------------------------------------------------- processes

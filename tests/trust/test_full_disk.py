@@ -35,13 +35,11 @@ from icofactor.results.report.page import write_page
 from icofactor.results.transform import NewLoadings, write_loadings
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Checkpoint
-from icofactor_lab.bench.outcome import Outcome
-from icofactor_lab.bench.outcome import Table as Rows
-from icofactor_lab.bench.runner import _write as write_bench
-from icofactor_lab.bench.timing import machine
-from icofactor_lab.reproduce.found import Context, Plate, Section, Table
-from icofactor_lab.reproduce.runner import _write
-from icofactor_lab.reproduce.settings import QUICK
+from icofactor_lab.bench import write_bench
+from icofactor_lab.common.outcome import Outcome, Plate, Table
+from icofactor_lab.common.timing import machine
+from icofactor_lab.reproduce import QUICK, write_reproduction
+from icofactor_lab.reproduce.settings import Context
 
 pytestmark = pytest.mark.hostile
 
@@ -124,17 +122,18 @@ def _reproduction(out: Path) -> None:
     """What `icofactor reproduce` does when its experiments are done."""
     from matplotlib.figure import Figure
 
-    plate = Plate("a", lambda: Figure(), "", "")
-    section = Section("a", "A", "", [plate], [Table("a", "A", {"x": LARGE[0]})])
+    table = Table("A", [{"x": x} for x in LARGE[0]], name="a")
+    outcome = Outcome("a", "A", tables=[table], plates=[Plate("a", lambda: Figure())])
     with made_folder(out):
-        _write(out, [section], [], Context([], QUICK, 0, Checkpoint(None, {})), [], 0.0, True, False, lambda done: None)
+        write_reproduction(
+            out, [outcome], [], Context([], QUICK, 0, Checkpoint(None, {})), [], 0.0, overwrite=True, pdf=False
+        )
 
 
 def _bench(out: Path) -> None:
-    outcome = Outcome("d", "first", [Rows("t", [{"x": float(x)} for x in LARGE[0, :4000]])])
-    settings = {"quick": True}
+    outcome = Outcome("d", "first", tables=[Table("t", [{"x": float(x)} for x in LARGE[0, :4000]])])
     with made_folder(out):
-        write_bench({"machine": machine(1), "settings": settings, "experiments": {"d": outcome.as_dict()}}, out)
+        write_bench({"machine": machine(1), "settings": {"quick": True}}, [outcome], out)
 
 
 def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[], object]]:

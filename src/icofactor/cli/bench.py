@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor_lab.bench.runner import run_bench
+    from icofactor_lab.bench import run_bench
 
     begin = time.perf_counter()
     run_bench(

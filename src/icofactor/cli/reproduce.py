@@ -47,8 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor_lab.reproduce.runner import reproduce
-    from icofactor_lab.reproduce.settings import FULL, QUICK
+    from icofactor_lab.reproduce import FULL, QUICK, reproduce
 
     begin = time.perf_counter()
     try:

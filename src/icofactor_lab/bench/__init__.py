@@ -1,8 +1,128 @@
-"""Benchmarks against the machine and against other libraries: objective, datasets, solvers; one JSON, one table.
+"""Benchmarks against the machine and against other libraries: `icofactor bench -o OUT`; docs/benchmarks.md explains.
 
-`icofactor bench -o OUT` runs them; docs/benchmarks.md says what each table means.
+An experiment is a module with `run(bench) -> Outcome` and a line in `EXPERIMENTS`; a peer is a function and a line in
+`icofactor_lab.bench.solvers`.
 """
 
-from icofactor_lab.bench.runner import EXPERIMENTS, run_bench
+from __future__ import annotations
 
-__all__ = ["EXPERIMENTS", "run_bench"]
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from icofactor.errors import ArgumentError
+from icofactor.io.atomic import check_target, made_folder
+from icofactor.io.tables import write_json
+from icofactor.streaming.threads import n_threads
+from icofactor_lab.bench.settings import FULL, QUICK, Bench
+from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, staged
+from icofactor_lab.common.plotting import DPI
+from icofactor_lab.common.timing import machine, pinned
+
+__all__ = ["EXPERIMENTS", "run_bench", "write_bench"]
+
+EXPERIMENTS = {
+    "a": "icofactor_lab.bench.updates",
+    "b": "icofactor_lab.bench.time_to_error",
+    "c": "icofactor_lab.bench.growth",
+    "d": "icofactor_lab.bench.refining",
+}
+FILES = ("bench.json", "bench.md", "multistart.png", "time_to_error.png", "growth.png")
+"""Everything that any experiment writes."""
+
+
+def run_bench(
+    out: str | Path,
+    only: Sequence[str] = tuple(EXPERIMENTS),
+    *,
+    quick: bool = False,
+    repeats: int = 5,
+    budget: float = 120.0,
+    overwrite: bool = False,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Run the experiments named by `only`, and write bench.json, bench.md and figures into the folder `out`.
+
+    Parameters
+    ----------
+    out : folder for the results; made when missing.
+    only : some of "a" (multistart), "b" (time to error), "c" (growth), "d" (refinement, coordinate descent, GPU).
+    quick : tiny sizes, to see that everything runs; under a minute.
+    repeats : how often each thing is measured; medians are reported.
+    budget : most seconds of one run of one solver in (b); what is longer is stopped and its rate stated.
+    overwrite : whether to replace the files of an earlier run.
+    tell : called with a line now and then.
+
+    Returns
+    -------
+    What bench.json holds.
+    """
+    names = chosen(EXPERIMENTS, only)
+    if repeats < 1:
+        raise ArgumentError("repeats", repeats, "a whole number ≥ 1")
+    if not budget > 0:
+        raise ArgumentError("budget", budget, "a number of seconds > 0")
+    folder, threads, outcomes = Path(out), n_threads(), list[Outcome]()
+    bench = Bench(QUICK if quick else FULL, repeats, threads, budget, tell)
+    results: dict[str, Any] = {}
+    with made_folder(folder), pinned(threads):
+        for file in FILES:
+            check_target(folder / file, overwrite)
+        about = {
+            "machine": machine(threads),
+            "settings": {"quick": quick, "repeats": repeats, "budget": budget, "only": list(only)},
+        }
+        for name in names:
+            outcomes.append(run_experiment(EXPERIMENTS[name], bench))
+            results = write_bench(about, outcomes, folder)  # after each, so that a later failure costs nothing
+    return results
+
+
+def write_bench(about: dict[str, Any], outcomes: Sequence[Outcome], folder: Path) -> dict[str, Any]:
+    """bench.json, then figures and bench.md; what bench.json holds."""
+    results = {**about, "experiments": {outcome.name: outcome.as_dict() for outcome in outcomes}}
+    write_json(folder / "bench.json", results, overwrite=True)  # before anything that could fail
+    with staged(folder, overwrite=True) as made:
+        for plate in (plate for outcome in outcomes for plate in outcome.plates):
+            plate.draw().savefig(made / f"{plate.name}.png", dpi=DPI)
+        (made / "bench.md").write_text(readable(about, outcomes), encoding="utf-8")
+    return results
+
+
+def readable(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
+    """The results as Markdown."""
+    machine = about["machine"]
+    parts = [
+        "# icofactor bench",
+        f"{machine['processor']}, {machine['processors usable']} processors usable, {machine['threads']} threads for "
+        f"every library, {machine['memory']}; {machine['system']}, Python {machine['python']}, "
+        f"{', '.join(machine['blas'])}; {machine['date']}.",
+        ", ".join(f"{name} {version}" for name, version in machine["versions"].items()) + ".",
+    ]
+    if about["settings"]["quick"]:
+        parts.append("**--quick: tiny sizes, to see that everything runs; the numbers mean nothing.**")
+    parts += ["## Targets", markdown(_targets(outcomes))]
+    for outcome in outcomes:
+        parts += [f"## ({outcome.name}) {outcome.title}", *outcome.notes]
+        for table in outcome.tables:
+            parts += [f"### {table.title}", table.note, markdown(table)]
+        parts += [f"![{outcome.title}]({plate.name}.png)" for plate in outcome.plates]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _targets(outcomes: Sequence[Outcome]) -> Table:
+    rows = []
+    for outcome in outcomes:
+        for target in outcome.targets:
+            missed = "not reached" if target.met is False else "–"
+            rows.append(
+                {
+                    "": f"({outcome.name})",
+                    "what": target.what,
+                    "target": target.goal,
+                    "measured": missed if target.measured is None else target.measured,
+                    "met": "–" if target.met is None else "yes" if target.met else "**no**",
+                    "note": target.note,
+                }
+            )
+    return Table("Targets", rows)

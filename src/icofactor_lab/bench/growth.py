@@ -1,4 +1,8 @@
-"""(c) Growth of time and peak memory in sites, subjects and components."""
+"""(c) Growth of time and peak memory in sites, subjects and components.
+
+Each point is a process of its own, `python -m icofactor_lab.bench.growth`: it reads a point, makes its data, then fits
+once per line it reads.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,23 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from icofactor_lab.bench.outcome import Outcome, Row, Table, Target, at_most
-from icofactor_lab.bench.sizes import Sizes
-from icofactor_lab.bench.timing import median
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.sphere.sites import Sites
+from icofactor_lab.bench.settings import Bench, Sizes
+from icofactor_lab.common.data import simulate_maps
+from icofactor_lab.common.outcome import Outcome, Plate, Row, Table, Target, at_most
+from icofactor_lab.common.plotting import BLUE, GREEN, GREY, OURS, named_log, panels, plain_log
+from icofactor_lab.common.timing import median, peak_bytes, reset_peak, timed
 
 MiB = 2**20
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,25 +56,24 @@ def axes(sizes: Sizes) -> dict[str, list[Place]]:
 
 
 class _Worker:
-    """A process that holds the data of one point and fits when told to."""
+    """A process that holds the data of one point and fits when asked."""
 
     def __init__(self, place: Place, n_iter: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "icofactor_lab.bench.growth_worker"],
+            [sys.executable, "-m", "icofactor_lab.bench.growth"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._ask({"level": place.level, "n_subjects": place.n_subjects, "n_components": place.n_components,
-                   "n_iter": n_iter})  # fmt: skip
+        self._ask({**asdict(place), "n_iter": n_iter})
 
     def _ask(self, what: Any) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # its last words are told below
+        with contextlib.suppress(BrokenPipeError):  # why it ended is raised below
             self._process.stdin.write(json.dumps(what) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            _, words = self._process.communicate()
-            raise RuntimeError(f"a process of benchmark (c) ended: {words.strip()[-500:]}")
+            _, said = self._process.communicate()
+            raise RuntimeError(f"a process of benchmark (c) ended: {said.strip()[-500:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -86,8 +94,9 @@ def _workers(places: list[Place], n_iter: int) -> Iterator[dict[Place, _Worker]]
         yield found
 
 
-def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> Outcome:
+def run(bench: Bench) -> Outcome:
     """One process per point, all alive, fits interleaved over them."""
+    sizes, repeats = bench.sizes, bench.repeats
     outcome = Outcome("c", "Growth of time and memory")
     outcome.notes += [
         f"Default settings with the number of updates fixed ({sizes.growth_iterations} of each start, tol = 0), so "
@@ -99,7 +108,7 @@ def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> 
     ]
     along = axes(sizes)
     places = list(dict.fromkeys(place for points in along.values() for place in points))
-    tell(f"(c) {len(places)} points × {repeats} rounds")
+    bench.tell(f"(c) {len(places)} points × {repeats} rounds")
     with _workers(places, sizes.growth_iterations) as workers:
         answers: dict[Place, list[dict[str, Any]]] = {place: [] for place in places}
         for _ in range(repeats):
@@ -114,6 +123,7 @@ def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> 
         outcome.targets += _targets(axis, rows)
         excess += [row["peak over allowed"] for row in rows]
     outcome.targets.append(at_most("peak memory over what is allowed (the worst point)", max(excess), 1))
+    outcome.plates = [Plate("growth", partial(_drawn, outcome.tables))]
     return outcome
 
 
@@ -151,3 +161,76 @@ def _targets(axis: str, rows: list[Row]) -> list[Target]:
         return [Target("exponent of time in components", "", exponent(x, y), None)]
     steepest = max(exponent(x, y), exponent(x[-2:], y[-2:]))
     return [at_most(f"exponent of time in {axis} (all points, or the last two if steeper)", steepest, 1.1)]
+
+
+def _drawn(tables: list[Table]) -> Any:
+    """Time above, memory below; one column per axis of growth."""
+    figure, axes = panels(2, len(tables), (3.4 * len(tables), 5.6))
+    for column, table in enumerate(tables):
+        axis, rows = table.title.removeprefix("In "), table.rows
+        x = np.array([row[axis] for row in rows], dtype=float)
+        take = lambda key, rows=rows: np.array([row[key] for row in rows])
+        top, bottom = axes[0, column], axes[1, column]
+        seconds = take("seconds")
+        top.plot(x, seconds, "o-", color=OURS, ms=4)
+        top.plot(x, seconds[-1] * x / x[-1], "--", color=GREY, lw=0.8)
+        top.annotate("linear", (x[0], seconds[-1] * x[0] / x[-1]), fontsize=6, color="#777777", va="top")
+        baseline = take("baseline (MiB)")
+        for name, y, colour, style in (
+            ("peak", take("peak (MiB)") - baseline, OURS, "o-"),
+            ("allowed", take("allowed (MiB)") - baseline, BLUE, "--"),
+            ("X", take("X (MiB)"), GREEN, ":"),
+        ):
+            bottom.plot(x, np.maximum(y, 0.01), style, color=colour, ms=4, lw=1.2, label=name)
+        top.set_title(table.note.replace("; ", "\n"), fontsize=7, loc="left")
+        top.set_ylabel("seconds", fontsize=8)
+        bottom.set_ylabel("memory above the baseline, MiB", fontsize=8)
+        bottom.set_xlabel(axis, fontsize=8)
+        for ax in (top, bottom):
+            named_log(ax, x)
+            plain_log(ax, "y")
+    axes[1, 0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+# ------------------------------------------------------------------ the process of one point
+
+
+def statistics_bytes(model: CorticalFactorization) -> int:
+    """Memory of the statistics the fit ended with."""
+    stats = model.refined_.stats
+    K = stats.K
+    return int(sum(x.nbytes for x in (K.data, K.indices, K.indptr, stats.L, stats.energy, stats.counts, stats.root_L)))
+
+
+def main() -> None:
+    """What is not the fit's is made before its memory is looked at: libraries, kernels, threads, the mesh."""
+    warnings.simplefilter("ignore")
+    point: dict[str, Any] = json.loads(sys.stdin.readline())
+    settings = {"n_iter": point["n_iter"], "tol": 0.0}
+    tiny = Sites.icosphere(3, on="faces")
+    first = CorticalFactorization(2, mesh=tiny, **{**settings, "n_iter": 2, "engine": "cpu"})
+    first.fit(simulate_maps(tiny.coordinates, 12, 2))
+    sites = Sites.icosphere(point["level"], on="faces")
+    reset = reset_peak()
+    baseline = peak_bytes()
+    X = simulate_maps(sites.coordinates, point["n_subjects"], point["n_components"])
+    reset_peak()
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        model = CorticalFactorization(point["n_components"], mesh=sites, **settings)
+        _, seconds = timed(partial(model.fit, X))
+        answer = {
+            "seconds": seconds,
+            "baseline": baseline,
+            "peak": peak_bytes(),
+            "X": X.nbytes,
+            "statistics": statistics_bytes(model),
+            "reset": reset,
+        }
+        del model  # before the next one is made
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

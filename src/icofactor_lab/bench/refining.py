@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
@@ -14,18 +12,17 @@ from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refined, Refinement, refine
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
-from icofactor.factorization.methods import METHODS, method_named
+from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.streaming.threads import one_blas_thread
-from icofactor_lab.bench.datasets import Dataset, real_thickness, simulated
-from icofactor_lab.bench.objective import full_error
-from icofactor_lab.bench.outcome import Outcome, Row, Table, at_most, not_run
-from icofactor_lab.bench.sizes import Sizes
+from icofactor_lab.bench.settings import Bench, Sizes
 from icofactor_lab.bench.solvers import torch_path
-from icofactor_lab.bench.timing import interleaved, median, seconds_of
 from icofactor_lab.bench.updates import N_COMPONENTS, prepared, statistics
+from icofactor_lab.common.data import Dataset, real_thickness, simulated
+from icofactor_lab.common.objective import full_error
+from icofactor_lab.common.outcome import Outcome, Row, Table, at_most, not_run
+from icofactor_lab.common.timing import interleaved, median, seconds_of, timed
 
-Tell = Callable[[str], None]
 _SPEED, _DESCENT = "LE-PNNMF", "CD-PNNMF"
 _DEVICE_CASES = {
     ("PNNMF", "paper"): 0.060,
@@ -38,27 +35,24 @@ _DEVICE_CASES = {
 """Seconds allowed for 10⁶ updates on one H200, float64; None where nothing is asked."""
 
 
-def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> Outcome:
+def run(bench: Bench) -> Outcome:
     """The three parts, one after the other."""
-    outcome = Outcome("d", "Refinement, coordinate descent, GPU")
+    sizes, outcome = bench.sizes, Outcome("d", "Refinement, coordinate descent, GPU")
     real = real_thickness(sizes.subjects) if sizes.real else None
     data = real if real is not None else simulated(sizes.mesh_level, sizes.subjects)
-    outcome.notes.append(f"{data.size}: {data.name}; {N_COMPONENTS} components; {threads} threads.")
-    tell("(d) refinement")
-    _refinement(outcome, data, sizes, repeats, budget)
-    tell("(d) coordinate descent")
-    _descent(outcome, data, sizes, repeats)
-    tell("(d) GPU")
-    _device(outcome, data, sizes, repeats, threads)
+    outcome.notes.append(f"{data.size}: {data.name}; {N_COMPONENTS} components; {bench.threads} threads.")
+    for what, part in (("refinement", _refinement), ("coordinate descent", _descent), ("GPU", _device)):
+        bench.tell(f"(d) {what}")
+        part(outcome, data, bench)
     return outcome
 
 
 # ------------------------------------------------------------------ refinement
 
 
-def _refinement(outcome: Outcome, data: Dataset, sizes: Sizes, repeats: int, budget: float) -> None:
+def _refinement(outcome: Outcome, data: Dataset, bench: Bench) -> None:
     """A long refinement from the 20 root faces, as in the paper's illustration."""
-    steps, faces, n_iter = sizes.refinements
+    steps, faces, n_iter = bench.sizes.refinements
     X = data.Xs.T
     design = Design(data.sites)
     stats = Statistics.from_data(X, design)
@@ -72,9 +66,9 @@ def _refinement(outcome: Outcome, data: Dataset, sizes: Sizes, repeats: int, bud
             ended[engine] = refine(source, design, stats, start, schedule, engine=engine)
 
     refine(source, design, stats, start, Refinement(1, faces, 1), engine="cpu")  # the kernels are loaded
-    for _ in range(repeats):
+    for _ in range(bench.repeats):
         for engine, spent in seconds.items():
-            if not spent or sum(spent) + spent[-1] < 2 * budget:
+            if not spent or sum(spent) + spent[-1] < 2 * bench.budget:
                 spent.append(seconds_of(partial(work, engine)))
     rows = [
         {
@@ -96,14 +90,12 @@ def _refinement(outcome: Outcome, data: Dataset, sizes: Sizes, repeats: int, bud
 # ------------------------------------------------------------------ coordinate descent
 
 
-def _descent(outcome: Outcome, data: Dataset, sizes: Sizes, repeats: int) -> None:
+def _descent(outcome: Outcome, data: Dataset, bench: Bench) -> None:
     """How long CD-PNNMF takes to the objective of so many LE-PNNMF updates, from the same starts, on 320 faces."""
+    sizes = bench.sizes
     what = f"{_DESCENT} to the objective of {sizes.coarse_updates} {_SPEED} updates, over their time"
-    if _DESCENT not in METHODS:
-        outcome.targets.append(not_run(what, "≤ 0.2", f"{_DESCENT} is not among the methods"))
-        return
     stats = Statistics.from_data(data.Xs.T, Design(data.sites, level=min(2, data.sites.max_level)))
-    rows = [row for engine in ("numpy", "cpu") for row in _descent_rows(stats, data, sizes, repeats, engine)]
+    rows = [row for engine in ("numpy", "cpu") for row in _descent_rows(stats, data, sizes, bench.repeats, engine)]
     note = (
         f"{stats.n_columns} faces, one start, one seed per row. Updates and seconds are those at which {_DESCENT} "
         f"first has an objective at or under that of {sizes.coarse_updates} {_SPEED} updates (default rules, same λ)."
@@ -158,18 +150,16 @@ def device_found() -> str | None:
     return str(jax.devices()[0].device_kind)
 
 
-def _device(outcome: Outcome, data: Dataset, sizes: Sizes, repeats: int, threads: int) -> None:
+def _device(outcome: Outcome, data: Dataset, bench: Bench) -> None:
     """A million updates on the GPU and on the CPU, and a peer on the GPU."""
-    device = device_found()
+    sizes, threads, device = bench.sizes, bench.threads, device_found()
     if device is None:
         outcome.targets.append(not_run("10⁶ updates on a GPU, seconds", "≤ 0.06", "jax sees no GPU"))
         outcome.notes.append("GPU against CPU: not run, jax sees no GPU.")
         return
     stats, rows = statistics(sizes.subjects), []
     for (name, rules), goal in _DEVICE_CASES.items():
-        if name not in METHODS:
-            continue
-        row = _device_row(stats, name, rules, sizes, repeats)
+        row = _device_row(stats, name, rules, sizes, bench.repeats)
         rows.append(row)
         what = f"10⁶ updates of {name}, {rules} rules, float64, on one {device}, seconds"
         if goal is not None:
@@ -223,9 +213,8 @@ def _peer_on_gpu(data: Dataset, sizes: Sizes, threads: int) -> Table:
             rows.append({"solver": f"nmf-torch ({algo})", "iterations": point.iterations, "seconds": point.seconds,
                          "error / variance": full_error(data.Xs, point.W, point.C) / data.variance})  # fmt: skip
     for polish in (0, 20):
-        begin = time.perf_counter()
-        model = CorticalFactorization(data.n_components, mesh=data.sites, polish=polish).fit(data.Xs)
-        seconds = time.perf_counter() - begin
+        model = CorticalFactorization(data.n_components, mesh=data.sites, polish=polish)
+        _, seconds = timed(partial(model.fit, data.Xs))
         rows.append({"solver": f"icofactor, polish {polish}", "iterations": model.n_iter_, "seconds": seconds,
                      "error / variance": model.error_ / data.variance})  # fmt: skip
     return Table(title, rows)

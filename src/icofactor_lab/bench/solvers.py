@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization.methods import METHODS
-from icofactor_lab.bench.datasets import Dataset
+from icofactor_lab.common.data import Dataset
 
 OPNMF_MOST_SITES = 20480
 """opnmf forms XXᵀ, sites × sites: 1.7 GB in float32 at this many."""

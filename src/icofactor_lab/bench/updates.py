@@ -1,4 +1,8 @@
-"""(a) Multistart: updates per second of every method, and the fraction of the machine's own matrix product."""
+"""(a) Multistart: updates per second of every method, and the fraction of the machine's own matrix product.
+
+`python -m icofactor_lab.bench.updates` prints the seconds to load the kernels, of their first call and of a second one;
+the experiment runs it in fresh processes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,18 +27,17 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
-from icofactor_lab.bench.datasets import simulated
-from icofactor_lab.bench.operations import operations_of_update
-from icofactor_lab.bench.outcome import Outcome, Row, Table, Target, at_least, at_most, not_run
-from icofactor_lab.bench.sizes import Sizes
-from icofactor_lab.bench.timing import gemm, interleaved, median
+from icofactor_lab.bench.settings import Bench, Sizes
+from icofactor_lab.common.data import simulated
+from icofactor_lab.common.outcome import Outcome, Plate, Row, Table, Target, at_least, at_most, not_run
+from icofactor_lab.common.plotting import BLUE, ORANGE, RED, SKY, methods_on_y, panels
+from icofactor_lab.common.timing import interleaved, median
 
 N_COMPONENTS = 10
 MILLION = 1_000_000
 SINGLE, DOUBLE = "float32", "float64"
 _TYPES: dict[str, type[np.floating]] = {DOUBLE: np.float64, SINGLE: np.float32}
 BASE = ("PNNMF", "paper", DOUBLE)
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -52,21 +57,74 @@ class Case:
         return f"{self.label}|{self.rules}|{self.dtype}|{self.engine}"
 
 
+def operations_of_update(
+    method: str, rules: str, n_k: int, n_d: int, n_s: int, diagonal: bool = False
+) -> dict[str, int]:
+    """Operations of one update by term; their sum is the count that rates are computed from.
+
+    A product of m × k by k × n counts 2mkn. CCᵀ and G = BᵀKB are symmetric and only one triangle is computed, so they
+    count n_d(n_d + 1) per row instead of 2n_d². K B is made once, for G of the new B and for its next update.
+    Elementwise work counts only where it is the update itself (four operations an element of the quotient, five of
+    eq. 8); momentum, logarithms, balance and restarts are the price of the method and are not counted as work done, so
+    that a method's rate never rises by doing more than its update.
+
+    Parameters
+    ----------
+    method, rules : as in `solve`
+    n_k, n_d, n_s : columns of the design, components, subjects
+    diagonal : whether K is diagonal, when K B costs n_k n_d
+    """
+    scheme = method_named(method).scheme
+    times_K = n_k * n_d if diagonal else 2 * n_k * n_k * n_d
+    terms = {
+        "C L": 2 * n_s * n_k * n_d,
+        "BᵀLᵀ": 2 * n_s * n_k * n_d,
+        "CCᵀ": n_s * n_d * (n_d + 1),
+        "K B": times_K,
+        "G = BᵀKB": n_k * n_d * (n_d + 1),
+        "(CCᵀ)(KB)ᵀ": 2 * n_k * n_d * n_d,
+        "error (eq. 1)": 2 * n_k * n_d + 2 * n_d * n_d,
+    }
+    if scheme.projective:  # no update of C, which is BᵀLᵀ itself
+        return terms | {"(BᵀKB)(MB)ᵀ": 2 * n_k * n_d * n_d, "eq. 8": 5 * n_k * n_d}
+    terms["G C"] = 2 * n_s * n_d * n_d
+    if scheme.name.startswith("CD-"):
+        from icofactor.factorization.schemes.coordinate import SWEEPS
+
+        # each of the n_d steps of a sweep spreads one row's change over the residual: a rank-one update
+        sweep_B = 2 * n_k * n_d * n_d + times_K
+        return terms | {"sweeps over B": SWEEPS * sweep_B, "sweeps over C": SWEEPS * 2 * n_s * n_d * n_d}
+    terms["quotient"] = 4 * (n_k + n_s) * n_d
+    if scheme.signed and rules == "default":
+        terms["eigenvalue bounds"] = 2 * 3 * 2 * n_d**3  # three squarings each for CCᵀ and G
+    return terms
+
+
+def gemm(dtype: type[np.floating], size: int) -> Callable[[], Any]:
+    """A square matrix product of the machine's own BLAS: 2 size³ operations a call."""
+    rng = np.random.default_rng(0)
+    A, B = (rng.random((size, size)).astype(dtype) for _ in range(2))
+    out = np.empty_like(A)
+    np.dot(A, B, out)
+    return lambda: np.dot(A, B, out)
+
+
 def statistics(n_subjects: int, columns: str = "smooth", level: int = 4) -> Statistics:
     """Statistics of simulated maps on 20 columns; "smooth" ones overlap, so that K is dense."""
     data = simulated(level, n_subjects)
     return Statistics.from_data(data.Xs.T, Design(data.sites, columns, 0))
 
 
-def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> Outcome:
+def run(bench: Bench) -> Outcome:
     """Every method × rules × precision, the comparison rows, and dgemm and sgemm, interleaved."""
+    sizes, repeats = bench.sizes, bench.repeats
     outcome = Outcome("a", "Multistart: many small problems")
     n_updates = sizes.n_starts * sizes.n_iter
     outcome.notes += [
         f"20 columns with a dense K, {N_COMPONENTS} components, {sizes.subjects} subjects. Measured: {sizes.n_starts} "
         f"starts × {sizes.n_iter} updates; the seconds are scaled to 10⁶ updates (× {MILLION / n_updates:g}). Medians "
-        f"of {repeats}, {threads} threads.",
-        "Operations are counted term by term as the kernels make them (icofactor_lab.bench.operations); the fraction "
+        f"of {repeats}, {bench.threads} threads.",
+        "Operations are counted term by term as the kernels make them (icofactor_lab.bench.updates); the fraction "
         f"is of the matrix product of side {sizes.gemm} in the same precision, on all threads, in the same run.",
     ]
     cases = _cases(sizes)
@@ -76,16 +134,17 @@ def run(sizes: Sizes, repeats: int, threads: int, budget: float, tell: Tell) -> 
     for case in cases:
         works[case.key] = _work(case, starts, sizes.n_iter)
         works[case.key]()  # compiled, loaded, memory touched
-    tell(f"(a) {len(cases)} rows × {repeats} rounds")
+    bench.tell(f"(a) {len(cases)} rows × {repeats} rounds")
     seconds = interleaved(works, repeats)
     rates = {name: 2 * sizes.gemm**3 / median(seconds[name]) for name in _TYPES}
     rows = {case.key: _row(case, median(seconds[case.key]), rates, sizes, diagonal if case.diagonal else dense)
             for case in cases}  # fmt: skip
     note = ", ".join(f"{n} matrix product: {r / 1e9:.1f} GFLOP/s" for n, r in rates.items())
     outcome.tables.append(Table("Updates per second", list(rows.values()), note))
+    outcome.plates = [Plate("multistart", functools.partial(_drawn, list(rows.values())))]
     outcome.tables.append(_terms_table(sizes))
     outcome.targets = _targets(list(rows.values()))
-    tell("(a) first call of the kernels")
+    bench.tell("(a) first call of the kernels")
     table, target = _first_calls(sizes)
     outcome.tables.append(table)
     outcome.targets.append(target)
@@ -130,7 +189,7 @@ def _work(case: Case, starts: Callable[..., tuple[Problem, State]], n_iter: int)
 
 
 def plain_loop(p: Problem, B: np.ndarray, C: np.ndarray, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
-    """PNNMF in the paper's words (eq. 4-5), as one would write it in NumPy, one start at a time."""
+    """PNNMF as the paper has it (eq. 4-5), as one would write it in NumPy, one start at a time."""
     L, K, penalty, tiny = p.L, p.K if p.K.ndim == 2 else np.diag(p.K), p.penalty, np.finfo(np.float64).tiny
     for _ in range(n_iter):
         B = B * np.maximum(L.T @ C.T - penalty * B, 0) / np.maximum(K @ B @ (C @ C.T), tiny)
@@ -189,9 +248,9 @@ def _targets(rows: list[Row]) -> list[Target]:
     ]  # fmt: skip
 
 
-def _worst(ratios: dict[str, float], goal: float) -> tuple[float, float, str, str]:
+def _worst(ratios: dict[str, float], goal: float) -> tuple[float, float, str]:
     name = max(ratios, key=ratios.__getitem__)
-    return ratios[name], goal, "", f"{name}; median over methods {np.median(list(ratios.values())):.2f}"
+    return ratios[name], goal, f"{name}; median over methods {np.median(list(ratios.values())):.2f}"
 
 
 def _first_calls(sizes: Sizes) -> tuple[Table, Target]:
@@ -203,7 +262,7 @@ def _first_calls(sizes: Sizes) -> tuple[Table, Target]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for state in ("nothing compiled", "compiled before (cached on disk)"):
-            call = [sys.executable, "-m", "icofactor_lab.bench.first_call"]
+            call = [sys.executable, "-m", "icofactor_lab.bench.updates"]
             done = subprocess.run(call, env={**os.environ, "NUMBA_CACHE_DIR": folder}, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"the first-call process failed: {done.stderr.strip()[-500:]}")
@@ -212,3 +271,41 @@ def _first_calls(sizes: Sizes) -> tuple[Table, Target]:
                          "second call (s)": again})  # fmt: skip
     first = rows[0]["loading the kernels (s)"] + rows[0]["first call (s)"]  # type: ignore[operator]
     return Table("First call of the kernels in a fresh process, float64", rows), at_most(what, float(first), 15)
+
+
+def _drawn(rows: list[Row]) -> Any:
+    """Seconds of 10⁶ updates, one group of bars per method."""
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    kinds = [(r, p) for r in ("paper", "default") for p in ("float64", "float32")]
+    colours = (BLUE, SKY, RED, ORANGE)
+    figure, ((ax,),) = panels(1, 1, (7.5, 0.42 * len(names) + 1.2))
+    for row in rows:
+        kind = kinds.index((row["rules"], row["precision"]))
+        y, seconds = names.index(row["method"]) + 0.2 * (kind - 1.5), row["s per 10⁶ updates"]
+        ax.barh(y, seconds, 0.18, color=colours[kind])
+        share = f"  {seconds:.2g} s, {100 * row['fraction of gemm']:.0f} %"
+        ax.text(seconds, y, share, va="center", fontsize=5)
+    for kind, (rules, precision) in enumerate(kinds):
+        ax.barh(np.nan, 1, color=colours[kind], label=f"{rules} rules, {precision}")
+    methods_on_y(ax, names)
+    ax.set_xlabel("seconds for 10⁶ updates (and % of the matrix product's speed)", fontsize=8)
+    ax.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.06), ncols=4)
+    ax.margins(x=0.12)
+    return figure
+
+
+def main() -> None:
+    """What a fresh process pays."""
+    p, state = prepared(statistics(8, level=2), "PNNMF", "paper", 8)
+    marks = [time.perf_counter()]
+    import icofactor.factorization.engines.kernels  # noqa: F401
+
+    marks.append(time.perf_counter())
+    for _ in range(2):
+        cpu.iterate(p, method_named("PNNMF"), state, 2)
+        marks.append(time.perf_counter())
+    print(*(after - before for before, after in pairwise(marks)))
+
+
+if __name__ == "__main__":
+    main()

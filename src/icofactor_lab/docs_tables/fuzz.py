@@ -1,5 +1,7 @@
 """Read thousands of damaged and hostile files: icofactor must refuse each with its own error, or read it.
 
+Run it in a checkout: the files are made by tests/hostile.
+
     python -m icofactor_lab.docs_tables.fuzz                   # more than 5,000 files over all readers, some minutes
     python -m icofactor_lab.docs_tables.fuzz --per-kind 500    # more of them
     python -m icofactor_lab.docs_tables.fuzz --messages        # also what the refusals say, numbers left out
@@ -17,10 +19,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from hostile.campaign import Result, run_campaign
+from icofactor_lab.docs_tables import from_tests
 
 _VERDICTS = ("read", "refused", "crash", "hang", "memory", "foreign", "unnamed")
 
@@ -35,7 +36,7 @@ def main() -> int:
     options = parser.parse_args()
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = run_campaign(
+        result = from_tests("hostile.campaign").run_campaign(
             Path(folder) / "files",
             options.per_kind,
             lambda kind: options.only in kind,
@@ -54,13 +55,13 @@ def main() -> int:
     return 1 if result.bad else 0
 
 
-def _table(result: Result) -> str:
+def _table(result: Any) -> str:
     rows = [("kind", *_VERDICTS), *((k, *(str(c[v]) for v in _VERDICTS)) for k, c in result.counts.items())]
     rows.append(("all", *(str(sum(c[v] for c in result.counts.values())) for v in _VERDICTS)))
     return "\n".join(f"{row[0]:28s}" + "".join(f"{cell:>9s}" for cell in row[1:]) for row in rows)
 
 
-def _messages(result: Result) -> str:
+def _messages(result: Any) -> str:
     lines = []
     for kind, messages in result.messages.items():
         plain = {re.sub(r"\d[\d.]*", "N", re.sub(r"/\S*/", "", text)) for text in messages}

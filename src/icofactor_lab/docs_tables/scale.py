@@ -6,6 +6,7 @@ python -m icofactor_lab.docs_tables.scale subset STORE  # streamed against held 
 python -m icofactor_lab.docs_tables.scale cluster STORE  # one and two workers; workers killed in every stage
 python -m icofactor_lab.docs_tables.scale kill --runs 30  # processes killed at random moments, and resumed
 python -m icofactor_lab.docs_tables.scale plan  # bytes, memory and time of a larger cohort
+python -m icofactor_lab.docs_tables.scale estimates  # memory and time of `icofactor fit` beside what `--dry-run` says
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -28,7 +30,18 @@ from typing import Any
 
 import numpy as np
 
+import icofactor as ico
+from icofactor import progress
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.read import open_store
+from icofactor.sphere.sites import Sites
+from icofactor_lab.common.data import simulate_maps
+from icofactor_lab.common.timing import peak_bytes, timed
+from icofactor_lab.docs_tables import number, run_task
+
 N_COMPONENTS, N_STARTS = 10, 2
+FITS = (("fsaverage5", 200), ("fsaverage6", 100), ("fsaverage7", 50), ("fsaverage6", 500), ("fsaverage7", 150))
 SETTINGS: dict[str, Any] = {"n_components": N_COMPONENTS, "n_starts": N_STARTS, "random_state": 0}
 WHAT = ("components_", "loadings_", "mean_", "error_", "total_variance_")
 
@@ -36,32 +49,20 @@ WHAT = ("components_", "loadings_", "mean_", "error_", "total_variance_")
 # ---------------------------------------------------------------------- data
 
 
-def simulated(n_subjects: int, level: int, seed: int = 0, block: int = 128) -> Iterator[Any]:
-    """Cohorts of a few subjects each: ten soft regions on the faces of an icosphere, mixed, with noise; positive."""
-    from icofactor import Cohort, Sites
-
-    sites, rng = Sites.icosphere(level, on="faces"), np.random.default_rng(seed)
-    centres = rng.standard_normal((N_COMPONENTS, 3))
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    maps = np.exp(6 * (centres @ sites.coordinates.T - 1)).astype(np.float32)
-    for first in range(0, n_subjects, block):
-        n = min(block, n_subjects - first)
-        loadings = rng.gamma(4.0, 0.25, (n, N_COMPONENTS)).astype(np.float32)
-        X = rng.standard_normal((n, sites.n), dtype=np.float32)
-        X *= np.float32(0.15)
-        X += loadings @ maps
-        X += np.float32(1.5)
-        np.maximum(X, np.float32(0.01), out=X)
-        yield Cohort(X, [f"s{first + i:05d}" for i in range(n)], sites, provenance={"simulated": True})
+def simulated(n_subjects: int, level: int, block: int = 128) -> Iterator[Cohort]:
+    """Cohorts of a few subjects each on the faces of an icosphere, with white noise only, which is cheap."""
+    sites = Sites.icosphere(level, on="faces")
+    for part, first in enumerate(range(0, n_subjects, block)):
+        names = tuple(f"s{i:05d}" for i in range(first, min(first + block, n_subjects)))
+        X = simulate_maps(sites.coordinates, len(names), N_COMPONENTS, smooth=0.0, white=0.15, part=part)
+        yield Cohort(X, names, sites, provenance={"simulated": True})
 
 
 def make(options: argparse.Namespace) -> None:
-    from icofactor.cohort.store.create import create_store
-
-    begin = time.perf_counter()
-    stored = create_store(options.store, simulated(options.subjects, options.level), chunk_sites=options.chunk_sites)
-    n_bytes = sum(file.stat().st_size for file in Path(options.store).rglob("*") if file.is_file())
-    print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {time.perf_counter() - begin:.0f} s")
+    cohorts = simulated(options.subjects, options.level)
+    stored, seconds = timed(lambda: create_store(options.store, cohorts, chunk_sites=options.chunk_sites))
+    n_bytes = sum(file.stat().st_size for file in files_of(options.store))
+    print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {seconds:.0f} s")
 
 
 def files_of(store: Path) -> list[Path]:
@@ -89,7 +90,7 @@ def touch(store: Path) -> None:
 
 def child(task: str, *args: Any) -> dict[str, Any]:
     """A task of this script in a process of its own; what it found."""
-    argv = [sys.executable, __file__, "child", task, *map(str, args)]
+    argv = [sys.executable, "-m", __spec__.name, "child", task, *map(str, args)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -97,35 +98,26 @@ def child(task: str, *args: Any) -> dict[str, Any]:
     return found
 
 
-def peak_bytes() -> int:
-    """The most memory this process ever had (VmHWM)."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-
-
 def child_read(store: str) -> dict[str, Any]:
     """Every chunk of the store through zarr once, in whole rows of chunks, by all processors."""
     import zarr
-
-    from icofactor.cohort.store.read import open_store
 
     stored = open_store(store)
     part = next(Path(store).glob("part-*"))
     array = zarr.open_array(part, mode="r")
     step = array.chunks[0]
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        slabs = pool.map(lambda first: array[first : first + step].nbytes, range(0, array.shape[0], step))
-        n_bytes = sum(slabs)
-    return {"seconds": time.perf_counter() - begin, "bytes": n_bytes, "subjects": len(stored)}
+
+    def read() -> int:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            slabs = pool.map(lambda first: array[first : first + step].nbytes, range(0, array.shape[0], step))
+            return sum(slabs)
+
+    n_bytes, seconds = timed(read)
+    return {"seconds": seconds, "bytes": n_bytes, "subjects": len(stored)}
 
 
 def child_fit(store: str, work: str = "") -> dict[str, Any]:
     """A fit, with the time of its stages and the peak memory of this process."""
-    import icofactor as ico
-    from icofactor import progress
-    from icofactor.cohort.store.read import open_store
-
     marks: dict[str, float] = {}
     stage = progress.Stages.stage
 
@@ -174,10 +166,6 @@ def fit(options: argparse.Namespace) -> None:
 
 
 def subset(options: argparse.Namespace) -> None:
-    import icofactor as ico
-    from icofactor.cohort.store.create import create_store
-    from icofactor.cohort.store.read import open_store
-
     whole = open_store(options.store)
     with tempfile.TemporaryDirectory() as folder:
         X = whole.X[: options.subjects]
@@ -197,9 +185,6 @@ def subset(options: argparse.Namespace) -> None:
 def cluster(options: argparse.Namespace) -> None:
     from distributed import Client
 
-    import icofactor as ico
-    from icofactor.cohort.store.read import open_store
-
     stored = open_store(options.store)
     if options.kill:
         whole = ico.CorticalFactorization(**SETTINGS).fit(stored)
@@ -212,9 +197,8 @@ def cluster(options: argparse.Namespace) -> None:
         with _workers(n_workers) as made, Client(made) as to:
             to.run(_warm)
             touch(options.store)
-            begin = time.perf_counter()
-            answers.append(ico.CorticalFactorization(**SETTINGS).fit(stored, client=to))
-            seconds[n_workers] = time.perf_counter() - begin
+            model, seconds[n_workers] = timed(lambda: ico.CorticalFactorization(**SETTINGS).fit(stored, client=to))
+            answers.append(model)
             memory = max(to.run(peak_bytes).values())
             print(
                 f"{n_workers} worker(s): fit {seconds[n_workers]:.1f} s, most memory of a worker {memory / 1e9:.2f} GB"
@@ -231,8 +215,6 @@ def _workers(n: int) -> Any:
 
 def _warm() -> None:
     """Load on a worker what a fit needs, the kernels among it."""
-    import icofactor as ico
-
     ico.CorticalFactorization(2, n_starts=1, engine="cpu").fit(ico.simulate_cohort(8, 2, mesh="fsaverage3"))
 
 
@@ -243,10 +225,9 @@ def _same(a: Any, b: Any) -> bool:
 def _fit_with_a_kill(stored: Any, stage: str) -> Any:
     from distributed import Client
 
-    import icofactor as ico
     from icofactor.streaming.runners import Cluster
 
-    submit, killed = Cluster._submit, []
+    submit, killed = Cluster._submit, list[int]()
     with _workers(2) as made, Client(made) as to:
 
         def deadly(self: Cluster, *args: Any) -> Any:
@@ -258,7 +239,7 @@ def _fit_with_a_kill(stored: Any, stage: str) -> Any:
                 os.kill(killed[0], signal.SIGKILL)
             return future
 
-        Cluster._submit = deadly  # type: ignore[method-assign]
+        Cluster._submit = deadly  # type: ignore[assignment,method-assign]
         try:
             with tempfile.TemporaryDirectory() as folder:
                 model = ico.CorticalFactorization(**SETTINGS).fit(stored, client=to, work_dir=Path(folder) / "work")
@@ -272,24 +253,19 @@ def _fit_with_a_kill(stored: Any, stage: str) -> Any:
 
 
 def child_resume(store: str, work: str, out: str) -> dict[str, Any]:
-    import icofactor as ico
-    from icofactor.cohort.store.read import open_store
     from icofactor.streaming import source as sources
 
     sources.PART_BYTES = 2**20  # many pieces of little data
     stored = open_store(store)
     _warm()  # so that the kills fall into the work, not into loading
     print("ready", flush=True)
-    begin = time.perf_counter()
-    model = ico.CorticalFactorization(**{**SETTINGS, "n_starts": 20, "engine": "cpu"}).fit(stored, work_dir=work)
-    seconds = time.perf_counter() - begin
-    np.savez(out, **{name: np.asarray(getattr(model, name)) for name in WHAT})
+    model = ico.CorticalFactorization(**{**SETTINGS, "n_starts": 20, "engine": "cpu"})
+    _, seconds = timed(lambda: model.fit(stored, work_dir=work))
+    np.savez(out, **{name: np.asarray(getattr(model, name)) for name in WHAT})  # type: ignore[arg-type]
     return {"seconds": seconds}
 
 
 def kill(options: argparse.Namespace) -> None:
-    from icofactor.cohort.store.create import create_store
-
     drawn, failed = random.Random(options.seed), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -307,8 +283,8 @@ def kill(options: argparse.Namespace) -> None:
             with np.load(out) as found, np.load(folder / "whole.npz") as whole:
                 same = all(np.array_equal(found[what], whole[what]) for what in WHAT)
             failed += not same
-            told = f"killed after {moment:.2f} s with {kept} pieces kept"
-            print(f"run {run + 1:2d}: {told}; {'same bits' if same else 'DIFFERENT'}", flush=True)
+            when = f"killed after {moment:.2f} s with {kept} pieces kept"
+            print(f"run {run + 1:2d}: {when}; {'same bits' if same else 'DIFFERENT'}", flush=True)
             shutil.rmtree(work)
     print(f"{options.runs} runs killed and resumed, {failed} different")
     raise SystemExit(1 if failed else 0)
@@ -316,7 +292,7 @@ def kill(options: argparse.Namespace) -> None:
 
 def _killed_at(moment: float, store: Path, work: Path, out: Path) -> bool:
     """Start the work and kill it after so many seconds; whether it was killed before its end."""
-    argv = [sys.executable, __file__, "child", "resume", str(store), str(work), str(out)]
+    argv = [sys.executable, "-m", __spec__.name, "child", "resume", str(store), str(work), str(out)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -361,46 +337,66 @@ def plan(options: argparse.Namespace) -> None:
     print(f"refinement, on the client: {options.refinement_seconds * larger:.0f} s")
 
 
+def estimates(options: argparse.Namespace) -> None:
+    """Memory and time of `icofactor fit` beside the estimates of `--dry-run` (icofactor.cli.estimate).
+
+    Each size is fitted in a process of its own, whose peak memory is asked of the operating system. Time is that of the
+    fit and its diagnostics.
+    """
+    from icofactor.cli.estimate import Size, estimate
+    from icofactor.results.diagnostics import load_diagnostics
+
+    print("| mesh, subjects | memory, MiB | estimate | seconds | estimate |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for mesh, n_subjects in FITS:  # growing, since the operating system knows the largest child's memory only
+            file, out = Path(folder) / "maps.npy", Path(folder) / f"out-{mesh}-{n_subjects}"
+            at = Sites.named(mesh, hemi="both").coordinates
+            X = simulate_maps(at, n_subjects, N_COMPONENTS, smooth=0.0, white=0.1)
+            np.save(file, X)
+            size = Size(n_subjects, X.shape[1], N_COMPONENTS, n_columns=640)
+            argv = ["fit", str(file), "--mesh", mesh, "-o", str(out), "-q", "--n-components", str(N_COMPONENTS)]
+            subprocess.run([sys.executable, "-m", "icofactor.cli", *argv], check=True, stdout=subprocess.DEVNULL)
+            used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            spent = load_diagnostics(out / "diagnostics.npz").timing
+            needed = estimate(size)
+            print(
+                f"| {mesh}, {n_subjects} | {used:.0f} | {needed.memory / 2**20:.0f} "
+                f"| {spent['fit'] + spent['diagnostics']:.1f} | {needed.seconds:.1f} |",
+                flush=True,
+            )
+
+
+def child_task(options: argparse.Namespace) -> None:
+    """(one step of the tasks above, in a process of its own)"""
+    print(json.dumps(globals()[f"child_{options.step}"](*options.args)))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    for task in (make, fit, subset, cluster):
-        command = commands.add_parser(task.__name__)
-        command.set_defaults(run=task)
-        command.add_argument("store", type=Path)
-        if task is make:
-            command.add_argument("--subjects", type=int, default=5000)
-            command.add_argument("--level", type=int, default=7)
-            command.add_argument("--chunk-sites", type=int, default=4096)
-        if task is fit:
-            command.add_argument("--cold", action="store_true", help="evict the store from the page cache before")
-        if task is cluster:
-            command.add_argument("--kill", action="store_true", help="kill workers instead of timing them")
-        if task is subset:
-            command.add_argument("--subjects", type=int, default=200)
-    command = commands.add_parser("kill")
-    command.set_defaults(run=kill)
-    command.add_argument("--runs", type=int, default=30)
-    command.add_argument("--seed", type=int, default=0)
-    command.add_argument("--subjects", type=int, default=100)
-    command = commands.add_parser("plan")
-    command.set_defaults(run=plan)
-    for name, default in (("subjects", 50000), ("sites", 163842), ("components", 10), ("workers", 16)):
-        command.add_argument(f"--{name}", type=int, default=default)
-    command.add_argument("--chunk-sites", type=int, default=1024)
-    command.add_argument(
-        "--rate", type=float, default=0.27, help="GB of maps that one worker reads and uses per second"
+    child_task.__name__ = "child"
+    store = {"store": {"type": Path}}
+    flag = lambda help_: {"action": "store_true", "help": help_}
+    run_task(
+        __doc__,
+        {
+            make: {**store, "--subjects": number(5000), "--level": number(7), "--chunk-sites": number(4096)},
+            fit: {**store, "--cold": flag("evict the store from the page cache before")},
+            subset: {**store, "--subjects": number(200)},
+            cluster: {**store, "--kill": flag("kill workers instead of timing them")},
+            kill: {"--runs": number(30), "--seed": number(0), "--subjects": number(100)},
+            plan: {
+                "--subjects": number(50000),
+                "--sites": number(163842),
+                "--components": number(10),
+                "--workers": number(16),
+                "--chunk-sites": number(1024),
+                "--rate": number(0.27, "GB of maps that one worker reads and uses per second"),
+                "--start-seconds": number(35.6, "of 50,000 subjects, 320 faces, 10 components"),
+                "--refinement-seconds": number(16.1, "of the same"),
+            },
+            estimates: {},
+            child_task: {"step": {}, "args": {"nargs": "*"}},
+        },
     )
-    command.add_argument(
-        "--start-seconds", type=float, default=35.6, help="of 50,000 subjects, 320 faces, 10 components"
-    )
-    command.add_argument("--refinement-seconds", type=float, default=16.1, help="of the same")
-    command = commands.add_parser("child")
-    command.set_defaults(run=lambda o: print(json.dumps(globals()[f"child_{o.task}"](*o.args))))
-    command.add_argument("task")
-    command.add_argument("args", nargs="*")
-    options = parser.parse_args()
-    options.run(options)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ python -m icofactor_lab.docs_tables.selection bootstrap [--runs 30]
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,9 @@ import icofactor as ico
 from icofactor.assessment.selection.choice import Choice
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.cohort.cohort import Cohort
+from icofactor_lab.common.data import thickness_cohort
+from icofactor_lab.common.timing import timed
+from icofactor_lab.docs_tables import number, run_task
 
 
 def simulated(options: argparse.Namespace) -> None:
@@ -73,16 +76,9 @@ def smooth_maps(rounds: int, seed: int, n: int) -> np.ndarray:
 
 def thickness(options: argparse.Namespace) -> None:
     """Ranks 2-20 × 20 split halves × 10 starts on 200 real subjects, both hemispheres."""
-    choice, took = _timed(real_thickness())
+    choice, took = _timed(thickness_cohort())
     choice.save(options.out, overwrite=True)
     print(f"{took:.1f} s, {time.process_time():.1f} s of processor time\n{choice}")
-
-
-def real_thickness() -> Cohort:
-    with np.load(Path(os.environ["ICOFACTOR_TEST_DATA"]) / "thickness_fsaverage5_n200.npz") as archive:
-        X, cortex = archive["thickness"], archive["cortex"]
-    names = tuple(f"sub-{i:03d}" for i in range(len(X)))
-    return Cohort(X=X, subjects=names, sites=ico.Sites.named("fsaverage5", hemi="both"), mask=cortex, hemisphere="both")
 
 
 def sklearn(options: argparse.Namespace) -> None:
@@ -90,14 +86,13 @@ def sklearn(options: argparse.Namespace) -> None:
     from sklearn.decomposition import NMF
 
     warnings.simplefilter("ignore")
-    cohort = real_thickness()
+    cohort = thickness_cohort()
     X = np.ascontiguousarray(cohort.X[:100][:, cohort.mask])
     seconds = {}
     for rank in (2, 8, 14, 20):
-        begin = time.perf_counter()
         given = {"init": options.init, "max_iter": options.max_iter, "random_state": 0}
-        model = NMF(rank, solver="cd", tol=1e-4, **given).fit(X)
-        seconds[rank] = time.perf_counter() - begin
+        model = NMF(rank, solver="cd", tol=1e-4, **given)
+        _, seconds[rank] = timed(partial(model.fit, X))
         print(f"  rank {rank}: {seconds[rank]:.1f} s, {model.n_iter_} iterations", flush=True)
     ranks = np.arange(2, 21)
     total = 40 * np.interp(ranks, list(seconds), list(seconds.values())).sum()
@@ -154,34 +149,29 @@ def _as_model(model: ico.CorticalFactorization, other: ico.CorticalFactorization
 
 
 def _timed(cohort: Cohort) -> tuple[Choice, float]:
-    begin = time.perf_counter()
-    choice = choose_n_components(cohort, range(2, 21))
-    return choice, time.perf_counter() - begin
+    return timed(lambda: choose_n_components(cohort, range(2, 21)))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    for work in (simulated, noise, thickness, sklearn, spin, bootstrap):
-        one = commands.add_parser(work.__name__, help=work.__doc__)
-        one.set_defaults(work=work)
-        if work in (simulated, noise, bootstrap):
-            one.add_argument("--runs", type=int, default={simulated: 20, noise: 10, bootstrap: 30}[work])
-        if work is noise:
-            one.add_argument("--fwhm", default="8,16,32,64", help="widths of the noise in mm")
-        if work is simulated:
-            one.add_argument("--ranks", default="5,8,12")
-            one.add_argument("--hemisphere", default="left")
-            one.add_argument("--out", type=Path, help="folder to keep every run's curves in")
-        if work is thickness:
-            one.add_argument("out", type=Path)
-        if work is sklearn:
-            one.add_argument("--max-iter", type=int, default=2000)
-            one.add_argument("--init", choices=["nndsvda", "random"], help="(default: scikit-learn's own, nndsvda)")
-        if work is spin:
-            one.add_argument("--spins", type=int, default=500)
-    options = parser.parse_args()
-    options.work(options)
+    run_task(
+        __doc__,
+        {
+            simulated: {
+                "--runs": number(20),
+                "--ranks": {"default": "5,8,12"},
+                "--hemisphere": {"default": "left"},
+                "--out": {"type": Path, "help": "folder to keep every run's curves in"},
+            },
+            noise: {"--runs": number(10), "--fwhm": {"default": "8,16,32,64", "help": "widths of the noise in mm"}},
+            thickness: {"out": {"type": Path}},
+            sklearn: {
+                "--max-iter": number(2000),
+                "--init": {"choices": ["nndsvda", "random"], "help": "(default: scikit-learn's own, nndsvda)"},
+            },
+            spin: {"--spins": number(500)},
+            bootstrap: {"--runs": number(30)},
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin, evaluate
 from icofactor.streaming.checkpoint import Arrays
 from icofactor.streaming.threads import one_blas_thread
-from icofactor_lab.reproduce import plots
+from icofactor_lab.common.outcome import Outcome, Plate, Table
+from icofactor_lab.common.plotting import FAINT, legend_beside, marker_of, methods_on_y, panels, plain_log
 from icofactor_lab.reproduce.datasets import Dataset, Maps, illustrated
-from icofactor_lab.reproduce.found import Context, Plate, Section, Table, hoyer, overlap
-from icofactor_lab.reproduce.settings import COVERING_SIGMA, Sizes
-from icofactor_lab.reproduce.sparsity import FACES, UPDATES
+from icofactor_lab.reproduce.maps import hoyer, overlap
+from icofactor_lab.reproduce.settings import COVERING_SIGMA, FACES, UPDATES, Context, Sizes
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ MEASURES = (
 )
 
 
-def run(context: Context) -> Section:
+def run(context: Context) -> Outcome:
     """All variants with all eleven methods on one dataset."""
     dataset, sizes = illustrated(context.datasets), context.sizes
     found = []
@@ -87,7 +87,7 @@ def _variant(dataset: Dataset, variant: Variant, sizes: Sizes, seed: int) -> Arr
         try:
             with one_blas_thread():
                 measured[i] = _fit(maps, variant, method_named(name), sizes, seed)
-        except DivergenceError:  # told by the empty row
+        except DivergenceError:  # shown by the empty row
             continue
     return {"measured": measured}
 
@@ -181,26 +181,47 @@ def _division(dataset: Dataset, sizes: Sizes, seed: int) -> Arrays:
     return {"measured": np.array(rows)}
 
 
-def _section(found: np.ndarray, division: np.ndarray, dataset: Dataset, sizes: Sizes) -> Section:
+def _section(found: np.ndarray, division: np.ndarray, dataset: Dataset, sizes: Sizes) -> Outcome:
     about = (
         f"{dataset.name}; best of {sizes.ablation_starts} starts × {sizes.ablation_updates} updates on "
         f"{20 * 4**sizes.level} faces, {sizes.few_steps} refinements of {FACES} faces, {UPDATES} updates each; errors "
         "over the between-subject variance, with the basis as it is on the columns (no lift) and lifted to all sites."
     )
-    section = Section("ablation", "Ablation", about)
-    columns: dict[str, list[Any]] = {name: [] for name in ("choice", "method", *MEASURES)}
-    for variant, table in zip(VARIANTS, found, strict=True):
-        for name, row in zip(PAPER_METHODS, table, strict=True):
-            for key, value in zip(columns, (variant.name, name, *row.tolist()), strict=True):
-                columns[key].append(value)
-    section.plates = [
-        Plate("fig7_ablation", partial(plots.ablation, found, [v.name for v in VARIANTS]), "",
-              "Error over between-subject variance of all eleven methods under each choice, lifted and not lifted.")
-    ]  # fmt: skip
-    exact = {"columns": list(KINDS)} | {name: division[:, i].tolist() for i, name in enumerate(DIVISION)}
-    section.tables = [
-        Table("ablation", "One choice at a time", columns, "Empty rows: the method diverged."),
-        Table("division", "Right after a division (LE-PNNMF, twenty columns)", exact),
+    rows = [
+        {"choice": variant.name, "method": name, **dict(zip(MEASURES, row.tolist(), strict=True))}
+        for variant, table in zip(VARIANTS, found, strict=True)
+        for name, row in zip(PAPER_METHODS, table, strict=True)
     ]
-    section.facts = {"found": found, "division": division}
-    return section
+    exact = [
+        {"columns": kind, **dict(zip(DIVISION, row.tolist(), strict=True))}
+        for kind, row in zip(KINDS, division, strict=True)
+    ]
+    ours = "Error over between-subject variance of all eleven methods under each choice, lifted and not lifted."
+    return Outcome(
+        "ablation",
+        "Ablation",
+        [about],
+        [
+            Table("One choice at a time", rows, "Empty rows: the method diverged.", "ablation"),
+            Table("Right after a division (LE-PNNMF, twenty columns)", exact, name="division"),
+        ],
+        plates=[Plate("fig7_ablation", partial(_drawn, found, [v.name for v in VARIANTS]), ours)],
+        facts={"found": found, "division": division},
+    )
+
+
+def _drawn(found: np.ndarray, names: list[str]) -> Any:
+    """Errors of all methods under each choice."""
+    figure, (pair,) = panels(1, 2, (11.5, 0.42 * len(names) + 1.3), (2.5, 1.3, 0.55, 0.3), (0.06, 0), sharey=True)
+    shift = np.linspace(-0.36, 0.36, len(PAPER_METHODS))
+    for ax, measure, title in zip(pair, (0, 1), ("not lifted", "lifted"), strict=True):
+        for i, m in enumerate(PAPER_METHODS):
+            ax.plot(found[:, i, measure], np.arange(len(names)) + shift[i], ms=4.5, **marker_of(m))
+        for edge in range(len(names) - 1):
+            ax.axhline(edge + 0.5, color=FAINT, linewidth=0.8, zorder=0)
+        plain_log(ax, "x")
+        ax.set_title(title, fontsize=9, loc="left")
+        ax.set_xlabel("error / between-subject variance", fontsize=8)
+    methods_on_y(pair[0], names)
+    legend_beside(pair[1])
+    return figure

@@ -1,15 +1,15 @@
-"""The paper's claims, in words of our own, each with what was measured here and whether it holds."""
+"""The paper's claims, in our own words, each with what was measured here and whether it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icofactor.factorization.methods import PAPER_METHODS
-from icofactor_lab.reproduce.found import Section
+from icofactor_lab.common.outcome import Outcome, Row
 from icofactor_lab.reproduce.settings import SETTINGS
 from icofactor_lab.reproduce.timing import PAPER_RANGE
 
@@ -25,6 +25,7 @@ TIE = 1e-3
 GAIN = 0.01
 """Many starts pay when the best is lower than the median one by this part of the way down from the plateau."""
 
+Facts = Mapping[str, Any]
 _LABEL = {s.key: s.name for s in SETTINGS}
 
 
@@ -50,14 +51,12 @@ class Verdict:
     why: str
 
 
-def judge(sections: Mapping[str, Section]) -> list[Verdict]:
+def judge(outcomes: Sequence[Outcome]) -> list[Verdict]:
     """All claims that the experiments at hand can judge."""
-    found: list[Verdict] = []
-    for key, judges in _JUDGES.items():
-        if key in sections:
-            for one in judges:
-                found += one(sections[key].facts)
-    return found
+    found = {outcome.name: outcome.facts for outcome in outcomes}
+    return [
+        verdict for name, judges in _JUDGES.items() if name in found for one in judges for verdict in one(found[name])
+    ]
 
 
 def _verdict(good: int, of: int) -> str:
@@ -67,10 +66,9 @@ def _verdict(good: int, of: int) -> str:
 # Time
 
 
-def _speed(facts: Mapping[str, Any]) -> list[Verdict]:
+def _speed(facts: Facts) -> Iterator[Verdict]:
     claim = "Twenty columns make an update 2.4 × 10³ to 6.25 × 10⁵ times faster than full resolution."
-    found = []
-    for key, words, why in (
+    for key, setting, why in (
         (
             "as_read",
             "as the formulas read, plain NumPy both",
@@ -94,14 +92,12 @@ def _speed(facts: Mapping[str, Any]) -> list[Verdict]:
         measured = f"{_times(values.min())} ({_name(ratios, min)}) to {_times(values.max())} ({_name(ratios, max)})"
         low, high = _orders(values.min()), _orders(values.max())
         measured += f"; {low} to {high} orders of magnitude; {inside} of {len(values)} methods within twice the range"
-        found.append(Verdict(claim, "3.2, figure 3", words, measured, _verdict(inside, len(values)), why))
-    return found
+        yield Verdict(claim, "3.2, figure 3", setting, measured, _verdict(inside, len(values)), why)
 
 
-def _projective_slowest(facts: Mapping[str, Any]) -> list[Verdict]:
+def _projective_slowest(facts: Facts) -> Iterator[Verdict]:
     claim = "The projective schemes gain most, because they cost most at full resolution."
-    found = []
-    for key, words in (("as_read", "as the formulas read"), ("never", "M never formed")):
+    for key, setting in (("as_read", "as the formulas read"), ("never", "M never formed")):
         ratio = facts["ratio"][key]
         inside = [v for m, v in ratio.items() if m.endswith("PPNMF")]
         others = [v for m, v in ratio.items() if not m.endswith("PPNMF")]
@@ -118,8 +114,7 @@ def _projective_slowest(facts: Mapping[str, Any]) -> list[Verdict]:
             else "With M B = Lᵀ(L B) a projective update costs about what the others cost."
         )
         measured = f"projective {_times(min(inside))} to {_times(max(inside))}, others up to {_times(max(others))}"
-        found.append(Verdict(claim, "3.2", words, measured, _verdict(good, len(inside)), why))
-    return found
+        yield Verdict(claim, "3.2", setting, measured, _verdict(good, len(inside)), why)
 
 
 def _times(value: float) -> str:
@@ -143,15 +138,14 @@ def _name(ratios: Mapping[str, float], pick: Callable[..., str]) -> str:
 # Convergence
 
 
-def _by_setting(facts: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _by_setting(facts: Facts) -> dict[str, list[Row]]:
     """Rows of each setting that was run, all datasets."""
     rows = {s.key: [row for row in facts["rows"] if row["setting"] == s.key] for s in SETTINGS}
     return {key: some for key, some in rows.items() if some}
 
 
-def _coverage(facts: Mapping[str, Any]) -> list[Verdict]:
+def _coverage(facts: Facts) -> Iterator[Verdict]:
     claim = "Twenty rotated bumps of σ = 0.015, τ = 3 are a coarse basis of the cortex (implied)."
-    found = []
     for key, rows in _by_setting(facts).items():
         covered, floor = rows[0]["covered"], max(row["floor"] for row in rows)
         best = min(row["lowest E/‖X‖² of all starts"] for row in rows)
@@ -164,14 +158,12 @@ def _coverage(facts: Mapping[str, Any]) -> list[Verdict]:
             if covered < 0.99
             else "Every site is in a column."
         )
-        found.append(Verdict(claim, "2.3", _LABEL[key], measured, HOLDS if covered > 0.99 else FAILS, why))
-    return found
+        yield Verdict(claim, "2.3", _LABEL[key], measured, HOLDS if covered > 0.99 else FAILS, why)
 
 
-def _faster(facts: Mapping[str, Any]) -> list[Verdict]:
+def _faster(facts: Facts) -> Iterator[Verdict]:
     claim = "Both extrapolations speed up convergence considerably."
     name = "update at which it is at the plain method's end"
-    found = []
     for key, rows in _by_setting(facts).items():
         last = facts["updates"]
         rows = [row for row in rows if row["method"] != row["scheme"]]
@@ -186,20 +178,18 @@ def _faster(facts: Mapping[str, Any]) -> list[Verdict]:
             why += f" Ahead of the plain method at first, but ending above it: {', '.join(above)}."
         if late:
             why += f" Later than half: {', '.join(late)}."
-        found.append(Verdict(claim, "3.2, figure 4", _LABEL[key], measured, _verdict(len(good), len(rows)), why))
-    return found
+        yield Verdict(claim, "3.2, figure 4", _LABEL[key], measured, _verdict(len(good), len(rows)), why)
 
 
-def _pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _pairs(rows: list[Row]) -> list[tuple[Row, Row]]:
     """(E-, LE-) of each non-negative scheme and dataset."""
     by = {(row["dataset"], row["method"]): row for row in rows}
     datasets = dict.fromkeys(row["dataset"] for row in rows)
     return [(by[d, f"E-{s}"], by[d, f"LE-{s}"]) for d in datasets for s in NON_NEGATIVE]
 
 
-def _lower(facts: Mapping[str, Any]) -> list[Verdict]:
+def _lower(facts: Facts) -> Iterator[Verdict]:
     claim = "Log-extrapolation always ends slightly lower than standard extrapolation."
-    found = []
     for key, rows in _by_setting(facts).items():
         pairs = _pairs(rows)
         name = "median final E/‖X‖²"
@@ -215,13 +205,11 @@ def _lower(facts: Mapping[str, Any]) -> list[Verdict]:
         if lost:
             why = f"E- ended lower than {', '.join(sorted(set(lost)))}: minima differ more than the two do."
         verdict = HOLDS if good == len(pairs) else FAILS if good == 0 else PARTLY
-        found.append(Verdict(claim, "3.2, figure 4", _LABEL[key], measured, verdict, why))
-    return found
+        yield Verdict(claim, "3.2, figure 4", _LABEL[key], measured, verdict, why)
 
 
-def _trapped(facts: Mapping[str, Any]) -> list[Verdict]:
+def _trapped(facts: Facts) -> Iterator[Verdict]:
     claim = "Log-extrapolation is trapped less often, because it makes no zeros."
-    found = []
     for key, rows in _by_setting(facts).items():
         pairs = _pairs(rows)
         share, zeros = "share of starts trapped", "share of zeros in B"
@@ -238,13 +226,11 @@ def _trapped(facts: Mapping[str, Any]) -> list[Verdict]:
             f"LE- has fewer zeros in {locked} of {len(pairs)} cases. Zeros do not always cost: with ten components of "
             "twenty columns other entries take over, and starts differ for other reasons too."
         )
-        found.append(Verdict(claim, "3.2", _LABEL[key], measured, verdict, why))
-    return found
+        yield Verdict(claim, "3.2", _LABEL[key], measured, verdict, why)
 
 
-def _starts(facts: Mapping[str, Any]) -> list[Verdict]:
+def _starts(facts: Facts) -> Iterator[Verdict]:
     claim = "A large number of random starts gives a good initial pair (B, C)."
-    found = []
     for key, rows in _by_setting(facts).items():
         gain = np.array([row["best start over the median one (part of the way from the plateau)"] for row in rows])
         gain = gain[np.isfinite(gain)]
@@ -256,8 +242,7 @@ def _starts(facts: Mapping[str, Any]) -> list[Verdict]:
         why = (
             f"In {good} of {len(gain)} cases that is more than {GAIN:.0%}; in the others one start is as good as many."
         )
-        found.append(Verdict(claim, "3.2", _LABEL[key], measured, _verdict(good, len(gain)), why))
-    return found
+        yield Verdict(claim, "3.2", _LABEL[key], measured, _verdict(good, len(gain)), why)
 
 
 # Sparsity
@@ -269,9 +254,8 @@ def _measure(values: np.ndarray, measure: int, scheme: str) -> np.ndarray:
     return values[:, columns, measure]
 
 
-def _projective_sparse(facts: Mapping[str, Any]) -> list[Verdict]:
+def _projective_sparse(facts: Facts) -> Iterator[Verdict]:
     claim = "Projective bases are very sparse, projective loadings are not (L1 norms)."
-    found = []
     for key, values in facts["values"].items():
         B, C = _measure(values, 0, "PPNMF"), _measure(values, 1, "PPNMF")
         others = [i for i, m in enumerate(PAPER_METHODS) if not m.endswith("PPNMF")]
@@ -291,13 +275,11 @@ def _projective_sparse(facts: Mapping[str, Any]) -> list[Verdict]:
                 else "By Hoyer's scale-free measure the basis is not sparser."
             )
         )
-        found.append(Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(good, len(values)), why))
-    return found
+        yield Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(good, len(values)), why)
 
 
-def _balanced(facts: Mapping[str, Any]) -> list[Verdict]:
+def _balanced(facts: Facts) -> Iterator[Verdict]:
     claim = "The other schemes balance the L1 norms of B and C."
-    found = []
     for key, values in facts["values"].items():
         ratio = {
             s: np.nanmedian(_measure(values, 0, s) / np.maximum(_measure(values, 1, s), 1e-300))
@@ -310,35 +292,31 @@ def _balanced(facts: Mapping[str, Any]) -> list[Verdict]:
             if key == "default"
             else "Nothing in the updates balances them but a small penalty: the ratio is about what the start gave it."
         )
-        found.append(Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(good, len(ratio)), why))
-    return found
+        yield Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(good, len(ratio)), why)
 
 
-def _dictionary_sparser(facts: Mapping[str, Any]) -> list[Verdict]:
+def _dictionary_sparser(facts: Facts) -> Iterator[Verdict]:
     claim = "For these penalties, dictionary learning's basis is slightly sparser than that of the NMF schemes."
-    found = []
     for key, values in facts["values"].items():
         with np.errstate(invalid="ignore"):
             l1 = {s: float(np.nanmedian(_measure(values, 0, s))) for s in ("DL", "PNNMF", "SPNNMF")}
             hoyer = {s: float(np.nanmedian(_measure(values, 2, s))) for s in l1}
         by_l1 = all(l1["DL"] < l1[s] for s in ("PNNMF", "SPNNMF"))
         by_hoyer = all(hoyer["DL"] > hoyer[s] for s in ("PNNMF", "SPNNMF"))
-        words = lambda found: ", ".join(f"{s} {_times(v)}" for s, v in found.items())
-        measured = f"‖B‖₁: {words(l1)}; Hoyer: {words(hoyer)}"
+        listed = lambda found: ", ".join(f"{s} {_times(v)}" for s, v in found.items())
+        measured = f"‖B‖₁: {listed(l1)}; Hoyer: {listed(hoyer)}"
         why = (
             "λ = 5 and λ = ½ are not scale-free: what they do depends on the units of the data and the size of L. "
             f"{'L1 norm and Hoyer agree.' if by_l1 == by_hoyer else 'L1 norm and Hoyer disagree.'}"
         )
-        found.append(Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(by_l1 + by_hoyer, 2), why))
-    return found
+        yield Verdict(claim, "3.3, figure 5", _LABEL[key], measured, _verdict(by_l1 + by_hoyer, 2), why)
 
 
 # Maps
 
 
-def _focused(facts: Mapping[str, Any]) -> list[Verdict]:
+def _focused(facts: Facts) -> Iterator[Verdict]:
     claim = "The refinement focuses where the data vary most."
-    found = []
     for row in facts["rows"]:
         rho, low, high = (
             row[k]
@@ -359,13 +337,11 @@ def _focused(facts: Mapping[str, Any]) -> list[Verdict]:
         )
         if row["setting"] == "literal":
             why += " Eq. 12 sees only what the columns resolve, and they resolve little."
-        found.append(Verdict(claim, "3.3, figure 6", _LABEL[row["setting"]], measured, verdict, why))
-    return found
+        yield Verdict(claim, "3.3, figure 6", _LABEL[row["setting"]], measured, verdict, why)
 
 
-def _weakly_overlapping(facts: Mapping[str, Any]) -> list[Verdict]:
+def _weakly_overlapping(facts: Facts) -> Iterator[Verdict]:
     claim = "The basis splits the variable cortex into weakly overlapping components (LE-PNNMF)."
-    found = []
     for row in facts["rows"]:
         cosine, shared = row["overlap (mean cosine)"], row["sites where two maps are near (second > half of first)"]
         measured = f"mean cosine {cosine:.2f}; two maps near each other at {shared:.0%} of the sites they reach"
@@ -374,18 +350,16 @@ def _weakly_overlapping(facts: Mapping[str, Any]) -> list[Verdict]:
             f"Taken as a mean cosine up to {WEAK_OVERLAP}. Where subjects differ little, many mixtures of components "
             "fit alike and NMF need not find parts; LE-PPNMF's maps overlap far less (figure of experiment 3)."
         )
-        found.append(Verdict(claim, "3.3, figure 6", _LABEL[row["setting"]], measured, verdict, why))
-    return found
+        yield Verdict(claim, "3.3, figure 6", _LABEL[row["setting"]], measured, verdict, why)
 
 
 # Division
 
 
-def _division(facts: Mapping[str, Any]) -> list[Verdict]:
+def _division(facts: Facts) -> Iterator[Verdict]:
     claim = "Local errors and the divided rows of B are good approximations where columns overlap little."
     rows = facts["division"]
     names = ("partition", "exponential, σ = 0.015", "exponential, covering", "smooth")
-    found = []
     for name, (_, quarter, copied, rho) in zip(names, rows, strict=True):
         good = int(abs(quarter) <= 0.05) + int(rho >= 0.5)
         jumps = f"{quarter:+.1%} (B copied instead: {copied:+.1%})"
@@ -397,11 +371,10 @@ def _division(facts: Mapping[str, Any]) -> list[Verdict]:
         )
         if rho < 0.5:
             why += " Eq. 12 says little about where the residual is."
-        found.append(Verdict(claim, "2.2", name, measured, _verdict(good, 2), why))
-    return found
+        yield Verdict(claim, "2.2", name, measured, _verdict(good, 2), why)
 
 
-_JUDGES: dict[str, tuple[Callable[[Mapping[str, Any]], list[Verdict]], ...]] = {
+_JUDGES: dict[str, tuple[Callable[[Facts], Iterator[Verdict]], ...]] = {
     "timing": (_speed, _projective_slowest),
     "convergence": (_coverage, _faster, _lower, _trapped, _starts),
     "sparsity": (_projective_sparse, _balanced, _dictionary_sparser),

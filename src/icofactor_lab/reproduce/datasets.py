@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,10 +12,12 @@ import numpy as np
 
 from icofactor.cohort.read import load_cohort
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
+from icofactor.errors import ArgumentError
 from icofactor.factorization.statistics import Data
 from icofactor.sphere.operators import vertex_to_face
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import digest
+from icofactor_lab.common.outcome import Table
 from icofactor_lab.reproduce.settings import Sizes
 
 SIDES = ("left", "right")
@@ -91,20 +93,10 @@ def simulated_datasets(sizes: Sizes, seed: int) -> list[Dataset]:
         for side in SIDES:
             number = len(listed) + 1
             given = (sizes.subjects, sizes.n_components, modality, side, 1000 * seed + number, sizes.mesh)
-            name = f"{_NAMES[modality]}{scan}, {side}"
+            name, units = f"{_NAMES[modality]}{scan}, {side}", MODALITIES[modality].units
             identity = " ".join(map(str, ("simulated", *given)))
-            listed.append(
-                Dataset(
-                    number,
-                    name,
-                    modality,
-                    side,
-                    MODALITIES[modality].units,
-                    True,
-                    identity,
-                    partial(_simulated, *given),
-                )
-            )
+            read = partial(_simulated, *given)
+            listed.append(Dataset(number, name, modality, side, units, True, identity, read))
     return listed
 
 
@@ -123,23 +115,13 @@ def stored_datasets(stores: Sequence[str | Path]) -> list[Dataset]:
         for side in SIDES if cohort.hemisphere == "both" else (cohort.hemisphere,):
             read = lru_cache(maxsize=1)(partial(_maps, cohort, side))
             identity = f"{len(cohort.subjects)} subjects of {name}, {side}: {digest(np.asarray(cohort.X))[:16]}"
-            listed.append(
-                Dataset(
-                    len(listed) + 1,
-                    f"{label}, {side}",
-                    cohort.modality,
-                    side,
-                    cohort.units,
-                    bool(cohort.provenance.get("simulated")),
-                    identity,
-                    read,
-                )
-            )
+            title, made = f"{label}, {side}", bool(cohort.provenance.get("simulated"))
+            listed.append(Dataset(len(listed) + 1, title, cohort.modality, side, cohort.units, made, identity, read))
     return listed
 
 
 def _maps(cohort: Any, side: str | None = None) -> Maps:
-    """A cohort, or one hemisphere of it, as the experiments want it."""
+    """A cohort, or one hemisphere of it, on faces."""
     X, sites, mask = np.asarray(cohort.X), cohort.sites, cohort.mask
     keep = np.ones(sites.n, dtype=bool) if mask is None else np.asarray(mask)
     if cohort.hemisphere == "both":
@@ -159,7 +141,7 @@ def _maps(cohort: Any, side: str | None = None) -> Maps:
 def hcp_datasets(
     folder: str | Path, spheres: str | Path | None, stores: Path, n_procs: int, progress: bool
 ) -> tuple[list[Dataset], list[str]]:
-    """The fourteen datasets of an HCP tree, prepared into stores beside the results; and who is missing, in words."""
+    """The fourteen datasets of an HCP tree, prepared into stores beside the results; and notes on who is missing."""
     from icofactor.cohort.store.layout import is_store
     from icofactor.preprocessing._prepare_hcp import Target, failure_lines, prepare_hcp
     from icofactor.preprocessing.hcp import find_inputs
@@ -167,9 +149,11 @@ def hcp_datasets(
     from icofactor.preprocessing.outliers import LIMIT
 
     if spheres is None:
-        raise ValueError(
-            "spheres is missing: --hcp needs the folder with fs_LR's and fsaverage's spheres, e.g. "
-            "HCPpipelines/global/templates/standard_mesh_atlases"
+        raise ArgumentError(
+            "spheres",
+            None,
+            "{hcp} needs {spheres}: the folder with the spheres of fs_LR and fsaverage, e.g. "
+            "HCPpipelines/global/templates/standard_mesh_atlases",
         )
     stores.mkdir(parents=True, exist_ok=True)
     found, notes = [], []
@@ -212,10 +196,8 @@ def full_resolution(dataset: Dataset, sizes: Sizes) -> np.ndarray:
     return _simulated(sizes.subjects, sizes.n_components, dataset.modality, dataset.side, 0, sizes.timing_mesh).vertices
 
 
-def as_table(datasets: Sequence[Dataset]) -> Mapping[str, list[Any]]:
+def as_table(datasets: Sequence[Dataset]) -> Table:
     """Number, name and origin of each."""
-    return {
-        "number": [d.number for d in datasets],
-        "dataset": [d.name for d in datasets],
-        "data": ["simulated" if d.simulated else "measured" for d in datasets],
-    }
+    origin = {True: "simulated", False: "measured"}
+    rows = [{"number": d.number, "dataset": d.name, "data": origin[d.simulated]} for d in datasets]
+    return Table("Data", rows, name="datasets")

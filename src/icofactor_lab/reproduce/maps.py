@@ -1,8 +1,11 @@
-"""Experiment 4: what LE-PNNMF finds after hundreds of refinements, and whether the refinement went where data vary."""
+"""Experiment 4: what LE-PNNMF finds after hundreds of refinements, and whether the refinement went where data vary.
+
+Maps of all experiments are drawn on the cortex here.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,15 @@ from scipy.stats import spearmanr
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import refine
 from icofactor.factorization.design import Design
+from icofactor.factorization.methods import PAPER_METHODS
+from icofactor.results.report.drawing import PANEL, Raster, colour_bar, new_figure, paint, rasterise, show
+from icofactor.results.report.surfaces import cortex_of, labels_on_vertices, on_vertices
+from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Arrays, Checkpoint
-from icofactor_lab.reproduce import plots
+from icofactor_lab.common.outcome import Outcome, Plate, Table
+from icofactor_lab.common.plotting import DPI
 from icofactor_lab.reproduce.datasets import Dataset, Maps, illustrated
-from icofactor_lab.reproduce.found import Context, Plate, Section, Table, hoyer, overlap
-from icofactor_lab.reproduce.settings import DEFAULT, LITERAL, Setting, Sizes
-from icofactor_lab.reproduce.sparsity import FACES, SHOWN, UPDATES
+from icofactor_lab.reproduce.settings import DEFAULT, FACES, LITERAL, SHOWN, UPDATES, Context, Setting, Sizes
 
 METHOD = "LE-PNNMF"
 SETTINGS = (LITERAL, DEFAULT)
@@ -28,7 +34,7 @@ _PAPER = (
 )
 
 
-def run(context: Context) -> Section:
+def run(context: Context) -> Outcome:
     """Two settings, and refinements drawn at random."""
     dataset, sizes = illustrated(context.datasets), context.sizes
     found = {}
@@ -52,7 +58,7 @@ def _refined(
         stats, METHOD, sizes.n_components, n_starts=sizes.starts, n_iter=sizes.updates, rules=setting.rules,
         engine=sizes.engine, random_state=seed,
     )  # fmt: skip
-    schedule = setting.schedule(sizes.steps, FACES, UPDATES)
+    schedule = setting.schedule(sizes.steps)
     refined = refine(source, design, stats, best, schedule, on_step=step, checkpoint=Checkpoint(kept, run))
     B, C = np.asarray(refined.solution.B), np.asarray(refined.solution.C)
     W = refined.design.matrix @ B
@@ -98,7 +104,7 @@ def _random(dataset: Dataset, sizes: Sizes, seed: int) -> Arrays:
     return {"focus": np.array(found), "depth": depth}
 
 
-def _section(found: dict[str, Arrays], null: Arrays, dataset: Dataset, sizes: Sizes) -> Section:
+def _section(found: dict[str, Arrays], null: Arrays, dataset: Dataset, sizes: Sizes) -> Outcome:
     maps = dataset.load()
     about = (
         f"{METHOD} on {dataset.name}: best of {sizes.starts:,} starts × {sizes.updates:,} updates on twenty columns, "
@@ -106,7 +112,7 @@ def _section(found: dict[str, Arrays], null: Arrays, dataset: Dataset, sizes: Si
         f"of depth with the standard deviation over subjects, against {sizes.random_refinements} refinements of faces "
         "drawn at random. All eleven methods: figures of experiment 3."
     )
-    section = Section("maps", f"Maps of {METHOD}", about)
+    outcome = Outcome("maps", f"Maps of {METHOD}", [about])
     low, high = np.percentile(null["focus"][:, 0], (2.5, 97.5))
     rows = []
     for setting in SETTINGS:
@@ -128,14 +134,168 @@ def _section(found: dict[str, Arrays], null: Arrays, dataset: Dataset, sizes: Si
                 "sites that any basis map reaches": float(piece["covered"]),
             }
         )
-        section.plates.append(
-            Plate(f"fig6_maps_{setting.key}", partial(plots.map_plate, dataset, maps, piece), _PAPER,
-                  f"{dataset.name}, {setting.name}, {int(piece['steps'])} refinements.")
-        )  # fmt: skip
-    section.plates.append(
-        Plate("fig6c_random", partial(plots.map_plate, dataset, maps, null), "",
-              "For comparison: the depth of one refinement of faces drawn at random.")
-    )  # fmt: skip
-    section.tables = [Table("maps", "Focus and overlap", {key: [row[key] for row in rows] for key in rows[0]})]
-    section.facts = {"rows": rows}
-    return section
+        ours = f"{dataset.name}, {setting.name}, {int(piece['steps'])} refinements."
+        outcome.plates.append(
+            Plate(f"fig6_maps_{setting.key}", partial(_map_plate, dataset, maps, piece), ours, _PAPER)
+        )
+    ours = "For comparison: the depth of one refinement of faces drawn at random."
+    outcome.plates.append(Plate("fig6c_random", partial(_map_plate, dataset, maps, null), ours))
+    outcome.tables = [Table("Focus and overlap", rows, name="maps")]
+    outcome.facts = {"rows": rows}
+    return outcome
+
+
+# ------------------------------------------------------------------ measures of basis maps
+
+
+def hoyer(x: np.ndarray) -> float:
+    """Hoyer's sparsity of the columns, mean: 0 where all entries are equal, 1 where one is not zero."""
+    n = len(x)
+    sizes = np.linalg.norm(x, axis=0)
+    known = sizes > 0
+    if n < 2 or not known.any():
+        return float("nan")
+    return float(((np.sqrt(n) - np.abs(x).sum(axis=0)[known] / sizes[known]) / (np.sqrt(n) - 1)).mean())
+
+
+def overlap(W: np.ndarray) -> float:
+    """Mean cosine between the columns of W, sizes only: 0 where no two share a site."""
+    sizes = np.linalg.norm(W, axis=0)
+    V = np.abs(W[:, sizes > 0]) / sizes[sizes > 0]
+    n = V.shape[1]
+    if n < 2:
+        return float("nan")
+    return float(((V.T @ V).sum() - n) / (n * (n - 1)))
+
+
+# ------------------------------------------------------------------ on the cortex
+
+VIEWS = ("lateral", "medial")
+
+
+class _Canvas:
+    """The two views of a hemisphere, worked out once."""
+
+    def __init__(self, every: Sites, side: str) -> None:
+        self.every = every
+        half = cortex_of(every, side).hemispheres[0]
+        shape = "inflated" if "inflated" in half.shapes else next(iter(half.shapes))
+        self.vertices = half.vertices
+        self.rasters: list[Raster] = [rasterise(half, shape, view) for view in VIEWS]
+
+    def draw(
+        self, axes: Any, view: int, values: np.ndarray, low: float, high: float, colours: Any, steps: bool
+    ) -> None:
+        """A map on one view, grey where it is NaN."""
+        if steps:  # whole numbers have nothing between them
+            on = labels_on_vertices(self.every, np.where(np.isfinite(values), values, -1))[0].astype(np.float64)
+            on[on < 0] = np.nan
+        else:
+            on = on_vertices(self.every, values)[0]
+        level = (on[self.vertices] - low) / (high - low if high > low else 1.0)
+
+        def painted(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            known = np.isfinite(at)
+            return colours(np.where(known, at, 0.0))[:, :3], known.astype(np.float64)
+
+        show(axes, paint(self.rasters[view], level, painted, steps))
+
+
+@cache
+def _canvas(name: str, on: Any, side: str) -> _Canvas:
+    return _Canvas(Sites.named(name, on=on), side)
+
+
+def _canvas_of(every: Sites, side: str) -> _Canvas:
+    return _canvas(every.name, every.on, side) if every.name else _Canvas(every, side)
+
+
+def _map_plate(dataset: Dataset, maps: Maps, piece: Arrays) -> Any:
+    """Median, standard deviation, depth and first basis maps; a column each, lateral above medial."""
+    from matplotlib import colormaps
+
+    shown: list[tuple[str, np.ndarray, bool]] = [
+        (f"A. median{_units(dataset)}", np.median(maps.X, axis=1), False),
+        (f"B. standard deviation{_units(dataset)}", maps.X.std(axis=1), False),
+        ("C. times divided", np.asarray(piece["depth"], dtype=np.float64), True),
+    ]
+    shown += [(f"D.{i + 1} basis map", values, False) for i, values in enumerate(piece.get("basis", ()))]
+    canvas = _canvas_of(maps.every, dataset.side)
+    width, height = PANEL[0] * len(shown) + 0.3, 2 * PANEL[1] + 1.0
+    figure = new_figure(width, height, DPI)
+    for column, (title, values, steps) in enumerate(shown):
+        low, high = _ends(values, steps, basis=title.startswith("D"))
+        colours = colormaps["cividis" if steps else "viridis"]
+        left = (0.15 + PANEL[0] * column) / width
+        for row in range(2):
+            box = (left, (0.55 + PANEL[1] * (1 - row)) / height, PANEL[0] / width, PANEL[1] / height)
+            canvas.draw(figure.add_axes(box), row, maps.on_mesh(values), low, high, colours, steps)
+        figure.text(left + 0.5 * PANEL[0] / width, 1 - 0.12 / height, title, ha="center", va="top", fontsize=8)
+        bar = colour_bar(
+            figure, (left + 0.2 / width, 0.35 / height, (PANEL[0] - 0.4) / width, 0.1 / height), colours, (low, high)
+        )
+        bar.locator = _locator(steps)
+        bar.update_ticks()
+    return figure
+
+
+def _units(dataset: Dataset) -> str:
+    return f"\n({dataset.units})" if dataset.units else ""
+
+
+def _locator(steps: bool) -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(3 if not steps else 5, integer=steps)
+
+
+def _ends(values: np.ndarray, steps: bool, basis: bool = False) -> tuple[float, float]:
+    """Ends of a colour scale: nearly the least and the largest value; from 0 for counts and basis maps."""
+    known = values[np.isfinite(values)]
+    if steps:
+        return 0.0, max(1.0, float(known.max(initial=0)))
+    low, high = np.percentile(known, (0.5, 99.5)) if known.size else (0.0, 1.0)
+    if basis:
+        low, high = 0.0, float(high) or float(known.max(initial=0)) or 1.0
+    return float(low), float(high) if high > low else float(low) + 1.0
+
+
+def basis_of_all(dataset: Dataset, drawn: np.ndarray) -> Any:
+    """First basis maps of every method, lateral views, each in parts of its own largest value."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    from icofactor.results.report.colours import diverging
+
+    maps = dataset.load()
+    canvas = _canvas_of(maps.every, dataset.side)
+    n_maps, across = drawn.shape[1], 2
+    rows = -(-len(PAPER_METHODS) // across)
+    cell = (1.24, 0.92)
+    half = 0.95 + cell[0] * n_maps
+    width, height = half * across + 0.2, cell[1] * rows + 0.75
+    figure = new_figure(width, height, DPI)
+    blue = ListedColormap(diverging() / 255)
+    for number, name in enumerate(PAPER_METHODS):
+        column, row = divmod(number, rows)
+        bottom = (height - 0.15 - cell[1] * (row + 1)) / height
+        figure.text((0.1 + half * column) / width, bottom + 0.5 * cell[1] / height, name, va="center", fontsize=9)
+        for i in range(n_maps):
+            values = np.asarray(drawn[number, i], dtype=np.float64)
+            axes = figure.add_axes(
+                ((0.95 + half * column + cell[0] * i) / width, bottom, cell[0] / width, cell[1] / height)
+            )
+            axes.set_axis_off()
+            if not np.isfinite(values).any():
+                axes.text(0.5, 0.5, "diverged", ha="center", va="center", fontsize=8, transform=axes.transAxes)
+                continue
+            signed = bool(values.min() < 0)
+            top = float(np.percentile(np.abs(values), 99.5)) or float(np.abs(values).max()) or 1.0
+            colours = blue if signed else colormaps["viridis"]
+            canvas.draw(axes, 0, maps.on_mesh(values), -top if signed else 0.0, top, colours, False)
+    for box, colours, ends, label in (
+        ((0.12, 0.45 / height, 0.3, 0.1 / height), colormaps["viridis"], (0, 1), "non-negative maps"),
+        ((0.58, 0.45 / height, 0.3, 0.1 / height), blue, (-1, 1), "maps of either sign (DL)"),
+    ):
+        colour_bar(figure, box, colours, ends).set_label(label, fontsize=8, labelpad=1)
+    return figure

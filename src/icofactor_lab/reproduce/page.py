@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from icofactor_lab.common.outcome import Outcome, Table
 from icofactor_lab.reproduce.claims import Verdict
-from icofactor_lab.reproduce.found import Section, Table
 
 _LONG = 30
 """Rows from which a table of the page scrolls."""
@@ -41,7 +41,7 @@ _CLASS = {"holds": "holds", "holds in part": "part", "does not hold": "fails"}
 
 
 def render(
-    sections: Sequence[Section],
+    outcomes: Sequence[Outcome],
     verdicts: Sequence[Verdict],
     pictures: Mapping[str, bytes],
     data: Table,
@@ -61,9 +61,9 @@ def render(
     )
     cards = "".join(f"<div><dt>{_e(k)}</dt><dd>{_e(v)}</dd></div>" for k, v in about["cards"].items())
     notices = "".join(f"<li>{_e(text)}</li>" for text in about["notices"])
-    links = "".join(f'<a href="#{s.key}">{_e(s.title)}</a>' for s in sections)
+    links = "".join(f'<a href="#{s.name}">{_e(s.title)}</a>' for s in outcomes)
     record = "".join(f"<tr><th>{_e(k)}</th><td>{_e(v)}</td></tr>" for k, v in about["record"].items())
-    body = "".join(_section(section, pictures) for section in sections)
+    body = "".join(_section(outcome, pictures) for outcome in outcomes)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -110,31 +110,31 @@ def _claims(verdicts: Sequence[Verdict]) -> str:
         rows.append(f'<tr class="{"first" if first else ""}">{cells}</tr>')
     head = "".join(f"<th>{name}</th>" for name in ("The paper's claim", "Setting", "Measured here", "", "Why"))
     return (
-        '<section id="claims"><h2>The paper\'s claims</h2><p class="about">In words of our own; judged by fixed '
+        '<section id="claims"><h2>The paper\'s claims</h2><p class="about">In our own words; judged by fixed '
         "rules (icofactor_lab.reproduce.claims), from these data alone.</p>"
         f'<div class="wide"><table class="claims"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
         "</div></section>"
     )
 
 
-def _section(section: Section, pictures: Mapping[str, bytes]) -> str:
+def _section(outcome: Outcome, pictures: Mapping[str, bytes]) -> str:
     plates = "".join(
         f'<figure><img alt="{_e(p.ours)}" src="data:image/png;base64,{base64.b64encode(pictures[p.name]).decode()}">'
         f'<figcaption class="captions"><div><b>Here</b>{_e(p.ours)}</div>'
         f"<div><b>In the paper</b>{_e(p.paper or 'It has no such figure.')}</div></figcaption></figure>"
-        for p in section.plates
+        for p in outcome.plates
     )
     tables = "".join(
-        f"<details{'' if len(next(iter(t.columns.values()))) > _LONG else ' open'}><summary>{_e(t.title)}</summary>"
+        f"<details{'' if len(t.rows) > _LONG else ' open'}><summary>{_e(t.title)}</summary>"
         f'<p class="about">{_e(t.note)} tables/{_e(t.name)}.tsv</p>{_table(t)}</details>'
-        for t in section.tables
+        for t in outcome.tables
     )
     notes = ""
-    if section.notes:
-        listed = "".join(f"<li>{_e(note)}</li>" for note in section.notes)
-        notes = f"<details><summary>Warnings ({len(section.notes)})</summary><ul>{listed}</ul></details>"
-    title = f'<h2>{_e(section.title)}</h2><p class="about">{_e(section.about)}</p>'
-    return f'<section id="{section.key}">{title}{plates}{tables}{notes}</section>'
+    if outcome.warnings:
+        listed = "".join(f"<li>{_e(note)}</li>" for note in outcome.warnings)
+        notes = f"<details><summary>Warnings ({len(outcome.warnings)})</summary><ul>{listed}</ul></details>"
+    title = f'<h2>{_e(outcome.title)}</h2><p class="about">{_e(" ".join(outcome.notes))}</p>'
+    return f'<section id="{outcome.name}">{title}{plates}{tables}{notes}</section>'
 
 
 def _table(table: Table) -> str:

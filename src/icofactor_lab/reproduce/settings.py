@@ -1,12 +1,28 @@
-"""How large the experiments are, and under which settings they are run."""
+"""How large the experiments are, under which settings they are run, and what they share."""
 
 from __future__ import annotations
 
+import time
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import Design
 from icofactor.sphere.sites import Sites
+from icofactor.streaming.checkpoint import Arrays, Checkpoint
+from icofactor_lab.common.outcome import Sizes as CommonSizes
+
+if TYPE_CHECKING:
+    from icofactor_lab.reproduce.datasets import Dataset
+
+FACES, UPDATES = 5, 10
+"""Faces divided in a refinement of the paper, and updates after it."""
+SHOWN = 3
+"""Basis maps that are drawn."""
 
 COVERING_SIGMA = 0.0692
 """The smallest σ at which the twenty columns cover the sphere (method.md §5)."""
@@ -35,8 +51,8 @@ class Setting:
     def design(self, sites: Sites, level: int = 0) -> Design:
         return Design(sites, self.kind, level, self.sigma)
 
-    def schedule(self, steps: int, faces: int = 5, n_iter: int = 10) -> Refinement:
-        return Refinement(steps, faces, n_iter, self.indicator, self.carry)
+    def schedule(self, steps: int) -> Refinement:
+        return Refinement(steps, FACES, UPDATES, self.indicator, self.carry)
 
 
 LITERAL = Setting("literal", "literal (σ = 0.015)", "exponential", 0.015, "paper", "projected", "quarter")
@@ -45,23 +61,21 @@ COVERING = Setting(
 )
 DEFAULT = Setting("default", "icofactor's defaults", "partition", None, "default", "residual", "copy")
 SETTINGS = (LITERAL, COVERING, DEFAULT)
-"""The paper's words; the same with columns wide enough to cover the cortex; what a user of icofactor gets."""
+"""What the paper says; the same with columns wide enough to cover the cortex; what a user of icofactor gets."""
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much is computed.
+class Sizes(CommonSizes):
+    """How much is computed; `subjects` are those of simulated cohorts, `n_components` is n_d.
 
     Attributes
     ----------
-    name : "full" or "quick".
-    mesh, subjects : of simulated cohorts.
-    n_components : n_d.
+    mesh : of simulated cohorts.
     engine : where many starts are run.
     starts, updates : random starts and their updates, for timing and convergence.
     runs : starts whose paths are drawn.
     repeats, repeats_read : repetitions of a timing; where M is formed and products are taken as they are read.
-    formula_updates : updates of one start in plain NumPy, by which its time of a million is reckoned.
+    formula_updates : updates of one start in plain NumPy, from which its time of a million is computed.
     timing_mesh : of the simulated data for one update at full resolution.
     scans : of ALFF, when data are simulated.
     refined_starts, refined_updates : before the refinements of the L1 norms.
@@ -73,10 +87,7 @@ class Sizes:
     dpi : of the figures.
     """
 
-    name: str = "full"
     mesh: str = "fsaverage5"
-    subjects: int = 100
-    n_components: int = 10
     engine: str = "cpu"
     starts: int = 1000
     updates: int = 1000
@@ -117,3 +128,40 @@ QUICK = Sizes(
     level=1,
 )
 """Smaller meshes, fewer starts and updates: to see that everything runs, not to judge the paper by."""
+
+
+@dataclass(eq=False)
+class Context:
+    """What the experiments share.
+
+    Attributes
+    ----------
+    datasets, sizes, seed
+    work : where finished pieces are kept.
+    show : called with the fraction of the experiment that is done.
+    seconds : time spent on the pieces in use, those of earlier runs included.
+    """
+
+    datasets: list[Dataset]
+    sizes: Sizes
+    seed: int
+    work: Checkpoint
+    show: Callable[[float], None] = lambda fraction: None
+    seconds: float = 0.0
+
+    def piece(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
+        """A piece of the work, made or taken from the work folder; warnings are kept with it."""
+
+        def timed() -> Arrays:
+            begin = time.perf_counter()
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                made = compute()
+            texts = sorted({str(one.message) for one in heard if issubclass(one.category, UserWarning)})
+            made["warnings"] = np.array(texts, dtype=np.str_)
+            made["seconds"] = np.array(time.perf_counter() - begin)
+            return made
+
+        found = self.work.piece(key, timed)
+        self.seconds += float(found["seconds"])
+        return found

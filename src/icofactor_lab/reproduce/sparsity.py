@@ -12,13 +12,12 @@ from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import refine
 from icofactor.factorization.methods import PAPER_METHODS
 from icofactor.streaming.checkpoint import Arrays
-from icofactor_lab.reproduce import plots
+from icofactor_lab.common.outcome import Outcome, Plate, Row, Table
+from icofactor_lab.common.plotting import FAINT, SCHEMES, legend_beside, marker_of, methods_on_y, panels, parts_of
 from icofactor_lab.reproduce.datasets import Dataset, illustrated
-from icofactor_lab.reproduce.found import Context, Plate, Section, Table, hoyer, overlap
-from icofactor_lab.reproduce.settings import SETTINGS, Setting, Sizes
+from icofactor_lab.reproduce.maps import basis_of_all, hoyer, overlap
+from icofactor_lab.reproduce.settings import FACES, SETTINGS, SHOWN, UPDATES, Context, Setting, Sizes
 
-FACES, UPDATES = 5, 10
-SHOWN = 3
 MEASURES = {
     "l1_B": "‖B‖₁",
     "l1_C": "‖C‖₁",
@@ -33,7 +32,7 @@ MEASURES = {
 _PAPER = "Figure 5 of the paper: L1 norms of the basis B and of the loadings C, all algorithms, datasets 1 to 14."
 
 
-def run(context: Context) -> Section:
+def run(context: Context) -> Outcome:
     """All methods, all datasets, three settings."""
     lead, sizes = illustrated(context.datasets), context.sizes
     found: dict[str, list[Arrays]] = {}
@@ -61,8 +60,8 @@ def _dataset(dataset: Dataset, setting: Setting, sizes: Sizes, seed: int, maps_t
                 stats, name, sizes.n_components, n_starts=sizes.refined_starts, n_iter=sizes.refined_updates,
                 rules=setting.rules, engine=sizes.engine, random_state=seed,
             )  # fmt: skip
-            refined = refine(source, design, stats, best, setting.schedule(sizes.few_steps, FACES, UPDATES))
-        except DivergenceError:  # told by the empty row
+            refined = refine(source, design, stats, best, setting.schedule(sizes.few_steps))
+        except DivergenceError:  # shown by the empty row
             continue
         B, C = np.asarray(refined.solution.B), np.asarray(refined.solution.C)
         W = refined.design.matrix @ B
@@ -75,7 +74,7 @@ def _dataset(dataset: Dataset, setting: Setting, sizes: Sizes, seed: int, maps_t
     return {"measured": measured, "maps": drawn.astype(np.float32)}
 
 
-def _section(found: dict[str, list[Arrays]], context: Context, lead: Dataset) -> Section:
+def _section(found: dict[str, list[Arrays]], context: Context, lead: Dataset) -> Outcome:
     sizes, datasets = context.sizes, context.datasets
     about = (
         f"Best of {sizes.refined_starts} starts × {sizes.refined_updates:,} updates on twenty columns (the paper: "
@@ -83,49 +82,84 @@ def _section(found: dict[str, list[Arrays]], context: Context, lead: Dataset) ->
         f"{sizes.n_components}, λ as in the paper. An L1 norm changes with the scale of the data and with how a "
         "product BC is shared between B and C; Hoyer's sparsity does not, so the table gives both."
     )
-    section = Section("sparsity", "Sparsity of the methods", about)
-    columns: dict[str, list[Any]] = {name: [] for name in ("setting", "dataset", "method", *MEASURES.values())}
+    outcome = Outcome("sparsity", "Sparsity of the methods", [about])
+    rows: list[Row] = []
     values: dict[str, np.ndarray] = {}
     for setting in SETTINGS:
         values[setting.key] = np.stack([piece["measured"] for piece in found[setting.key]])
         for dataset, piece in zip(datasets, found[setting.key], strict=True):
-            for name, row in zip(PAPER_METHODS, piece["measured"], strict=True):
-                for key, value in zip(columns, (setting.key, dataset.name, name, *row.tolist()), strict=True):
-                    columns[key].append(value)
-            section.notes += [f"{dataset.name}, {setting.key}: {text}" for text in piece["warnings"].tolist()]
-        section.plates.append(
-            Plate(f"fig5_l1_{setting.key}", partial(plots.l1_norms, values[setting.key], datasets), _PAPER,
-                  f"{setting.name}. Dataset numbers as in the table of data below.")
-        )  # fmt: skip
-    section.plates.append(
-        Plate("fig5b_overlap", partial(plots.overlaps, values), "",
-              "Overlap of the ten basis maps after the refinements, mean cosine over pairs: 0 where no two share a "
-              "site. Dots: datasets; bars: their median.")
-    )  # fmt: skip
+            rows += _rows({"setting": setting.key, "dataset": dataset.name}, piece["measured"])
+            outcome.warnings += [f"{dataset.name}, {setting.key}: {text}" for text in piece["warnings"]]
+        ours = f"{setting.name}. Dataset numbers as in the table of data below."
+        drawn = partial(_l1_norms, values[setting.key], [d.number for d in datasets])
+        outcome.plates.append(Plate(f"fig5_l1_{setting.key}", drawn, ours, _PAPER))
+    ours = (
+        "Overlap of the ten basis maps after the refinements, mean cosine over pairs: 0 where no two share a site. "
+        "Dots: datasets; bars: their median."
+    )
+    outcome.plates.append(Plate("fig5b_overlap", partial(_overlaps, values), ours))
     for setting in SETTINGS:
         piece = found[setting.key][datasets.index(lead)]
-        section.plates.append(
-            Plate(f"fig6b_basis_{setting.key}", partial(plots.basis_of_all, lead, piece["maps"]), "",
-                  f"First three basis maps of every method on {lead.name}, {setting.name}, after these refinements; "
-                  "each in parts of its own largest value.")
-        )  # fmt: skip
-    section.tables = [
-        Table("sparsity", "L1 norms, sparsity and overlap", columns, "Empty rows: the method diverged."),
-        _summary(values),
+        ours = (
+            f"First three basis maps of every method on {lead.name}, {setting.name}, after these refinements; each in "
+            "parts of its own largest value."
+        )
+        outcome.plates.append(Plate(f"fig6b_basis_{setting.key}", partial(basis_of_all, lead, piece["maps"]), ours))
+    with np.errstate(invalid="ignore"):
+        middle = [row for key, x in values.items() for row in _rows({"setting": key}, _median(x))]
+    outcome.tables = [
+        Table("L1 norms, sparsity and overlap", rows, "Empty rows: the method diverged.", "sparsity"),
+        Table("The same, medians over datasets", middle, name="sparsity_summary"),
     ]
-    section.facts = {"values": values, "names": [d.name for d in datasets]}
-    return section
+    outcome.facts = {"values": values, "names": [d.name for d in datasets]}
+    return outcome
 
 
-def _summary(values: dict[str, np.ndarray]) -> Table:
-    """Medians over datasets."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("setting", "method", *MEASURES.values())}
-    for key, measured in values.items():
-        with np.errstate(invalid="ignore"):
-            middle = [
-                np.nanmedian(x) if np.isfinite(x).any() else np.nan for x in measured.reshape(len(measured), -1).T
-            ]
-        for name, row in zip(PAPER_METHODS, np.reshape(middle, measured.shape[1:]), strict=True):
-            for column, value in zip(columns, (key, name, *row.tolist()), strict=True):
-                columns[column].append(value)
-    return Table("sparsity_summary", "The same, medians over datasets", columns)
+def _rows(where: Row, measured: np.ndarray) -> list[Row]:
+    """A row per method."""
+    return [
+        {**where, "method": name, **dict(zip(MEASURES.values(), row.tolist(), strict=True))}
+        for name, row in zip(PAPER_METHODS, measured, strict=True)
+    ]
+
+
+def _median(measured: np.ndarray) -> np.ndarray:
+    """Medians over datasets, methods × measures; NaN where a method always diverged."""
+    known = [x[np.isfinite(x)] for x in measured.reshape(len(measured), -1).T]
+    return np.reshape([np.median(x) if len(x) else np.nan for x in known], measured.shape[1:])
+
+
+def _l1_norms(values: np.ndarray, numbers: list[int]) -> Any:
+    """‖B‖₁ and ‖C‖₁ against the dataset's number, a line per method."""
+    figure, ((left, right),) = panels(1, 2, (11.5, 4.2), (0.5, 1.3, 0.55, 0.3))
+    shift = np.linspace(-0.25, 0.25, len(PAPER_METHODS))
+    for ax, measure, title in ((left, 0, "‖B‖₁"), (right, 1, "‖C‖₁")):
+        for i, m in enumerate(PAPER_METHODS):
+            norms = np.maximum(values[:, i, measure], 1e-12)
+            ax.plot(np.array(numbers) + shift[i], norms, ms=5, alpha=0.85, **marker_of(m))
+        for edge in numbers[:-1]:
+            ax.axvline(edge + 0.5, color=FAINT, linewidth=0.8, zorder=0)
+        ax.set_yscale("log")
+        ax.set_title(title, fontsize=10, loc="left")
+        ax.set_xlabel("dataset", fontsize=8)
+        ax.set_xticks(numbers)
+    legend_beside(right)
+    return figure
+
+
+def _overlaps(values: dict[str, np.ndarray]) -> Any:
+    """Mean cosine of basis maps, a panel per setting."""
+    figure, (row_of_panels,) = panels(1, len(values), (11.5, 3.4), (0.95, 0.15, 0.55, 0.3), (0.06, 0), sharey=True)
+    for ax, (setting, measured) in zip(row_of_panels, values.items(), strict=True):
+        for row, m in enumerate(PAPER_METHODS):
+            cosines = measured[:, row, 6]
+            cosines = cosines[np.isfinite(cosines)]
+            colour = SCHEMES[parts_of(m)[1]]
+            if len(cosines):
+                ax.barh(row, np.median(cosines), 0.6, color=colour, alpha=0.35)
+                ax.plot(cosines, np.full(len(cosines), row), "o", ms=3, color=colour)
+        ax.set_title(setting, fontsize=9, loc="left")
+        ax.set_xlim(0, 1)
+        ax.set_xlabel("overlap (mean cosine)", fontsize=8)
+    methods_on_y(row_of_panels[0], PAPER_METHODS)
+    return figure

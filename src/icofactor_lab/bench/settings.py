@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from icofactor_lab.common.outcome import Sizes as CommonSizes
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes of all experiments.
+class Sizes(CommonSizes):
+    """Sizes of all experiments; `subjects` are those of (a) and (d).
 
     Attributes
     ----------
     gemm : side of the matrices whose product is the machine's own speed
-    subjects : subjects of (a) and (d)
     n_starts, n_iter : starts and updates of one measurement of (a)
     first_call : whether (a) measures compilation, which takes a while
     loop_starts : starts of the slow comparison rows of (a)
@@ -30,7 +32,6 @@ class Sizes:
     """
 
     gemm: int = 1500
-    subjects: int = 100
     n_starts: int = 1000
     n_iter: int = 200
     first_call: bool = True
@@ -54,6 +55,7 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
+    name="quick",
     gemm=200,
     subjects=12,
     n_starts=16,
@@ -76,3 +78,21 @@ QUICK = Sizes(
     device_starts=16,
     device_updates=12,
 )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the experiments share.
+
+    Attributes
+    ----------
+    sizes, repeats, threads
+    budget : most seconds of one run of one solver
+    tell : called with a line now and then
+    """
+
+    sizes: Sizes
+    repeats: int
+    threads: int
+    budget: float
+    tell: Callable[[str], None]

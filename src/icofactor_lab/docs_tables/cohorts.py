@@ -1,17 +1,20 @@
-"""How fast a cohort store is written and read, by chunk and codec: `python -m icofactor_lab.docs_tables.cohort_store`.
+"""How fast cohorts are read: `load_cohort` from each format, and cohort stores by chunk and codec.
 
-The maps are the real thickness of $ICOFACTOR_TEST_DATA, repeated with other scales; its noise compresses as real
-noise does. The files are in the page cache, so the figures are those of zarr, the codec and memory, not of a disk.
+    python -m icofactor_lab.docs_tables.cohorts reading     (in a checkout: it uses helpers of the tests)
+    python -m icofactor_lab.docs_tables.cohorts store       (needs ICOFACTOR_TEST_DATA)
+
+All files are in the page cache, so the figures are those of the reader, the codec and memory, not of a disk. The maps
+of `store` are real thickness repeated with other scales; its noise compresses as real noise does.
 """
 
 from __future__ import annotations
 
-import os
+import argparse
 import resource
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,16 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
+import icofactor as ico
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import append_store, create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
+from icofactor_lab.common.data import thickness_arrays
+from icofactor_lab.common.timing import timed
+from icofactor_lab.docs_tables import from_tests, run_task
 
+MB = 1e6
 N_SITES, N_SUBJECTS, REPEATS = 81920, 1000, 3
 CHUNKS = [(4096, 128), (2048, 256), (8192, 64), (4096, 256), (8192, 256)]
 CODECS: dict[str, list[Any] | None] = {
@@ -36,9 +44,8 @@ CODECS: dict[str, list[Any] | None] = {
 
 
 def maps() -> np.ndarray:
-    """Sites × subjects."""
-    with np.load(Path(os.environ["ICOFACTOR_TEST_DATA"]) / "thickness_fsaverage5_n200.npz") as archive:
-        real = np.ascontiguousarray(archive["thickness"].T[:20480])
+    """Sites × subjects: real thickness, repeated with other scales."""
+    real = np.ascontiguousarray(thickness_arrays()[0].T[:20480])
     rng = np.random.default_rng(0)
     scales = 1 + 0.01 * rng.standard_normal((4, 5, 1, 200), dtype=np.float32)
     return np.block([[real * scales[i, j] for j in range(5)] for i in range(4)])
@@ -46,13 +53,15 @@ def maps() -> np.ndarray:
 
 def through_zarr(X: np.ndarray, folder: Path, chunks: tuple[int, int], codecs: list[Any] | None) -> str:
     array = zarr.create_array(folder, shape=X.shape, chunks=chunks, dtype="float32", compressors=codecs, fill_value=0)
-    start = time.perf_counter()
-    for first in range(0, X.shape[1], chunks[1]):
-        array[:, first : first + chunks[1]] = X[:, first : first + chunks[1]]
-    written = time.perf_counter() - start
+
+    def write() -> None:
+        for first in range(0, X.shape[1], chunks[1]):
+            array[:, first : first + chunks[1]] = X[:, first : first + chunks[1]]
+
+    _, written = timed(write)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     array = zarr.open_array(folder, mode="r")
-    best = min(_timed(lambda: [array[i : i + chunks[0]] for i in range(0, len(X), chunks[0])]) for _ in range(REPEATS))
+    best = _best(lambda: [array[i : i + chunks[0]] for i in range(0, len(X), chunks[0])])
     shutil.rmtree(folder)
     return (
         f"write {X.nbytes / written / 1e9:.2f} GB/s, read {X.nbytes / best / 1e9:.2f} GB/s, size {size / X.nbytes:.2f}"
@@ -62,18 +71,16 @@ def through_zarr(X: np.ndarray, folder: Path, chunks: tuple[int, int], codecs: l
 def through_store(X: np.ndarray, folder: Path) -> str:
     sites = Sites.named("fsaverage6", on="faces")
     cohorts = (
-        Cohort(X[:, first : first + 50].T, [f"s{first + i}" for i in range(50)], sites)
+        Cohort(X[:, first : first + 50].T, tuple(f"s{first + i}" for i in range(50)), sites)
         for first in range(0, N_SUBJECTS, 50)
     )
-    start = time.perf_counter()
-    stored = create_store(folder, cohorts)
-    written = time.perf_counter() - start
+    stored, written = timed(lambda: create_store(folder, cohorts))
 
     def one_pass() -> None:
         for where in stored.site_blocks():
             stored.read_sites(where)
 
-    best = min(_timed(one_pass) for _ in range(REPEATS))
+    best = _best(one_pass)
     return f"write {X.nbytes / written / 1e9:.2f} GB/s (with fsync), read {X.nbytes / best / 1e9:.2f} GB/s"
 
 
@@ -83,7 +90,7 @@ def memory(folder: Path) -> str:
 
     def cohorts(first: int, last: int) -> Iterator[Cohort]:
         for number in range(first, last, 20):
-            names = [f"s{number + i}" for i in range(20)]
+            names = tuple(f"s{number + i}" for i in range(20))
             yield Cohort(rng.random((20, sites.n), dtype=np.float32), names, sites, hemisphere="both")
 
     create_store(folder, cohorts(0, 20))  # what is loaded and made once
@@ -91,20 +98,17 @@ def memory(folder: Path) -> str:
     create_store(folder, cohorts(0, 1000), overwrite=True)
     append_store(folder, cohorts(1000, 2000))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    start = time.perf_counter()
-    stored = open_store(folder)
-    opened = time.perf_counter() - start
+    stored, opened = timed(lambda: open_store(folder))
     size = 4 * stored.X.shape[0] * stored.X.shape[1]
     return f"{size / 1e6:.0f} MB written with {grown / 1e3:.0f} MB more memory; opened in {1000 * opened:.0f} ms"
 
 
-def _timed(work: Any) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def _best(work: Callable[[], Any]) -> float:
+    return min(timed(work)[1] for _ in range(REPEATS))
 
 
-if __name__ == "__main__":
+def store(options: argparse.Namespace) -> None:
+    """Cohort stores by chunk and codec: speed of writing and reading, size, memory."""
     with tempfile.TemporaryDirectory() as place:
         print(f"2000 subjects of fsaverage5: {memory(Path(place) / 'm.zarr')}")
         X = maps()
@@ -112,3 +116,36 @@ if __name__ == "__main__":
             for chunks in CHUNKS if name in ("none", "crc32c") else [(4096, 256)]:
                 print(f"{name:16s} {chunks[0]} × {chunks[1]}: {through_zarr(X, Path(place) / 'a', chunks, codecs)}")
         print(f"cohort store: {through_store(X, Path(place) / 's.zarr')}")
+
+
+def reading(options: argparse.Namespace) -> None:
+    """`load_cohort` of 200 simulated subjects, both hemispheres of fsaverage5: seconds, and most memory allocated."""
+    trees = from_tests("helpers.trees")
+    cohort = ico.simulate_cohort(200, hemisphere="both")
+    maps, names = trees.hemispheres(cohort.X), list(cohort.subjects)
+    size = cohort.X.nbytes / MB
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        places = {
+            "FreeSurfer tree, mgh": trees.freesurfer_tree(place / "mgh", names, maps),
+            "FreeSurfer tree, mgz": trees.freesurfer_tree(place / "mgz", names, maps, ending="mgz"),
+            "GIFTI, gzip": trees.gifti_files(place / "gii", names, maps),
+            "CIFTI dscalar": trees.cifti_files(place / "cii", names, maps),
+            "npz, compressed": trees.write_npz(place / "thickness.npz", names, maps),
+        }
+        del cohort, maps
+        for name, paths in places.items():
+            seconds = _best(lambda paths=paths: ico.load_cohort(paths))  # type: ignore[misc]
+            tracemalloc.start()
+            ico.load_cohort(paths)
+            peak = tracemalloc.get_traced_memory()[1] / MB
+            tracemalloc.stop()
+            print(f"{name:22s} {seconds:5.2f} s, {peak:3.0f} MB at most (X has {size:.0f})")
+
+
+def main() -> None:
+    run_task(__doc__, {reading: {}, store: {}})
+
+
+if __name__ == "__main__":
+    main()

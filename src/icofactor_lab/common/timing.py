@@ -1,13 +1,16 @@
-"""Clocks: threads pinned alike, repetitions interleaved, medians; and the machine's own speed in the same run."""
+"""Clocks and memory: threads pinned alike, repetitions interleaved, medians; and what the machine is."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import platform
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,12 +41,17 @@ def pinned(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, float]:
+    """What a call returns, and its seconds on a clock."""
+    begin = clock()
+    answer = work()
+    return answer, clock() - begin
+
+
 def seconds_of(work: Callable[[], Any]) -> float:
     """Wall-clock seconds of one call, garbage collected before."""
     gc.collect()
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    return timed(work)[1]
 
 
 def interleaved(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
@@ -55,17 +63,27 @@ def interleaved(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[st
     return seconds
 
 
-def gemm(dtype: type[np.floating], size: int) -> Callable[[], Any]:
-    """A square matrix product of the machine's own BLAS: 2 size³ operations a call."""
-    rng = np.random.default_rng(0)
-    A, B = (rng.random((size, size)).astype(dtype) for _ in range(2))
-    out = np.empty_like(A)
-    np.dot(A, B, out)
-    return lambda: np.dot(A, B, out)
-
-
 def median(values: list[float]) -> float:
     return float(np.median(values))
+
+
+def peak_bytes() -> int:
+    """Peak resident memory: since `reset_peak` where there is /proc, of the whole process otherwise."""
+    found = _proc("/proc/self/status", "VmHWM")
+    if found:
+        return 1024 * int(found.split()[0])
+    return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def reset_peak() -> bool:
+    """Give freed memory back and make the kernel forget the peak so far; False where that is not possible."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def machine(threads: int) -> dict[str, Any]:
@@ -93,7 +111,7 @@ def machine(threads: int) -> dict[str, Any]:
 
 
 def _proc(path: str, key: str) -> str:
-    """The first value of `key` in a file of /proc; empty where there is none."""
+    """The first value of `key` in a file of /proc; empty where it is missing."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

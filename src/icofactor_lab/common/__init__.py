@@ -1,0 +1,1 @@
+"""What all measuring shares: data, clocks, outcomes and how they are written, the style of figures."""
