@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
         if name == "METHODS":
-            found = tuple(found)
+            return tuple(found)  # anew each time: schemes can be registered
         globals()[name] = found
         return found
     raise AttributeError(f"module 'icofactor' has no attribute {name!r}")

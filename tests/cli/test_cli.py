@@ -64,11 +64,11 @@ def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--n-components", "0"], "--n-components must be a whole number of at least 1; got 0"),
-        (["--n-subjects", "0"], "--n-subjects must be a whole number of at least 1; got 0"),
+        (["--n-components", "0"], "--n-components must be a whole number ≥ 1; found 0"),
+        (["--n-subjects", "0"], "--n-subjects must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
         (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; got 'nonsense'"),
-        (["--random-seed", "-1"], "--random-seed must be a whole number of at least 0"),
+        (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     ],
 )
 def test_bad_arguments_are_one_line(

@@ -138,7 +138,7 @@ def test_it_is_labelled_as_simulated() -> None:
     ("arguments", "message"),
     [
         ({"modality": "volume"}, "'thickness', 'myelin', 'reho', 'alff'; got 'volume'"),
-        ({"n_subjects": 0}, "n_subjects must be a whole number of at least 1; got 0"),
+        ({"n_subjects": 0}, "n_subjects must be a whole number ≥ 1; found 0"),
         ({"n_components": 0}, "n_components must be a whole number"),
         ({"n_components": 2.5}, "n_components must be a whole number"),
         ({"n_components": 51}, "at most 50"),

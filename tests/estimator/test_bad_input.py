@@ -45,27 +45,27 @@ def fit(X: Any, **parameters: Any) -> CorticalFactorization:
 
 PARAMETERS: list[tuple[str, Any, str]] = [
     *(("n_components", v, "n_components must be a whole number ≥ 1; found") for v in (0, -2, 3.0, "3", None, True)),
-    ("n_components", 13, "n_components=13 is more than the 12 subjects of X; use at most 12"),
+    ("n_components", 13, "n_components=13 is more than the 12 subjects; use at most 12"),
     *(("method", v, "method must be") for v in ("NMF", "le-pnnmf", None, ["DL"])),
-    ("method", "LE-DL", "method 'LE-DL' does not exist: .* use 'E-DL'"),
-    *(("rules", v, "rules must be 'paper' .* or 'default'; found") for v in ("papers", None)),
+    ("method", "LE-DL", "method='LE-DL' does not exist: .* use 'DL' or 'E-DL'"),
+    *(("rules", v, "rules must be one of 'paper', 'default'; found") for v in ("papers", None)),
     *(
-        ("penalty", v, "penalty must be 'paper' or a number ≥ 0; found")
+        ("penalty", v, "penalty must be a number ≥ 0 or 'paper'; found")
         for v in ("big", -1, np.nan, np.inf, None, [1.0], 1j)
     ),
     *(("engine", v, "engine must be .*; found") for v in ("gpu", None, 1)),
     *(("columns", v, "columns must be one of 'partition', .*; found") for v in ("bumps", None, 3)),
-    *(("sigma", v, "sigma must be .*positive number; found") for v in (-1, 0, "wide", np.nan)),
+    *(("sigma", v, "sigma must be a positive number or None; found") for v in (-1, 0, "wide", np.nan)),
     *(("level", v, "level must be a whole number ≥ 0; found") for v in (-1, 1.0, "2", None)),
     *(("n_starts", v, "n_starts must be a whole number ≥ 1; found") for v in (0, -1, 2.5, None)),
     *(("n_iter", v, "n_iter must be a whole number ≥ 0; found") for v in (-1, 10.0, "10", None, True)),
     *(("tol", v, "tol must be a number ≥ 0; found") for v in (-1e-3, np.nan, np.inf, "small", None, [1e-3])),
     *(("polish", v, "polish must be a whole number ≥ 0; found") for v in (-1, 0.5)),
     *(("refinement", v, "refinement must be a Refinement or None; found") for v in (10, {"steps": 1}, "paper", True)),
-    ("refinement", Refinement(steps=-1), "refinement: steps must be a whole number ≥ 0; found -1"),
-    ("refinement", Refinement(faces=0), "refinement: faces must be a whole number ≥ 1; found 0"),
-    ("refinement", Refinement(indicator="worst"), "refinement: indicator must be one of"),
-    *(("random_state", v, "random_state must be None, an int ≥ 0, .*; found") for v in ("seed", 1.5, -1, [1])),
+    ("refinement", Refinement(steps=-1), "refinement.steps must be a whole number ≥ 0; found -1"),
+    ("refinement", Refinement(faces=0), "refinement.faces must be a whole number ≥ 1; found 0"),
+    ("refinement", Refinement(indicator="worst"), "refinement.indicator must be one of"),
+    *(("random_state", v, "random_state must be an int ≥ 0, None, .*; found") for v in ("seed", 1.5, -1, [1])),
     *(("hemi", v, "hemi must be 'left', 'right', 'both' or None; found") for v in ("lh", "Left", 0)),
 ]
 
@@ -77,7 +77,7 @@ def test_parameters(name: str, value: Any, says: str, X: np.ndarray) -> None:
 
 
 def test_a_projective_method_has_no_penalty(X: np.ndarray) -> None:
-    with refused("PPNMF has no penalty; found penalty=1.0, leave it at 'paper'"):
+    with refused("method='PPNMF' has no penalty; leave penalty='paper'; found 1.0"):
         fit(X, method="LE-PPNMF", penalty=1.0)
 
 

@@ -73,7 +73,7 @@ def test_it_needs_far_fewer_updates_than_multiplicative_ones(name: str) -> None:
 @pytest.mark.parametrize("name", CD)
 def test_the_paper_does_not_have_it(name: str) -> None:
     assert name not in PAPER_METHODS
-    with pytest.raises(ValueError, match=f"{name} is not a method of the paper; use rules='default'"):
+    with pytest.raises(ValueError, match=f"method='{name}' is not a method of the paper; use rules='default'"):
         solve(small().stats, name, 3, rules="paper")
 
 

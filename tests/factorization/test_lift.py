@@ -240,7 +240,7 @@ def test_five_sweeps_are_enough_on_real_data(scheme: str, real_X: np.ndarray, re
     ridge, lasso = (weight * amount for amount in chosen.split_penalty(coarse.penalty))
     A = coarse.C @ coarse.C.T + ridge * np.eye(10)
     rhs = coarse.C @ X.T
-    exact = minimise(A, rhs, lasso, chosen.signed)
+    exact = minimise(A, rhs, lasso, chosen.signed_maps)
     half = 0.5 * float((X**2).sum())
     costs = [half + cost(A, rhs, z, lasso).sum() for z in (quick.W.T, exact)]
     assert costs[1] * (1 - 1e-12) <= costs[0] <= costs[1] * (1 + 1e-3)

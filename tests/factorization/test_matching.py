@@ -93,11 +93,11 @@ def test_fits_that_cannot_be_compared(two_meshes: list[ico.CorticalFactorization
     model, _ = two_meshes
     left, other = copy.copy(model), copy.copy(model)
     left.hemi_ = "left"
-    with pytest.raises(ValueError, match="the same hemispheres; found both and left"):
+    with pytest.raises(ValueError, match="the same hemispheres as a; found left and both"):
         ico.match_components(model, left)
     rotated = np.roll(model.sites_.coordinates, 1, axis=1)
     other.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
-    with pytest.raises(ValueError, match="only meshes of fsaverage are compared as they are"):
+    with pytest.raises(ValueError, match="on the same mesh as a, or both on meshes of fsaverage"):
         ico.match_components(model, other)
 
 
@@ -110,9 +110,9 @@ def test_a_constant_map_matches_nothing() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "says"),
     [
-        (np.ones((2, 3)), np.ones((2, 4)), "a and b must lie on the same sites; found 3 and 4"),
+        (np.ones((2, 3)), np.ones((2, 4)), "b must be on the same sites as a; found 4 and 3"),
         (np.ones(3), np.ones((2, 3)), "a must be a fitted model or an array of components × sites"),
-        (np.ones((2, 3)), np.full((2, 3), np.nan), "b holds NaN or infinite values"),
+        (np.ones((2, 3)), np.full((2, 3), np.nan), "b must be finite numbers; found NaN or infinite values"),
     ],
 )
 def test_what_cannot_be_matched(a: np.ndarray, b: np.ndarray, says: str) -> None:

@@ -9,9 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from helpers.problems import ALL_METHODS, METHODS_AND_RULES, small
 from icofactor.factorization import _multistart as manystarts
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._solve import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, solve
+from icofactor.factorization._solve import solve
 from icofactor.factorization.starts import seeds_of, stream
 from icofactor.factorization.statistics import Statistics
+from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
 
 # BLAS adds in another order when a product has more rows, and a run amplifies that: equal to rounding, not to the bit
 SAME = 1e-12

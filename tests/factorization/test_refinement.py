@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from helpers.problems import ALL_METHODS, COVERING, KINDS, Small, masked_sites, positive_data, relative, small
+from icofactor.errors import ArgumentError
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refined, Refinement, local_error, refine
 from icofactor.factorization._solve import Solution, solve
@@ -334,27 +335,28 @@ def test_two_hemispheres_are_refined_together() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"steps": -1}, "refinement: steps must be a whole number ≥ 0; found -1"),
-        ({"steps": 1.5}, "refinement: steps must be a whole number ≥ 0; found 1.5"),
-        ({"faces": 0}, "refinement: faces must be a whole number ≥ 1; found 0"),
-        ({"n_iter": -1}, "refinement: n_iter must be a whole number ≥ 0; found -1"),
-        ({"n_iter": "ten"}, "refinement: n_iter must be a whole number ≥ 0; found 'ten'"),
-        ({"indicator": "gain"}, "refinement: indicator must be one of .*; found 'gain'"),
-        ({"carry": "half"}, "refinement: carry must be one of .*; found 'half'"),
+        ({"steps": -1}, "refinement.steps must be a whole number ≥ 0; found -1"),
+        ({"steps": 1.5}, "refinement.steps must be a whole number ≥ 0; found 1.5"),
+        ({"faces": 0}, "refinement.faces must be a whole number ≥ 1; found 0"),
+        ({"n_iter": -1}, "refinement.n_iter must be a whole number ≥ 0; found -1"),
+        ({"n_iter": "ten"}, "refinement.n_iter must be a whole number ≥ 0; found 'ten'"),
+        ({"indicator": "gain"}, "refinement.indicator must be one of .*; found 'gain'"),
+        ({"carry": "half"}, "refinement.carry must be one of .*; found 'half'"),
     ],
 )
 def test_wrong_schedules(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentError, match=message) as refused:
         refined_from(small(), begun(small(), n_iter=1), Refinement(**arguments))
+    assert [refused.value.argument, refused.value.found] == [f"refinement.{next(iter(arguments))}", *arguments.values()]
 
 
 def test_a_solution_of_another_design() -> None:
-    with pytest.raises(ValueError, match="start: B must have shape"):
+    with pytest.raises(ValueError, match=r"start\.B must be of shape"):
         refined_from(small(), begun(small(divided=True), n_iter=1), Refinement(1, 1, 1))
 
 
 def test_overlapping_columns_need_the_data() -> None:
     problem = small("smooth")
     pyramid = Pyramid.from_data(problem.X, problem.design.sites)
-    with pytest.raises(ValueError, match="a pyramid holds sums of X only"):
+    with pytest.raises(ValueError, match="A pyramid holds sums of X only"):
         refine(pyramid, problem.design, problem.stats, begun(problem, n_iter=1), Refinement(1, 1, 1))

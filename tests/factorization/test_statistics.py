@@ -306,11 +306,11 @@ def test_shallow_pyramids() -> None:
     pyramid = Pyramid.from_data(X, sites, level=1)
     assert pyramid.max_level == 1
     assert_same(pyramid.statistics(Design(sites, level=1)), Statistics.from_data(X, Design(sites, level=1)))
-    with pytest.raises(ValueError, match="gathered down to level 1; the design has faces at level 2"):
+    with pytest.raises(ValueError, match="level 1, down to which the pyramid was gathered; found faces at level 2"):
         pyramid.statistics(Design(sites, level=2))
-    with pytest.raises(ValueError, match="a pyramid serves partition columns only; the design is of kind 'smooth'"):
+    with pytest.raises(ValueError, match="A pyramid serves partition columns only; found kind 'smooth'"):
         pyramid.statistics(Design(sites, "smooth"))
-    with pytest.raises(ValueError, match="a pyramid holds sums of X only"):
+    with pytest.raises(ValueError, match="A pyramid holds sums of X only"):
         pyramid.residual(Design(sites), np.ones((20, 5)))
     for level in (-1, 4):
         with pytest.raises(ValueError, match=f"level must be from 0 to 3, the mesh's own; found {level}"):

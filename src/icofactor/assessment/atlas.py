@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.checks import check_parameters
 from icofactor.errors import FileError
 from icofactor.io.filenames import side_of
 from icofactor.io.guard import Unreadable, naming
@@ -175,8 +176,7 @@ def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: A
 
 def check_spins(n_spins: Any) -> None:
     """Refuse a number of rotations that makes no null."""
-    if not isinstance(n_spins, int | np.integer) or n_spins < 1:
-        raise ValueError(f"n_spins must be a whole number ≥ 1; found {n_spins!r}")
+    check_parameters(n_spins=n_spins)
 
 
 def _table(found: Enrichment, atlas: Atlas) -> Overlap:

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.heldout import Columns
+from icofactor.checks import check_parameters
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_view
 from icofactor.factorization._lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.matching import match_components, reordered
 from icofactor.factorization.methods import method_named
+from icofactor.factorization.scaling import scale_of
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.atomic import atomic_path
@@ -104,8 +106,7 @@ def _sides(model: Any) -> tuple[str, ...]:
 
 def check_resamples(n_resamples: Any) -> None:
     """Refuse a number of resamples that has no spread."""
-    if not isinstance(n_resamples, int | np.integer) or n_resamples < 2:
-        raise ValueError(f"n_resamples must be a whole number ≥ 2; found {n_resamples!r}")
+    check_parameters(n_resamples=n_resamples)
 
 
 def bootstrap(
@@ -231,7 +232,7 @@ class _Resampling:
         )
         basis = basis_of(self.view, self._lifted(who, best.B, best.C, scheme))
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
-        scale = _scale(basis.W, everyone, scheme)
+        scale = scale_of(basis.W, everyone, scheme)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps)
         order = reordered(match, len(maps))
@@ -244,19 +245,11 @@ class _Resampling:
         if not model.lift:
             return np.asarray(coarse)
         drawn = Columns(self.view, who)
-        if scheme.projective:
+        if scheme.lifted_by_updates:
             return lift_projective(drawn, coarse, self.stats.sq_norm, PROJECTIVE_UPDATES).W
         weight = model.design_.sites.n_roots / self.view.shape[0]
-        return lift(drawn, C, scheme, model.solution_.penalty, weight).W
-
-
-def _scale(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """By what maps are multiplied, and loadings divided, to have the scale and the sign of a model's own."""
-    rms = np.sqrt((C**2).mean(axis=1))
-    scale = np.ones(len(rms)) if scheme.projective else np.where(rms > 0, rms, 1.0)
-    if scheme.signed:
-        scale = np.where((W * np.abs(W)).sum(axis=0) < 0, -scale, scale)
-    return np.asarray(scale)
+        G = B.T @ (self.stats.K @ B)
+        return lift(drawn, C, scheme, model.solution_.penalty, weight, G=G).W
 
 
 def _check_same_subjects(model: Any, cohort: Any) -> None:

@@ -113,15 +113,15 @@ def _model(options: argparse.Namespace) -> Any:
 def _plan(options: argparse.Namespace, model: Any) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
-    from icofactor.factorization.methods import method_named
+    from icofactor.factorization.methods import for_negative_data, method_named
     from icofactor.preprocessing.covariate_coding import code_terms
 
     seen = preview_inputs(options)
     model._check_shape((len(seen.subjects), seen.n_sites))
-    if seen.lowest < 0 and not method_named(model.method).scheme.signed:
+    if seen.lowest < 0 and not method_named(model.method).scheme.signed_data:
         raise ValueError(
             f"the first file holds negative values (down to {seen.lowest:.3g}), which method {model.method!r} forbids; "
-            "use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+            f"use {for_negative_data()}, or bring the maps to values ≥ 0"
         )
     if options.covariates:
         code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
@@ -133,7 +133,7 @@ def _plan(options: argparse.Namespace, model: Any) -> str:
         n_columns=min(columns, seen.n_sites),
         n_starts=model.n_starts,
         polish=model.polish,
-        descent=model.method.startswith("CD-"),
+        descent=method_named(model.method).scheme.sweeps > 0,
         n_iter=model.n_iter,
         tol=model.tol,
     )

@@ -169,7 +169,7 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
     method = options.method or ("CD-PNNMF" if model is None else model.method)
     data = cohort
     if options.covariates:
-        signed = method_named(method).scheme.signed
+        signed = method_named(method).scheme.signed_data
         data = Covariates.fit(cohort, options.covariates, nonnegative=not signed).apply(cohort)
     choice = choose_n_components(
         data,

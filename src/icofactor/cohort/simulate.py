@@ -33,6 +33,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 from scipy.special import log_ndtr, ndtri
 
+from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.cohort.cohort import Cohort, Hemisphere, Truth
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
@@ -206,9 +207,7 @@ def _check_arguments(
     mesh: str,
     variability: float,
 ) -> None:
-    for name, value in (("n_subjects", n_subjects), ("n_components", n_components)):
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
+    check_parameters(n_subjects=n_subjects, n_components=n_components)
     if n_components > 50:
         raise ValueError(f"n_components must be at most 50, or regions would be smaller than noise; got {n_components}")
     if modality not in MODALITIES:
@@ -217,10 +216,8 @@ def _check_arguments(
         raise ValueError(f'hemisphere must be "left", "right" or "both"; got {hemisphere!r}')
     if mesh not in _MESHES:
         raise ValueError(f"mesh must be one of {', '.join(map(repr, _MESHES))}; got {mesh!r}")
-    if random_state is not None and (
-        not isinstance(random_state, (int, np.integer)) or isinstance(random_state, bool) or random_state < 0
-    ):
-        raise ValueError(f"random_state must be a whole number of at least 0, or None; got {random_state!r}")
+    if random_state is not None:
+        check_value("random_state", random_state, Whole(0))
     if not 0 <= noise < 1:
         raise ValueError(f"noise must lie in [0, 1), a part of the between-subject variance; got {noise!r}")
     if not 0 < variability < 1:

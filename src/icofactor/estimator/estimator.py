@@ -10,6 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from icofactor.checks import OneOf, check_parameters, check_value
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import check_array, check_mask, read_input
 from icofactor.estimator.workspace import View, Workplace, open_view, open_workplace
 from icofactor.factorization._lift import (
@@ -23,14 +25,13 @@ from icofactor.factorization._lift import (
 )
 from icofactor.factorization._multistart import Multistart, multistart
 from icofactor.factorization._refine import Refined, Refinement, refine
-from icofactor.factorization._solve import check_run
 from icofactor.factorization.design import KINDS, Design
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.gather import gather_held, gather_pyramid, gather_statistics, pyramid_level
 from icofactor.factorization.methods import METHODS, Method, method_named
 from icofactor.factorization.scaling import Canonical, canonical
 from icofactor.factorization.schemes.base import check_rules
-from icofactor.factorization.starts import RandomState, seeds_of
+from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
 from icofactor.factorization.statistics import Data, Source, Statistics
 from icofactor.preprocessing.covariates import as_the_fit, covariates_of
 from icofactor.progress import Stages
@@ -39,6 +40,8 @@ from icofactor.streaming.blocks import Arrays, over_blocks
 from icofactor.streaming.inspect import Inspector, look_for_bounds
 from icofactor.streaming.passes import Streamed
 from icofactor.streaming.threads import one_blas_thread
+
+_NUMBERS = ("n_components", "n_starts", "n_iter", "tol", "level", "polish", "sigma", "penalty")
 
 
 class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -241,7 +244,9 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         view, stages = place.view, Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
-        inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, self.method, getattr(X, "subjects", None))
+        inspector = Inspector(
+            sites.n, view.shape[1], method.scheme.signed_data, self.method, getattr(X, "subjects", None)
+        )
         with stages.stage("statistics") as show:
             stats, source = self._gather(place, sites, design, inspector, show)
             inspector.check()
@@ -323,7 +328,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _full_basis(self, view: View, method: Method, refined: Refined, show: Any) -> Basis:
         """The basis on every site."""
         solution = refined.solution
-        if self.lift and not method.scheme.projective:
+        if self.lift and not method.scheme.lifted_by_updates:
             return self._lifted(view, method, refined, solution.C, show=lambda done, of: show(done / of))
         coarse = refined.design.matrix @ solution.B
         if not self.lift:
@@ -342,8 +347,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         stage: str = "lift",
     ) -> Basis:
         site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
-        penalty = refined.solution.penalty
-        return lift(view, C, method.scheme, penalty, site_weight, start, on_block=show, stage=stage, engine=self.engine)
+        penalty, B = refined.solution.penalty, refined.solution.B
+        G = B.T @ (refined.stats.K @ B)
+        return lift(
+            view, C, method.scheme, penalty, site_weight, start, on_block=show, stage=stage, engine=self.engine, G=G
+        )
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""
@@ -381,7 +389,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _loadings_of(self, view: View, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed, method.name, names)
+        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed_data, method.name, names)
         WX = np.zeros((W.shape[1], view.shape[1]))
         for _, found in over_blocks(view, _projected_block, {}, [W]):
             inspector.accept(None, found)
@@ -437,49 +445,32 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         known = isinstance(self.method, str) and self.method in METHODS
-        tags.input_tags.positive_only = not (known and METHODS[self.method].scheme.signed)
+        tags.input_tags.positive_only = not (known and METHODS[self.method].scheme.signed_data)
         return tags
 
     def _check_parameters(self) -> Method:
         """Everything that can be refused before the data are looked at."""
-        if not isinstance(self.method, str):
-            raise ValueError(f"method must be the name of a method; found {self.method!r}")
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
-        _check_number("tol", self.tol)
-        if self.sigma is not None:
-            _check_number("sigma", self.sigma, "None or a positive number")
-        if not isinstance(self.penalty, str):
-            _check_number("penalty", self.penalty, "'paper' or a number ≥ 0")
-        check_run(self.n_iter, self.tol)
+        check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
         check_engine(self.engine)
         seeds_of(self.random_state)
-        for name, least in (("n_components", 1), ("n_starts", 1), ("n_iter", 0), ("level", 0), ("polish", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number ≥ {least}; found {value!r}")
-        if self.columns not in KINDS:
-            raise ValueError(f"columns must be one of {', '.join(map(repr, KINDS))}; found {self.columns!r}")
+        check_value("columns", self.columns, OneOf(KINDS))
         if self.refinement is not None:
             if not isinstance(self.refinement, Refinement):
-                raise ValueError(f"refinement must be a Refinement or None; found {type(self.refinement).__name__}")
+                raise ArgumentError("refinement", Phrase(type(self.refinement).__name__), "a Refinement or None")
             self.refinement.check()
         return method
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         n_subjects = shape[0]
         if n_subjects < 2:
-            raise ValueError(
-                f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}; fit needs at least 2 (transform takes one): "
-                f"n_samples={n_subjects}"
-            )
+            held = f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}"
+            said = f"{held}; fit needs at least 2 (transform takes one): n_samples={n_subjects}"
+            raise ArgumentError("X", None, said)
         if shape[1] < 2:
-            raise ValueError("X holds one site; there is no map to factorize: n_features=1")
-        if self.n_components > n_subjects:
-            raise ValueError(
-                f"n_components={self.n_components} is more than the {n_subjects} subjects of X; "
-                f"use at most {n_subjects} components"
-            )
+            raise ArgumentError("X", None, "X holds one site; there is no map to factorize: n_features=1")
+        check_enough_subjects(self.n_components, n_subjects)
 
 
 def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
@@ -490,9 +481,3 @@ def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) ->
 def _score_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
     error, variance = np.square(x - W @ shared["C"].T).sum(), np.square(x - mean[:, None]).sum()
     return {"sum.error": np.array(error), "sum.variance": np.array(variance)}
-
-
-def _check_number(name: str, value: Any, wanted: str = "a number ≥ 0") -> None:
-    """Refuse what is no real number; whether it is in range is checked where it is used."""
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {wanted}; found {value!r}")

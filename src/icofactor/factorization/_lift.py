@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization.extrapolation import TAU_START, logarithmic, momentum, next_tau
-from icofactor.factorization.quadratic import coordinate_descent, minimise
+from icofactor.factorization.quadratic import coordinate_descent
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import factor, projective_scale
 from icofactor.streaming.blocks import Arrays, over_blocks
 
-LIFT_SWEEPS = 5
 PROJECTIVE_UPDATES = 10
 Progress = Callable[[int, int], None]
 """Called with (sites done, sites in all)."""
@@ -52,34 +51,38 @@ def lift(
     penalty: float,
     site_weight: float,
     start: np.ndarray | None = None,
-    sweeps: int = LIFT_SWEEPS,
+    sweeps: int | None = None,
     on_block: Progress | None = None,
     stage: str = "lift",
     engine: str = "numpy",
+    G: np.ndarray | None = None,
 ) -> Basis:
     """The basis on every site, given the loadings C.
 
-    Problem: min over W of ‖X − WC‖² with the scheme's penalty, in which every site weighs `site_weight`; W ≥ 0 unless
-    the scheme is signed. One pass over X (sites × subjects).
+    Each site solves the scheme's `site_problem`: by default min over w of ‖x − Cᵀw‖² with the scheme's penalty, in
+    which every site weighs `site_weight`; w ≥ 0 unless maps are signed. One pass over X (sites × subjects).
 
     Parameters
     ----------
     start : n_sites × n_d, optional
         Where the coordinate sweeps begin; otherwise the positive part of the unpenalised solution.
+    sweeps : int, optional
+        Coordinate sweeps; the scheme's own number where it is not given.
     stage : str
         The name of this pass, where passes are kept.
     engine : {"numpy", "cpu", "jax"}
         Where the blocks are computed: "jax" on the device that JAX finds.
+    G : n_d × n_d, optional
+        BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
     """
-    ridge, lasso = (amount * site_weight for amount in scheme.split_penalty(penalty))
-    A = C @ C.T + ridge * np.eye(len(C))
+    problem = scheme.site_problem(C, G, penalty, site_weight)
     shared = {
-        "C": C,
-        "A": A,
-        "inverse": np.linalg.pinv(A, hermitian=True),
-        "lasso": np.array(lasso),
-        "signed": np.array(scheme.signed),
-        "sweeps": np.array(sweeps),
+        "C": problem.linear,
+        "A": problem.gram,
+        "inverse": np.linalg.pinv(problem.gram, hermitian=True),
+        "lasso": np.array(problem.lasso),
+        "signed": np.array(problem.signed),
+        "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
     n_sites, done = X.shape[0], 0
     W, WX = np.empty((n_sites, len(C))), np.zeros(C.shape)
@@ -111,11 +114,7 @@ def _lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | No
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
     """The loadings C of subjects given WᵀX and WᵀW: the projection, or the scheme's convex problem in C."""
-    if scheme.projective:
-        return WX
-    ridge, lasso = scheme.split_penalty(penalty)
-    A = WW + ridge * np.eye(len(WW))
-    return minimise(A, WX, lasso, scheme.signed)
+    return scheme.loadings_of(WX, WW, penalty)
 
 
 def lift_projective(

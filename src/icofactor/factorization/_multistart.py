@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
-from icofactor.factorization._solve import Run, Solution, check_run, divergence_message, solution_of, warn_not_converged
+from icofactor.factorization._solve import Run, Solution, divergence_message, solution_of, warn_not_converged
 from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import Problem
@@ -122,10 +123,8 @@ def multistart(
     ((5,), True)
     """
     chosen = method_named(method)
-    check_run(n_iter, tol)
+    check_parameters(n_starts=n_starts, n_iter=n_iter, tol=tol)
     check_engine(engine)
-    if not isinstance(n_starts, int | np.integer) or n_starts < 1:
-        raise ValueError(f"n_starts must be a whole number ≥ 1; found {n_starts!r}")
     check_problem(stats, chosen, n_components)
     p = Problem.of(stats, chosen.scheme, rules, penalty)
     warn_if_penalty_dwarfs(p, chosen.scheme)

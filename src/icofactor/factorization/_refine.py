@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import DivergenceError
-from icofactor.factorization._solve import Solution, check_run, divergence_message
+from icofactor.factorization._solve import Solution, divergence_message
 from icofactor.factorization.arrays import Array, asarray_like, namespace, to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine
@@ -60,18 +61,14 @@ class Refinement:
 
     @classmethod
     def paper(cls) -> Refinement:
-        """Ten refinements of five faces, ten updates each, in the paper's words."""
+        """Ten refinements of five faces, ten updates each, as in the paper."""
         return cls(steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter")
 
     def check(self) -> None:
-        """Raise a ValueError that names what is wrong."""
-        for name, least in (("steps", 0), ("faces", 1), ("n_iter", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"refinement: {name} must be a whole number ≥ {least}; found {value!r}")
-        for name, known in (("indicator", INDICATORS), ("carry", CARRIES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"refinement: {name} must be one of {known}; found {getattr(self, name)!r}")
+        """Raise an ArgumentError that names what is wrong."""
+        check_parameters("refinement", steps=self.steps, faces=self.faces, n_iter=self.n_iter)
+        check_value("refinement.indicator", self.indicator, OneOf(INDICATORS))
+        check_value("refinement.carry", self.carry, OneOf(CARRIES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +303,6 @@ class _Walk:
 
     def update(self, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
         """`n_iter` updates; their objectives and errors."""
-        check_run(n_iter, 0.0)
         n_components = self.state.B.shape[-1]
         engine = choose_engine(self.engine, self.problem, self.method, n_components, n_iter)
         run = engine.iterate(self.problem, self.method, self.state, n_iter)

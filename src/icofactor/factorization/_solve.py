@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
+from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
 from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.extrapolation import TAU_START
@@ -23,15 +24,10 @@ from icofactor.factorization.starts import (
     warn_if_penalty_dwarfs,
 )
 from icofactor.factorization.statistics import Statistics
+from icofactor.factorization.stopping import TOL_FIRST, settled
 from icofactor.factorization.update import State, advance, begin
 from icofactor.io.records import Numbers
 from icofactor.streaming.threads import one_blas_thread
-
-TOL_WINDOW = 10
-"""`tol` looks at the relative decrease of the objective over this many updates."""
-TOL_FIRST, TOL_LOOKBACK = 100, 50
-"""No run ends by `tol` before the first, nor unless its steps shrank since the second many updates ago: random starts
-begin on a plateau (docs/defaults.md)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +72,7 @@ def iterate(
     converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
     active, ended = np.arange(n_runs), []
     for update in range(n_iter):
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that leaves the finite numbers is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # runs that leave the finite numbers are found below
             state = advance(p, method, state)
         made[active] += 1
         objective, E = objectives[-1].copy(), errors[-1].copy()
@@ -85,7 +81,7 @@ def iterate(
         errors.append(E)
         diverged |= ~np.isfinite(objective)
         if tol > 0 and update + 1 >= TOL_FIRST:
-            converged[active] |= _settled(objectives, tol)[active]
+            converged[active] |= settled(objectives, tol)[active]
         stop = (converged | diverged)[active]
         if update + 1 in halve_at:
             rank = np.argsort(np.argsort(np.where(stop, np.inf, objective[active]), kind="stable"))
@@ -99,19 +95,6 @@ def iterate(
             break
     ended.append((active, state))
     return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
-
-
-def _settled(objectives: list[np.ndarray], tol: float) -> np.ndarray:
-    """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
-
-    The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
-    other. Steps ten thousand times smaller than asked for have arrived in any case.
-    """
-    now = objectives[-1 - TOL_WINDOW] - objectives[-1]
-    then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
-    with np.errstate(invalid="ignore"):
-        arrived = (now <= 0.9 * then) | (now <= 1e-4 * tol * abs(objectives[-1]))
-        return (now <= tol * abs(objectives[-1])) & arrived
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
@@ -235,7 +218,7 @@ def solve(
         Stop when the objective fell by less than `tol`, relative, over ten updates (and its steps shrink, unlike on the
         plateau where random starts begin; not before update 100). 0 never stops early.
     rules : {"default", "paper"}
-        What a user should get, or the paper's words.
+        "default" (recommended), or "paper": the published updates, literally.
     penalty : "paper" or float
         λ.
     random_state : int, SeedSequence, Generator, RandomState or None
@@ -258,7 +241,7 @@ def solve(
     True
     """
     chosen = method_named(method)
-    check_run(n_iter, tol)
+    check_parameters(n_iter=n_iter, tol=tol)
     p = Problem.of(stats, chosen.scheme, rules, penalty)
     if start is None:
         check_problem(stats, chosen, n_components)
@@ -276,24 +259,13 @@ def solve(
     return solution_of(run, 0, chosen, rules, p.penalty)
 
 
-def check_run(n_iter: int, tol: float) -> None:
-    """`n_iter` and `tol` make sense."""
-    if not isinstance(n_iter, int | np.integer) or n_iter < 0:
-        raise ValueError(f"n_iter must be a whole number ≥ 0; found {n_iter!r}")
-    if not (np.isfinite(tol) and tol >= 0):
-        raise ValueError(f"tol must be a number ≥ 0; found {tol!r}")
-
-
 def divergence_message(method: Method, rules: str, update: int) -> str:
     """What to do about a run that left the finite numbers."""
-    cause = (
-        " Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or bring X to values near 1."
-        if method.scheme.signed and rules == "paper"
-        else " Try rules='default', whose objective never rises."
-        if rules == "paper"
-        else " Check the start and the scale of X."
-    )
-    return f"{method.name} under rules={rules!r} diverged at update {update}." + cause
+    if rules == "paper":
+        advice = method.scheme.divergence_advice or "Try rules='default', whose objective never rises."
+    else:
+        advice = "Check the start and the scale of X."
+    return f"{method.name} under rules={rules!r} diverged at update {update}. {advice}"
 
 
 def warn_not_converged(n_iter: int, tol: float) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import KDTree
 
+from icofactor.checks import Number, OneOf, Whole, check_parameters, check_value
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.sphere.sites import Sites
 
 KINDS = ("partition", "exponential", "smooth")
@@ -118,12 +120,12 @@ class Design:
         _check(sites, kind, level, sigma, tau)
         faces = np.array(faces, dtype=np.int64)
         if faces.ndim != 2 or faces.shape[1] != 2:
-            raise ValueError(f"faces must have two columns, level and index; found shape {faces.shape}")
+            raise ArgumentError("faces", Phrase(f"shape {faces.shape}"), "an array of two columns, level and index")
         levels = faces[:, 0]
         if (levels < 0).any() or (levels > sites.max_level).any():
-            raise ValueError(f"faces must lie at levels 0 to {sites.max_level}, the mesh's own")
+            raise ArgumentError("faces", None, f"at levels 0 to {sites.max_level}, the mesh's own")
         if (faces[:, 1] < 0).any() or (faces[:, 1] >= sites.n_roots * 4**levels).any():
-            raise ValueError("faces names an index that its level does not have")
+            raise ArgumentError("faces", None, "faces that their levels have; an index is out of range")
         design = object.__new__(cls)
         design._set_kind(sites, kind, int(level), DEFAULT_SIGMA[kind] if sigma is None else float(sigma), float(tau))
         column = np.full(sites.n, -1, dtype=np.int64)
@@ -273,9 +275,11 @@ class Design:
         self.site_column = position[site_column]
         self.faces, self.parent, self._raw = faces[full], parent[full], raw
         if not len(self.faces):
-            raise ValueError(
-                f"no column of kind {self.kind!r} with sigma={self.sigma} reaches any of the {self.sites.n} sites; "
-                "use a larger sigma or kind='partition'"
+            raise ArgumentError(
+                "sigma",
+                self.sigma,
+                f"larger, or {{kind='partition'}}: no column of kind {self.kind!r} reaches any of the {self.sites.n} "
+                "sites",
             )
         for array in (self.faces, self.parent, self.site_column):
             array.flags.writeable = False
@@ -283,22 +287,25 @@ class Design:
     def _check_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         divided = np.asarray(positions).ravel()
         if divided.dtype == bool:
-            raise ValueError("positions must be numbers of columns; found a mask, use np.flatnonzero(mask)")
+            raise ArgumentError("positions", Phrase("a mask, use np.flatnonzero(mask)"), "numbers of columns")
         if len(divided) and not np.issubdtype(divided.dtype, np.integer):
-            raise ValueError(f"positions must be whole numbers; found {divided.dtype}")
+            raise ArgumentError("positions", Phrase(divided.dtype), "whole numbers")
         divided = divided.astype(np.int64)
         if len(divided) and (divided.min() < 0 or divided.max() >= self.n_columns):
-            raise ValueError(
-                f"positions must lie in 0..{self.n_columns - 1} (the design has {self.n_columns} columns); "
-                f"found {divided.min()}..{divided.max()}"
+            raise ArgumentError(
+                "positions",
+                Phrase(f"{divided.min()}..{divided.max()}"),
+                f"in 0..{self.n_columns - 1} (the design has {self.n_columns} columns)",
             )
         if len(np.unique(divided)) != len(divided):
-            raise ValueError("positions names a column twice; each column can be divided once")
+            raise ArgumentError("positions", Phrase("a column twice"), "different columns: each can be divided once")
         if not self.divisible[divided].all():
             stuck = divided[~self.divisible[divided]]
-            raise ValueError(
-                f"columns {stuck.tolist()} cannot be divided: they are at the mesh's own level "
-                f"({self.sites.max_level}), hold a single site, or have children that reach none; see design.divisible"
+            raise ArgumentError(
+                "positions",
+                stuck.tolist(),
+                f"columns that can be divided, not at the mesh's own level ({self.sites.max_level}), with more than "
+                "one site, and with children that reach some; see design.divisible",
             )
         return divided
 
@@ -315,14 +322,11 @@ def _children(faces: np.ndarray) -> np.ndarray:
 
 def _check(sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
     if not isinstance(sites, Sites):
-        raise ValueError(f"sites must be a Sites, e.g. Sites.named('fsaverage5'); found {type(sites).__name__}")
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}; found {kind!r}")
-    if not isinstance(level, int | np.integer) or not 0 <= level <= sites.max_level:
-        raise ValueError(f"level must be a whole number from 0 to {sites.max_level}, the mesh's own; found {level!r}")
-    if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
-        raise ValueError(f"sigma must be a positive number; found {sigma!r}")
-    if not (np.isfinite(tau) and tau > 0):
-        raise ValueError(f"tau must be a positive number; found {tau!r}")
+        raise ArgumentError("sites", Phrase(type(sites).__name__), "a Sites, e.g. Sites.named('fsaverage5')")
+    check_value("kind", kind, OneOf(KINDS))
+    if not Whole(0).accepts(level) or level > sites.max_level:
+        raise ArgumentError("level", level, f"a whole number from 0 to {sites.max_level}, the mesh's own")
+    check_parameters(sigma=sigma)
+    check_value("tau", tau, Number(positive=True))
     if sites.n == 0:
-        raise ValueError("sites is empty: the mask leaves no site to factorize")
+        raise ArgumentError("sites", None, "not empty: the mask leaves no site to factorize")

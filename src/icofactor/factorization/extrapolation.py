@@ -1,20 +1,51 @@
 """Extrapolation of the updates: plain, E- (Nesterov) and LE- (of the logarithms) (method.md §3).
 
 An extrapolation sees two successive plain updates y^t and y^{t−1} and a weight, and knows no scheme. A new one is
-one function and one line in `EXTRAPOLATIONS`.
+one function and one line in `EXTRAPOLATIONS`; a scheme lists those it can be used with (`Scheme.extrapolations`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from icofactor.factorization.arrays import Array, namespace, positive
 
 TAU_START = (1 + math.sqrt(5)) / 2
 PLAIN_UPDATES = 10
 """Updates at the start of a run that are never extrapolated."""
-Extrapolation = Callable[[Array, Array, Array, bool], Array]
+HONNORAT = (
+    "Honnorat N, Davatzikos C. Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data Analysis. "
+    "Technical report, Center for Biomedical Image Computing and Analytics, University of Pennsylvania."
+)
+FISTA = (
+    "Beck A, Teboulle M. A fast iterative shrinkage-thresholding algorithm for linear inverse problems. SIAM Journal "
+    "on Imaging Sciences 2(1), 183-202 (2009)."
+)
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """A formula that extrapolates plain updates, and what others need to know of it.
+
+    Attributes
+    ----------
+    formula : (y, y_before, weight, signed) → the extrapolated y
+    signed : whether it can be used where values may be negative
+    text : how the methods paragraph continues after "updates"
+    references : cited there
+    kernel : number of the compiled kernels' copy of the formula; None: they have none
+    """
+
+    formula: Callable[[Array, Array, Array, bool], Array]
+    signed: bool
+    text: str
+    references: tuple[str, ...]
+    kernel: int | None = None
+
+    def __call__(self, y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
+        return self.formula(y, y_before, weight, signed)
 
 
 def nesterov(y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
@@ -31,7 +62,10 @@ def logarithmic(y: Array, y_before: Array, weight: Array, signed: bool) -> Array
     return y * xp.clip(growth**weight, 0.1, 10.0)
 
 
-EXTRAPOLATIONS: dict[str, Extrapolation | None] = {"": None, "E-": nesterov, "LE-": logarithmic}
+NESTEROV = Extrapolation(nesterov, True, "with Nesterov extrapolation", (FISTA,), kernel=1)
+LOGARITHMIC = Extrapolation(logarithmic, False, "with extrapolation of the logarithms", (HONNORAT,), kernel=2)
+EXTRAPOLATIONS: dict[str, Extrapolation | None] = {"": None, "E-": NESTEROV, "LE-": LOGARITHMIC}
+"""Prefix of the method's name → the extrapolation."""
 
 
 def momentum(tau: Array) -> Array:

@@ -9,6 +9,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 
+from icofactor.errors import ArgumentError, Phrase
+
 _SAME_POSITION = 1e-3
 """On the unit sphere; meshes are written with some four decimals."""
 
@@ -58,13 +60,13 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     taken = _taken(a, b)
     maps_b = maps_b[:, taken]
     if maps_a.shape[1] != maps_b.shape[1]:
-        raise ValueError(f"a and b must lie on the same sites; found {maps_a.shape[1]} and {maps_b.shape[1]}")
+        raise ArgumentError("b", Phrase(f"{maps_b.shape[1]} and {maps_a.shape[1]}"), "on the same sites as a")
     w = _weights(weights, maps_a.shape[1])
     for model, where in ((a, slice(None)), (b, taken)):
         mask = getattr(model, "mask_", None)
         w = w if mask is None else w * np.asarray(mask)[where]
     if not w.any():
-        raise ValueError("a and b have no site in common: where one has data, the other is masked")
+        raise ArgumentError("b", None, "{a} and {b} have no site in common: where one has data, the other is masked")
     similarity = _standardised(maps_a, w) @ _standardised(maps_b, w).T
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
@@ -79,12 +81,12 @@ def reordered(match: Match, n: int) -> np.ndarray:
 
 def _maps(name: str, x: Any) -> np.ndarray:
     if hasattr(x, "fit") and not hasattr(x, "components_"):
-        raise ValueError(f"{name} is a model that is not fitted yet; call fit first")
+        raise ArgumentError(name, Phrase("one that is not fitted yet; call fit first"), "a fitted model")
     maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
     if maps.ndim != 2:
-        raise ValueError(f"{name} must be a fitted model or an array of components × sites; found shape {maps.shape}")
+        raise ArgumentError(name, Phrase(f"shape {maps.shape}"), "a fitted model or an array of components × sites")
     if not np.isfinite(maps).all():
-        raise ValueError(f"{name} holds NaN or infinite values")
+        raise ArgumentError(name, Phrase("NaN or infinite values"), "finite numbers")
     return maps
 
 
@@ -95,13 +97,14 @@ def _taken(a: Any, b: Any) -> Any:
         return slice(None)
     sides = [getattr(model, "hemi_", None) for model in (a, b)]
     if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
-        raise ValueError(f"a and b must be of the same hemispheres; found {_sides(a)} and {_sides(b)}")
+        raise ArgumentError("b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as a")
     if ours.n == theirs.n and np.allclose(ours.coordinates, theirs.coordinates, atol=_SAME_POSITION):
         return slice(None)
     if not all(str(sites.name).startswith("fsaverage") for sites in (ours, theirs)):
-        raise ValueError(
-            f"a lies on {ours!r} and b on {theirs!r}: only meshes of fsaverage are compared as they are; bring the "
-            "maps to one mesh first"
+        raise ArgumentError(
+            "b",
+            Phrase(f"{theirs!r} and {ours!r}"),
+            "on the same mesh as a, or both on meshes of fsaverage; bring the maps to one mesh first",
         )
     taken = np.empty(ours.n, dtype=np.int64)
     for half in range(len(ours.frames)):
@@ -119,7 +122,7 @@ def _weights(weights: Any, n_sites: int) -> np.ndarray:
         return np.ones(n_sites)
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (n_sites,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
-        raise ValueError(f"weights must hold {n_sites} numbers ≥ 0, not all 0, one per site; found shape {w.shape}")
+        raise ArgumentError("weights", Phrase(f"shape {w.shape}"), f"{n_sites} numbers ≥ 0, not all 0, one per site")
     return w
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation, nesterov
-from icofactor.factorization.schemes import ADDED, SCHEMES
+from icofactor.errors import ArgumentError, literal
+from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation
+from icofactor.factorization.schemes import SCHEMES
 from icofactor.factorization.schemes.base import Scheme
 
 
@@ -20,32 +21,47 @@ class Method:
     """Updates at the start of a run that are not extrapolated."""
 
 
-def _of_the_paper() -> dict[str, Method]:
-    methods = {}
-    for scheme in SCHEMES.values():
-        for prefix, extrapolation in EXTRAPOLATIONS.items():
-            if not (prefix == "LE-" and scheme.signed):  # logarithms have no sign
-                name = prefix + scheme.name
-                methods[name] = Method(name, scheme, extrapolation)
-    return methods
+METHODS: dict[str, Method] = {}
 
 
-def _added() -> dict[str, Method]:
-    # coordinate descent starts on no plateau, and its steps are exact: momentum pays from the second update on
-    return {scheme.name: Method(scheme.name, scheme, nesterov, plain_updates=1) for scheme in ADDED.values()}
+def register(scheme: Scheme) -> None:
+    """Add the methods of a scheme, one per extrapolation that it lists: how to use a scheme of your own."""
+    SCHEMES[scheme.name] = scheme
+    for prefix, extrapolation in scheme.extrapolations.items():
+        name = prefix + scheme.name
+        METHODS[name] = Method(name, scheme, extrapolation, scheme.plain_updates)
 
 
-PAPER_METHODS: tuple[str, ...] = tuple(_of_the_paper())
-METHODS = {**_of_the_paper(), **_added()}
+def unregister(scheme: Scheme) -> None:
+    """Forget what `register` added."""
+    del SCHEMES[scheme.name]
+    for name in [name for name, method in METHODS.items() if method.scheme is scheme]:
+        del METHODS[name]
+
+
+for _scheme in list(SCHEMES.values()):
+    register(_scheme)
+PAPER_METHODS: tuple[str, ...] = tuple(name for name, method in METHODS.items() if method.scheme.in_paper)
 
 
 def method_named(name: str) -> Method:
-    """The method of that name, or a sentence that says why there is none."""
-    if name == "LE-DL":
-        raise ValueError(
-            "method 'LE-DL' does not exist: LE- extrapolates logarithms and dictionary learning has negative "
-            "values; use 'E-DL'"
-        )
-    if name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; found {name!r}")
-    return METHODS[name]
+    """The method of that name, or an error that says why it does not exist."""
+    if isinstance(name, str) and name in METHODS:
+        return METHODS[name]
+    for prefix, extrapolation in EXTRAPOLATIONS.items():
+        scheme = SCHEMES.get(str(name).removeprefix(prefix)) if prefix and str(name).startswith(prefix) else None
+        if scheme is not None and extrapolation is not None and not extrapolation.signed and scheme.signed_maps:
+            others = " or ".join(repr(other) for other, method in METHODS.items() if method.scheme is scheme)
+            raise ArgumentError(
+                "method",
+                None,
+                f"{{method={literal(repr(name))}}} does not exist: {prefix} extrapolates logarithms and "
+                f"{literal(scheme.text.name)} has negative values; use {literal(others)}",
+            )
+    raise ArgumentError("method", name, f"one of {literal(', '.join(METHODS))}")
+
+
+def for_negative_data() -> str:
+    """The methods that take negative values, listed: 'DL' or 'E-DL'."""
+    names = [repr(name) for name, method in METHODS.items() if method.scheme.signed_data]
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -7,6 +7,7 @@ with A positive semi-definite of a few rows, and as many columns as there are si
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,24 @@ from icofactor.factorization.arrays import Array, namespace
 
 _MOST_SWEEPS = 1_000
 _COLLINEAR = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """The problem that every site poses (or every subject), min ½ zᵀ gram z − (linear x)ᵀ z + lasso ‖z‖₁.
+
+    Attributes
+    ----------
+    gram : n_d × n_d, positive semi-definite, the same for all
+    linear : n_d × m, what the m values x of a site (or subject) are multiplied with
+    lasso : float
+    signed : whether z may be negative
+    """
+
+    gram: np.ndarray
+    linear: np.ndarray
+    lasso: float
+    signed: bool
 
 
 def coordinate_descent(

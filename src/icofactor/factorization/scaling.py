@@ -1,4 +1,4 @@
-"""The order, scale and sign in which a factorization is told."""
+"""The order, scale and sign in which a factorization is reported."""
 
 from __future__ import annotations
 
@@ -19,15 +19,32 @@ class Canonical:
     variance: np.ndarray
 
 
+def loading_size(C: np.ndarray) -> np.ndarray:
+    """Root mean square over subjects of the loadings C, components × subjects."""
+    return np.asarray(np.sqrt((C**2).mean(axis=1)))
+
+
+def map_signs(W: np.ndarray) -> np.ndarray:
+    """The signs that make the maps, columns of W, mostly positive."""
+    return np.array([-1.0 if float(w @ np.abs(w)) < 0 else 1.0 for w in W.T])
+
+
+def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """By what maps are multiplied, and loadings divided, to be reported.
+
+    Loadings get a root mean square of 1, unless the scheme fixes their scale; where a map and its loadings may both
+    change sign, the one that makes the map mostly positive.
+    """
+    size = loading_size(C)
+    scale = np.where(size > 0, size, 1.0) if scheme.scaled else np.ones(len(C))
+    return scale * map_signs(W) if scheme.signed_maps and scheme.signed_loadings else scale
+
+
 def canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> Canonical:
-    """Components by falling explained variance; loadings of root mean square 1, unless the scheme fixes their scale;
-    where signs are free, the one that makes the map mostly positive."""
+    """Components by falling explained variance, at the scale of `scale_of`."""
     variance = np.einsum("ij,ij->j", W, W) * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     order = np.argsort(-variance, kind="stable")
-    rms = np.sqrt((C**2).mean(axis=1))
-    scale = np.ones(len(C)) if scheme.projective else np.where(rms > 0, rms, 1.0)
-    if scheme.signed:
-        scale = np.where([float(w @ np.abs(w)) < 0 for w in W.T], -scale, scale)
+    scale = scale_of(W, C, scheme)
     components = np.empty((len(C), len(W)))
     for row, j in enumerate(order):  # one copy, not one per operation
         np.multiply(W[:, j], scale[j], out=components[row])

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.checks import check_parameters
+from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.factorization.arrays import Array, T, asarray_like, namespace, to_numpy
-from icofactor.factorization.methods import Method
+from icofactor.factorization.methods import Method, for_negative_data
 from icofactor.factorization.schemes.base import Problem, Scheme, best_scale, error, terms_of
 from icofactor.factorization.statistics import Statistics
 
 if TYPE_CHECKING:
     from icofactor.factorization._solve import Solution
 
+_RANDOM_STATE = "an int ≥ 0, None, a SeedSequence, a Generator or a RandomState"
 RandomState = int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None
 
 
@@ -24,16 +27,14 @@ def seeds_of(random_state: RandomState) -> np.random.SeedSequence:
     if isinstance(random_state, np.random.SeedSequence):
         return random_state
     if isinstance(random_state, bool):
-        raise ValueError(f"random_state must be an int, not {random_state!r}")
+        raise ArgumentError("random_state", random_state, _RANDOM_STATE)
     if isinstance(random_state, np.random.Generator):
         return np.random.SeedSequence(random_state.integers(2**32, size=4).tolist())
     if isinstance(random_state, np.random.RandomState):
         return np.random.SeedSequence(random_state.randint(2**31 - 1, size=4).tolist())
     if random_state is None or (isinstance(random_state, int | np.integer) and random_state >= 0):
         return np.random.SeedSequence(None if random_state is None else int(random_state))
-    raise ValueError(
-        f"random_state must be None, an int ≥ 0, a SeedSequence, a Generator or a RandomState; found {random_state!r}"
-    )
+    raise ArgumentError("random_state", random_state, _RANDOM_STATE)
 
 
 def stream(seeds: np.random.SeedSequence, index: int) -> np.random.Generator:
@@ -62,54 +63,63 @@ def given_start(
     """A start given by the caller, checked, as a batch of one."""
     pair: Any = start if isinstance(start, tuple) else (getattr(start, "B", None), getattr(start, "C", None))
     if len(pair) != 2 or pair[0] is None:
-        raise ValueError(f"start must be a pair (B, C) or a Solution; found {type(start).__name__}")
+        raise ArgumentError("start", Phrase(type(start).__name__), "a pair (B, C) or a Solution")
     B = asarray_like(pair[0], p.L)
     if B.ndim != 2 or B.shape[0] != stats.n_columns or (n_components is not None and B.shape[1] != n_components):
-        raise ValueError(
-            f"start: B must have shape ({stats.n_columns}, {n_components or 'n_components'}); found {tuple(B.shape)}"
-        )
+        shape = f"({stats.n_columns}, {n_components or 'n_components'})"
+        raise ArgumentError("start.B", Phrase(tuple(B.shape)), f"of shape {shape}")
     if method.scheme.projective:
         C = p.project(B)
     else:
         if pair[1] is None:
-            raise ValueError(f"start: {method.name} needs C too; found (B, None)")
+            raise ArgumentError("start.C", Phrase("None"), f"given too for {literal(method.name)}")
         C = asarray_like(pair[1], p.L)
         if tuple(C.shape) != (B.shape[1], stats.n_subjects):
-            raise ValueError(f"start: C must have shape {(B.shape[1], stats.n_subjects)}; found {tuple(C.shape)}")
+            shape = f"{(B.shape[1], stats.n_subjects)}"
+            raise ArgumentError("start.C", Phrase(tuple(C.shape)), f"of shape {shape}")
     xp = namespace(B)
-    for name, factor in (("B", B), ("C", C)):
+    signed_C = method.scheme.signed_loadings or method.scheme.projective
+    for name, factor, signed in (("B", B, method.scheme.signed_maps), ("C", C, signed_C)):
         if not bool(xp.all(xp.isfinite(factor))):
-            raise ValueError(f"start: {name} holds NaN or infinite values")
-        if not method.scheme.signed and bool((factor < 0).any()):
-            raise ValueError(f"start: {name} holds negative values, which {method.name} forbids")
+            raise ArgumentError(f"start.{name}", Phrase("NaN or infinite values"), "finite")
+        if not signed and bool((factor < 0).any()):
+            raise ArgumentError(f"start.{name}", Phrase("negative values"), f"≥ 0 for {literal(method.name)}")
     return B[None], C[None]
 
 
 def check_problem(stats: Statistics, method: Method, n_components: int | None) -> None:
     """Refuse what cannot be factorized, before the first update."""
     L = to_numpy(stats.L)
-    if n_components is None:
-        raise ValueError("n_components is needed: how many basis maps to look for")
-    if not isinstance(n_components, int | np.integer) or isinstance(n_components, bool) or n_components < 1:
-        raise ValueError(f"n_components must be a whole number ≥ 1; found {n_components!r}")
-    if n_components > stats.n_subjects:
-        raise ValueError(
-            f"n_components={n_components} is more than the {stats.n_subjects} subjects; "
-            f"use at most {stats.n_subjects} components"
-        )
+    check_parameters(n_components=n_components)
+    assert n_components is not None
+    check_enough_subjects(n_components, stats.n_subjects)
     if not (np.isfinite(L).all() and np.isfinite(stats.sq_norm)):
-        raise ValueError("X holds NaN or infinite values; mask them or mend the files they come from")
+        raise ArgumentError("X", None, "X holds NaN or infinite values; mask them or correct the files they come from")
     if stats.sq_norm == 0:
-        raise ValueError("X is zero everywhere, or too small to square; there is nothing to factorize")
-    if not method.scheme.signed and (L < 0).any():
-        raise ValueError(
-            f"X holds negative values, which {method.name} forbids; use 'DL' or 'E-DL', or shift the data to ≥ 0"
+        raise ArgumentError("X", None, "X is zero everywhere, or too small to square; there is nothing to factorize")
+    if not method.scheme.signed_data and (L < 0).any():
+        raise ArgumentError(
+            "X",
+            None,
+            f"X holds negative values, which {literal(method.name)} forbids; use {literal(for_negative_data())}, or "
+            "shift the data to ≥ 0",
+        )
+
+
+def check_enough_subjects(n_components: int, n_subjects: int) -> None:
+    """Refuse more components than subjects."""
+    if n_components > n_subjects:
+        raise ArgumentError(
+            "n_components",
+            None,
+            f"{{n_components={n_components}}} is more than the {n_subjects} subjects; use at most {n_subjects} "
+            "components",
         )
 
 
 def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
     """λ of the sparse schemes is not scale-free: say so when it eats most of what one component explains."""
-    if p.penalty == 0 or scheme.projective:
+    if p.penalty == 0:
         return
     mean = p.L.mean(0)[:, None] / namespace(p.L).where(p.row_sums > 0, p.row_sums, 1.0)[:, None]
     B, C = mean[None], asarray_like(np.ones((1, 1, p.L.shape[0])), p.L)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array, to_numpy
 from icofactor.factorization.design import Design
 from icofactor.io.records import Numbers
@@ -98,8 +99,10 @@ class Statistics:
         if not hasattr(X, "shape"):
             X = np.asarray(X)
         if len(X.shape) != 2 or X.shape[0] != len(where):
-            raise ValueError(
-                f"X must be sites × subjects with {len(where)} rows, one per site of the design; found shape {X.shape}"
+            raise ArgumentError(
+                "X",
+                Phrase(f"shape {X.shape}"),
+                f"sites × subjects with {len(where)} rows, one per site of the design",
             )
         return cls.from_blocks(((where[block], values) for block, values in iter_blocks(X)), design)
 
@@ -115,10 +118,12 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         if not np.array_equal(self.faces, other.faces) or self.n_subjects != other.n_subjects:
-            raise ValueError(
-                "statistics can be added over disjoint sites of one design and the same subjects; found "
-                f"{self.n_columns} and {other.n_columns} columns, {self.n_subjects} and {other.n_subjects} subjects"
-                + ("" if self.n_columns != other.n_columns else ", on different faces")
+            found = f"{self.n_columns} and {other.n_columns} columns, {self.n_subjects} and {other.n_subjects} subjects"
+            found += "" if self.n_columns != other.n_columns else ", on different faces"
+            raise ArgumentError(
+                "other",
+                Phrase(found),
+                "Statistics can be added over disjoint sites of one design and the same subjects",
             )
         return Statistics(
             sp.csr_array(self.K + other.K),
@@ -388,7 +393,7 @@ class Pyramid:
         return Statistics(K, L, stats.sq_norm, energy, fine.counts, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
-        raise ValueError("a pyramid holds sums of X only; partition columns need no residual from X")
+        raise ArgumentError("design", None, "A pyramid holds sums of X only; partition columns need no residual from X")
 
     def _gather(self, levels: list[np.ndarray], faces: np.ndarray) -> np.ndarray:
         out = np.empty((len(faces), *levels[0].shape[1:]), dtype=levels[0].dtype)
@@ -399,9 +404,10 @@ class Pyramid:
 
     def _check(self, design: Design) -> None:
         if design.kind != "partition":
-            raise ValueError(f"a pyramid serves partition columns only; the design is of kind {design.kind!r}")
+            raise ArgumentError("design", Phrase(f"kind {design.kind!r}"), "A pyramid serves partition columns only")
         if design.faces[:, 0].max() > self.max_level:
-            raise ValueError(
-                f"the pyramid was gathered down to level {self.max_level}; "
-                f"the design has faces at level {design.faces[:, 0].max()}"
+            raise ArgumentError(
+                "design",
+                Phrase(f"faces at level {design.faces[:, 0].max()}"),
+                f"within level {self.max_level}, down to which the pyramid was gathered",
             )

@@ -86,11 +86,11 @@ def propose(p: Problem, method: Method, s: State, weight: Array | None = None) -
     if extrapolate is not None:
         assert weight is not None
         weight = weight[..., None, None]
-        B = extrapolate(y_B, s.y_B, weight, scheme.signed)
+        B = extrapolate(y_B, s.y_B, weight, scheme.signed_maps)
     G = p.gram(B)
     y_C = C = scheme.update_C(p, B, s.C, G)
     if extrapolate is not None and carries_C(p, method):
-        C = extrapolate(y_C, s.y_C, weight, scheme.signed)
+        C = extrapolate(y_C, s.y_C, weight, scheme.signed_loadings)
     balance = None if p.literal else scheme.balance(p, B, C)
     if balance is not None:
         # y_B and y_C stay as they came: remembering them balanced takes about twice the updates (docs/defaults.md)

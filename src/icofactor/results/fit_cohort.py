@@ -212,7 +212,7 @@ class _Drawn:
 
 def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:
     """The cohort without its covariates."""
-    signed = method_named(model.method).scheme.signed
+    signed = method_named(model.method).scheme.signed_data
     return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=not signed).apply(cohort)
 
 

@@ -5,60 +5,23 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from icofactor.factorization.extrapolation import HONNORAT
+from icofactor.factorization.methods import Method, method_named
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_name_of
 
-_REFERENCES = {
-    "honnorat": "Honnorat N, Davatzikos C. Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data "
-    "Analysis. Technical report, Center for Biomedical Image Computing and Analytics, University of Pennsylvania.",
-    "palm": "Bolte J, Sabach S, Teboulle M. Proximal alternating linearized minimization for nonconvex and nonsmooth "
-    "problems. Mathematical Programming 146, 459-494 (2014).",
-    "lee": "Lee DD, Seung HS. Algorithms for non-negative matrix factorization. Advances in Neural Information "
-    "Processing Systems 13, 556-562 (2000).",
-    "cichocki": "Cichocki A, Zdunek R, Phan AH, Amari S. Nonnegative Matrix and Tensor Factorizations: Applications to "
-    "Exploratory Multi-way Data Analysis and Blind Source Separation. Wiley (2009).",
-    "hals": "Cichocki A, Phan AH. Fast local algorithms for large scale nonnegative matrix and tensor "
-    "factorizations. IEICE Transactions on Fundamentals E92-A(3), 708-721 (2009).",
-    "yang": "Yang Z, Oja E. Linear and nonlinear projective nonnegative matrix factorization. IEEE Transactions on "
-    "Neural Networks 21(5), 734-749 (2010).",
-    "fista": "Beck A, Teboulle M. A fast iterative shrinkage-thresholding algorithm for linear inverse problems. SIAM "
-    "Journal on Imaging Sciences 2(1), 183-202 (2009).",
-    "fsaverage": "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a coordinate "
-    "system for the cortical surface. Human Brain Mapping 8(4), 272-284 (1999).",
-    "fs_lr": "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric asymmetries of "
-    "human cerebral cortex analyzed on surface-based atlases. Cerebral Cortex 22(10), 2241-2262 (2012).",
-    "numpy": "Harris CR, et al. Array programming with NumPy. Nature 585, 357-362 (2020).",
-    "scipy": "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods "
-    "17, 261-272 (2020).",
-}
-# scheme → its name in words, its objective, what it rests on
-_SCHEMES = {
-    "DL": (
-        "sparse dictionary learning",
-        "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁)",
-        ("palm",),
-    ),
-    "PNNMF": (
-        "non-negative matrix factorization with a ridge penalty",
-        "‖X − WC‖² + λ(‖W‖² + ‖C‖²) subject to W, C ≥ 0",
-        ("lee", "cichocki"),
-    ),
-    "SPNNMF": (
-        "sparse non-negative matrix factorization",
-        "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁) subject to W, C ≥ 0",
-        ("lee", "cichocki"),
-    ),
-    "PPNMF": (
-        "projective non-negative matrix factorization",
-        "‖X − WWᵀX‖² subject to W ≥ 0",
-        ("yang",),
-    ),
-}
-_UPDATES = {
-    "": "updates",
-    "E-": "updates with Nesterov extrapolation",
-    "LE-": "updates with extrapolation of the logarithms",
-    "CD-": "updates by coordinate descent with Nesterov extrapolation",
-}
+_FSAVERAGE = (
+    "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a coordinate system for the "
+    "cortical surface. Human Brain Mapping 8(4), 272-284 (1999)."
+)
+_FS_LR = (
+    "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric asymmetries of human "
+    "cerebral cortex analyzed on surface-based atlases. Cerebral Cortex 22(10), 2241-2262 (2012)."
+)
+_NUMPY = "Harris CR, et al. Array programming with NumPy. Nature 585, 357-362 (2020)."
+_SCIPY = (
+    "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods 17, "
+    "261-272 (2020)."
+)
 
 
 class _Citations:
@@ -67,14 +30,14 @@ class _Citations:
     def __init__(self) -> None:
         self.cited: list[str] = []
 
-    def __call__(self, *keys: str) -> str:
-        for key in keys:
-            if key not in self.cited:
-                self.cited.append(key)
-        return f"[{', '.join(str(self.cited.index(key) + 1) for key in keys)}]"
+    def __call__(self, *references: str) -> str:
+        for reference in references:
+            if reference not in self.cited:
+                self.cited.append(reference)
+        return f"[{', '.join(str(self.cited.index(reference) + 1) for reference in references)}]"
 
     def listed(self) -> str:
-        return "\n".join(f"{i}. {_REFERENCES[key]}" for i, key in enumerate(self.cited, start=1))
+        return "\n".join(f"{i}. {reference}" for i, reference in enumerate(self.cited, start=1))
 
 
 def methods_text(model: Any, cohort: Any) -> str:
@@ -104,9 +67,9 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
     sites, mesh = model.sites_, mesh_name_of(model.sites_)
     where = f"the {sites.on} of {mesh}"
     if is_fs_lr(mesh):
-        where = f"the {sites.on} of the fs_LR 32k mesh {cite('fs_lr')}"
+        where = f"the {sites.on} of the fs_LR 32k mesh {cite(_FS_LR)}"
     elif fsaverage_level(mesh) is not None:
-        where = f"the {sites.on} of {mesh} {cite('fsaverage')}"
+        where = f"the {sites.on} of {mesh} {cite(_FSAVERAGE)}"
     elif sites.name is None:
         where = f"the {sites.on} of a spherical mesh"
     side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
@@ -135,17 +98,18 @@ def _covariates(model: Any) -> str:
 
 
 def _problem(model: Any, cite: _Citations) -> str:
-    scheme = _parts(model)[1]
-    name, objective, sources = _SCHEMES[scheme]
+    scheme = _method(model).scheme
+    text = scheme.text
     weighted = {
         "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
         "paper": "the penalty of W is that of its coefficients on the faces",
     }[model.rules]
-    penalty = "" if scheme == "PPNMF" else f"; λ = {model.solution_.penalty:.4g}, and {weighted}"
-    where = "the columns of W are the basis maps and " + ("WᵀX" if scheme == "PPNMF" else "C") + " holds the loadings"
+    penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}, and {weighted}"
+    where = "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " holds the loadings"
     return (
-        f"We used the hierarchical method of Honnorat and Davatzikos {cite('honnorat')} for {name} {cite(*sources)}, "
-        f"which minimises {objective}, where X is the matrix of sites × subjects, {where}{penalty}."
+        f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)} for {text.name} "
+        f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects, "
+        f"{where}{penalty}."
     )
 
 
@@ -156,13 +120,10 @@ def _coarse(model: Any, cite: _Citations) -> str:
         "smooth": "a sum of smooth bumps, summing to one at every site, on",
         "exponential": "a sum of exponential bumps on",
     }[model.columns]
-    prefix, _ = _parts(model)
-    updates = _UPDATES[prefix]
-    if prefix:
-        updates += f" {cite(*{'E-': ('fista',), 'LE-': ('honnorat',), 'CD-': ('hals', 'fista')}[prefix])}"
+    updates = _updates(_method(model), cite)
     rules = {
         "default": "Updates that would have raised the objective were replaced by ones that do not.",
-        "paper": f"The updates are those of {cite('honnorat')} to the letter.",
+        "paper": f"The updates are those of {cite(HONNORAT)} to the letter.",
     }[model.rules]
     ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
     stop = ending if model.tol else ""
@@ -191,7 +152,7 @@ def _refinement(model: Any) -> str:
 def _full_resolution(model: Any) -> str:
     if not model.lift:
         return "The basis was left at the resolution of the faces; loadings were computed with that basis fixed."
-    if _parts(model)[1] == "PPNMF":
+    if _method(model).scheme.lifted_by_updates:
         return "The basis was then carried to every site and refined there by further updates."
     polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
     return (
@@ -203,7 +164,7 @@ def _full_resolution(model: Any) -> str:
 def _results(model: Any) -> str:
     scale = (
         "Loadings are the projections of the maps onto the components."
-        if _parts(model)[1] == "PPNMF"
+        if not _method(model).scheme.scaled
         else "Loadings were scaled to a root mean square of one over subjects, so that components are in the units of "
         "the data."
     )
@@ -216,12 +177,20 @@ def _results(model: Any) -> str:
 
 def _software(cite: _Citations) -> str:
     return (
-        f"Computations were made with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite('numpy')} and "
-        f"SciPy {version('scipy')} {cite('scipy')}."
+        f"Computations were made with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite(_NUMPY)} and "
+        f"SciPy {version('scipy')} {cite(_SCIPY)}."
     )
 
 
-def _parts(model: Any) -> tuple[str, str]:
-    """Prefix and scheme of the fitted method, e.g. ("CD-", "PNNMF")."""
-    prefix, dash, scheme = model.solution_.method.rpartition("-")
-    return prefix + dash, scheme
+def _updates(method: Method, cite: _Citations) -> str:
+    """How the updates were made: of the scheme, and of its extrapolation."""
+    text, extrapolation = method.scheme.text, method.extrapolation
+    parts, references = ["updates", text.updates], text.update_references
+    if extrapolation is not None:
+        parts, references = [*parts, extrapolation.text], (*references, *extrapolation.references)
+    return " ".join([*filter(None, parts), *([cite(*references)] if references else [])])
+
+
+def _method(model: Any) -> Method:
+    """The fitted method."""
+    return method_named(model.solution_.method)

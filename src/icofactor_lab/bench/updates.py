@@ -88,14 +88,12 @@ def operations_of_update(
     if scheme.projective:  # no update of C, which is BᵀLᵀ itself
         return terms | {"(BᵀKB)(MB)ᵀ": 2 * n_k * n_d * n_d, "eq. 8": 5 * n_k * n_d}
     terms["G C"] = 2 * n_s * n_d * n_d
-    if scheme.name.startswith("CD-"):
-        from icofactor.factorization.schemes.coordinate import SWEEPS
-
+    if scheme.sweeps:
         # each of the n_d steps of a sweep spreads one row's change over the residual: a rank-one update
         sweep_B = 2 * n_k * n_d * n_d + times_K
-        return terms | {"sweeps over B": SWEEPS * sweep_B, "sweeps over C": SWEEPS * 2 * n_s * n_d * n_d}
+        return terms | {"sweeps over B": scheme.sweeps * sweep_B, "sweeps over C": scheme.sweeps * 2 * n_s * n_d * n_d}
     terms["quotient"] = 4 * (n_k + n_s) * n_d
-    if scheme.signed and rules == "default":
+    if scheme.signed_maps and rules == "default":
         terms["eigenvalue bounds"] = 2 * 3 * 2 * n_d**3  # three squarings each for CCᵀ and G
     return terms
 

@@ -145,7 +145,7 @@ def _advance_B(p: Problem, method: Method, s: State) -> State:
     y = B = scheme.update_B(p, s.B, s.C, s.terms)
     tau = s.tau
     if method.extrapolation is not None and s.age >= method.plain_updates:
-        B = method.extrapolation(y, s.y_B, momentum(tau)[:, None, None], scheme.signed)
+        B = method.extrapolation(y, s.y_B, momentum(tau)[:, None, None], scheme.signed_maps)
         tau = next_tau(tau)
     G = p.gram(B)
     C = scheme.update_C(p, B, s.C, G)

@@ -64,7 +64,7 @@ class Formula:
         y = _PLAIN[self.method.scheme.name](self)
         B = y
         if self.method.extrapolation is not None and self.age >= self.method.plain_updates:
-            B = self.method.extrapolation(y, self.y, momentum(self.tau), self.method.scheme.signed)
+            B = self.method.extrapolation(y, self.y, momentum(self.tau), self.method.scheme.signed_maps)
             self.tau = next_tau(self.tau)
         self.B, self.y, self.age = B, y, self.age + 1
         if not self.method.scheme.projective:

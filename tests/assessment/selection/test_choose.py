@@ -107,11 +107,11 @@ def test_stratified_halves_need_columns_that_exist() -> None:
     ("changes", "message"),
     [
         ({"ranks": [1, 2]}, "ranks must be whole numbers ≥ 2"),
-        ({"ranks": []}, "ranks is empty"),
+        ({"ranks": []}, "ranks must be the numbers of components to try"),
         ({"ranks": [25]}, "ranks go up to 25, but halves of 48 subjects hold 24; use ranks up to 24"),
         ({"n_splits": 1}, "n_splits must be a whole number ≥ 2; found 1"),
         ({"n_nulls": 2}, "n_nulls must be a whole number ≥ 5; found 2"),
-        ({"random_state": -1}, "random_state must be an int ≥ 0"),
+        ({"random_state": -1}, "random_state must be a whole number ≥ 0"),
         ({"method": "NMF"}, "method must be one of"),
         ({"level": -1}, "level must be a whole number ≥ 0; found -1"),
         ({"ranks": [2, 14], "level": 0}, "lie on 20 faces of level 0, .* use ranks up to 13, or a higher level"),

@@ -12,11 +12,12 @@ from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Run, iterate, solve
-from icofactor.factorization.engines import choose_engine, cpu
+from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
+from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, settled
 from icofactor.factorization.update import State, begin
 from icofactor.streaming import threads
 
@@ -147,7 +148,23 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
     with pytest.warns(UserWarning, match="needs numba"):
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
     with pytest.raises(ValueError, match="engine must be one of"):
-        choose_engine("gpu", p, method, 3, 10)
+        check_engine("gpu")
+
+
+def test_the_compiled_stopping_rule_is_the_generic_one() -> None:
+    rng, n = np.random.default_rng(0), TOL_FIRST + 60
+    fall = 10.0 ** rng.uniform(-9, -2, (400, 1)) * 0.5 ** (np.arange(n) / 10.0 ** rng.uniform(0.5, 3, (400, 1)))
+    paths = np.cumsum(-fall, axis=1) + 10
+    settle, answers = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK]), []
+    for tol in (1e-3, 1e-6):
+        for t in (TOL_FIRST, n - 1):
+            generic = settled(paths[:, : t + 1].T, tol)
+            compiled = [kernels._settled.py_func(paths, i, t, tol, settle) for i in range(len(paths))]
+            np.testing.assert_array_equal(generic, compiled)
+            answers.append(generic)
+    assert 0.1 < np.mean(answers) < 0.9
+    assert not kernels._settled.py_func(paths, 0, TOL_FIRST - 1, 1.0, settle)
+    assert not kernels._settled.py_func(paths, 0, TOL_FIRST, 0.0, settle)
 
 
 def test_refinement_on_the_compiled_engine() -> None:

@@ -24,6 +24,8 @@ from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, recommend, spread_of
 from icofactor.assessment.selection.splithalf import deal, split_half, strata_of
 from icofactor.assessment.selection.stability import stability
+from icofactor.checks import Whole, check_parameters, check_value
+from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
@@ -114,19 +116,14 @@ def check_settings(
     """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
     tried = list(ranks)
     for rank in tried:
-        if not isinstance(rank, int | np.integer) or isinstance(rank, bool) or rank < 2:
-            raise ValueError(
-                f"ranks must be whole numbers ≥ 2 (one component is the mean map, on which halves always agree); "
-                f"found {rank!r}"
+        if not Whole(2).accepts(rank):
+            raise ArgumentError(
+                "ranks", rank, "whole numbers ≥ 2 (one component is the mean map, on which halves always agree)"
             )
     if not tried:
-        raise ValueError("ranks is empty: name the numbers of components to try, e.g. range(2, 21)")
-    numbers = (("n_splits", n_splits, 2), ("n_starts", n_starts, 1), ("n_nulls", n_nulls, 5), ("level", level, 0))
-    for name, value, least in numbers:
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be a whole number ≥ {least}; found {value!r}")
-    if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
-        raise ValueError(f"random_state must be an int ≥ 0; found {random_state!r}")
+        raise ArgumentError("ranks", [], "the numbers of components to try, e.g. range(2, 21)")
+    check_parameters(n_splits=n_splits, n_starts=n_starts, n_nulls=n_nulls, level=level)
+    check_value("random_state", random_state, Whole(0))
     return sorted({int(rank) for rank in tried})
 
 
@@ -198,7 +195,7 @@ class _Work:
 
     @cached_property
     def nulls(self) -> list[Coarse]:
-        signed = method_named(self.fit.method).scheme.signed
+        signed = method_named(self.fit.method).scheme.signed_data
         return list(
             in_order(lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed), range(self.n_nulls))
         )

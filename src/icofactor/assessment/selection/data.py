@@ -16,6 +16,7 @@ from icofactor.factorization._multistart import multistart
 from icofactor.factorization.design import Design
 from icofactor.factorization.gather import gather_pyramid
 from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.scaling import loading_size, map_signs
 from icofactor.factorization.starts import seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.sphere.sites import Sites
@@ -25,7 +26,7 @@ from icofactor.streaming.passes import Streamed
 
 N_ITER = 48
 """Updates of a start. Coordinate descent is within 1e-3 of its end after these, and starts are compared, not polished;
-methods of the paper move slower and get `SLOWER` times as many."""
+other updates move slower and get `SLOWER` times as many."""
 SLOWER = 10
 
 
@@ -50,9 +51,7 @@ class Fit:
     def maps(self) -> np.ndarray:
         """n_d × n_k maps in the data's units: those of a subject whose loading is the root mean square; signs such that
         maps are mostly positive, components in no order."""
-        size = np.sqrt((self.C**2).mean(axis=1))
-        sign = np.where((self.B * np.abs(self.B)).sum(axis=0) < 0, -1.0, 1.0)
-        return np.asarray((self.B * (size * sign)).T)
+        return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B))).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +158,7 @@ def gather(given: Input, level: int, method: Method, show: Callable[[float], Non
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
-    inspector = Inspector(sites.n, view.shape[1], method.scheme.signed, method.name)
+    inspector = Inspector(sites.n, view.shape[1], method.scheme.signed_data, method.name)
     if isinstance(view, Streamed):
         pyramid = gather_pyramid(view, sites, finer, inspector, show)
     else:
@@ -184,7 +183,7 @@ class Fitter:
 
     @property
     def n_iter(self) -> int:
-        return N_ITER if not method_named(self.method).scheme.in_paper else SLOWER * N_ITER
+        return N_ITER if method_named(self.method).scheme.sweeps else SLOWER * N_ITER
 
     def seeds(self, *where: int) -> np.random.SeedSequence:
         """The seed of one problem: it depends on what the problem is, not on which others are solved."""

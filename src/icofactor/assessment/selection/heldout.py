@@ -63,11 +63,11 @@ def predict_block(
     """
     train, test = np.flatnonzero(~out_subjects), np.flatnonzero(out_subjects)
     known, held = np.flatnonzero(~out_faces), np.flatnonzero(out_faces)
-    signed = method_named(fit.method).scheme.signed
+    scheme = method_named(fit.method).scheme
     found = fit(data.subset(train, known), rank, *where)
-    B = minimise(found.C @ found.C.T, found.C @ data.means[np.ix_(train, held)], 0.0, signed).T
+    B = minimise(found.C @ found.C.T, found.C @ data.means[np.ix_(train, held)], 0.0, scheme.signed_maps).T
     rhs = found.B.T @ data.L[np.ix_(test, known)].T
-    C = minimise(_gram(found.B, data.counts[known]), rhs, 0.0, signed)
+    C = minimise(_gram(found.B, data.counts[known]), rhs, 0.0, scheme.signed_loadings)
     return found, (B @ C).T
 
 
@@ -92,7 +92,8 @@ def heldout_full(
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
-        W = lift(Columns(cohorts.view, train), found.C, scheme, found.penalty, weight).W
+        G = _gram(found.B, cohorts.coarse.counts)
+        W = lift(Columns(cohorts.view, train), found.C, scheme, found.penalty, weight, G=G).W
         total: Arrays = {}
         for _, part in over_blocks(cohorts.view, _heldout_block, {"train": train, "test": test}, [W]):
             total = {name: value + total.get(name, 0.0) for name, value in part.items()}

@@ -1,32 +1,63 @@
 """Where the loop runs: the generic functions on NumPy, compiled kernels on the CPU, or JAX on whatever it finds.
 
-An engine is a function with the signature of `solver.iterate`. This package is the only place that names numba or jax.
+An engine is a function with the signature `Iterate`. This package is the only place that names numba or jax. Which
+engines can run a scheme is declared by the scheme (`Scheme.kernel`, `Scheme.jax`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Protocol
 
 import numpy as np
 
+from icofactor.checks import OneOf, check_value
+from icofactor.errors import ArgumentError
 from icofactor.factorization import _solve as solver
 from icofactor.factorization._solve import Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.update import State
 
 ENGINES = ("auto", "numpy", "cpu", "jax")
 
 WORTH_COMPILING = 1e11
-"""Floating-point operations from which loading the compiled kernels pays (about a second, when they are cached)."""
+"""Number of operations above which loading the compiled kernels pays off (about a second, when they are cached)."""
 STEPPED = 1000
 """Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
 WORTH_A_GPU = 2e11
-"""Those from which compiling for a GPU does (a few seconds)."""
+"""Number of operations above which compiling for a GPU pays off (it takes a few seconds)."""
 
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_rocm60_plugin")
+
+
+class Iterate(Protocol):
+    """The loop, as every engine has it; `_solve.iterate` is the definition."""
+
+    def __call__(
+        self,
+        p: Problem,
+        method: Method,
+        state: State,
+        n_iter: int,
+        tol: float = 0.0,
+        halve_at: Collection[int] = (),
+        on_update: Callable[[int], None] | None = None,
+    ) -> Run:
+        """Update a batch of runs until `n_iter`, or until each has met `tol` or left the finite numbers.
+
+        Parameters
+        ----------
+        p, method : the problem and the method
+        state : where the runs begin
+        n_iter : updates, at most
+        tol : a run ends when it has `stopping.settled`; 0 never
+        halve_at : after these updates the worse half of the runs ends
+        on_update : called with the number of updates made, not necessarily after each
+        """
 
 
 @dataclass(frozen=True)
@@ -34,7 +65,7 @@ class Engine:
     """A loop and why it was chosen."""
 
     name: str
-    iterate: Callable[..., Run]
+    iterate: Iterate
     reason: str
     batch_bytes: Callable[[], int] | None = None
     """Memory that the factors of one batch may take, where the engine knows it."""
@@ -42,24 +73,25 @@ class Engine:
 
 def check_engine(engine: str) -> None:
     """Refuse what is not an engine, before any work."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}; found {engine!r}")
+    check_value("engine", engine, OneOf(ENGINES))
     if engine == "jax" and find_spec("jax") is None:
-        raise ValueError("engine='jax' needs jax, which is not installed: pip install 'icofactor[jax]'")
+        raise ArgumentError(
+            "engine", None, "{engine='jax'} needs jax, which is not installed: pip install 'icofactor[jax]'"
+        )
 
 
 def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_updates: int) -> Engine:
     """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and by the work."""
-    check_engine(engine)
+    scheme = method.scheme
     work = n_updates * operations(p, n_components)
-    if not method.scheme.in_paper:
+    if scheme.sweeps:
         work *= STEPPED  # what it costs the generic functions
     if engine == "jax":
-        return _jax(p, "asked for")
+        return _jax(p, method, "asked for")
     if engine == "cpu":
         return _cpu(p, method, "asked for")
-    if engine == "auto" and work >= WORTH_A_GPU and method.scheme.in_paper and _has_gpu():
-        return _jax(p, f"jax finds a GPU and the work is large ({work:.0e} operations)")
+    if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and _has_gpu():
+        return _jax(p, method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
     if engine == "auto" and work >= WORTH_COMPILING:
         return _cpu(p, method, f"the work is large ({work:.0e} operations)")
     return Engine(
@@ -84,7 +116,9 @@ def _cpu(p: Problem, method: Method, reason: str) -> Engine:
         return Engine("numpy", solver.iterate, "numba is not installed")
     if not cpu.can_run(p, method):
         return Engine(
-            "numpy", solver.iterate, "the compiled kernels do not take this problem (sparse K, or another library)"
+            "numpy",
+            solver.iterate,
+            "the compiled kernels do not take this problem (sparse K, another library, or a scheme without a kernel)",
         )
     return Engine("cpu", cpu.iterate, reason)
 
@@ -98,7 +132,9 @@ def _has_gpu() -> bool:
     return jax_engine.has_accelerator()
 
 
-def _jax(p: Problem, reason: str) -> Engine:
+def _jax(p: Problem, method: Method, reason: str) -> Engine:
+    if not method.scheme.jax:
+        return Engine("numpy", solver.iterate, f"{method.name} is written for NumPy only")
     from icofactor.factorization.engines import jax as jax_engine
 
     if not isinstance(p.L, np.ndarray):

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.factorization._solve import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run
-from icofactor.factorization.extrapolation import Extrapolation, logarithmic, nesterov
+from icofactor.factorization._solve import Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.schemes.coordinate import SWEEPS
+from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
 from icofactor.factorization.update import State, evaluate
 from icofactor.streaming.threads import in_order, one_blas_thread
 
@@ -30,19 +29,14 @@ CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
-_SCHEMES = {"DL": (0, 0), "PNNMF": (1, 0), "SPNNMF": (2, 0), "PPNMF": (3, 0)}
-
-
-_SCHEMES |= {"CD-PNNMF": (1, SWEEPS), "CD-SPNNMF": (2, SWEEPS)}
-"""The kernels' number of each scheme, and its sweeps of coordinate descent per update."""
-
-
-_EXTRAPOLATIONS: dict[Extrapolation | None, int] = {None: 0, nesterov: 1, logarithmic: 2}
+KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3}
+"""The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
 
 
 def can_run(p: Problem, method: Method) -> bool:
-    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, a scheme they have."""
-    return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.name in _SCHEMES
+    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
+    known = method.extrapolation is None or method.extrapolation.kernel is not None
+    return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.kernel in KERNELS and known
 
 
 def iterate(
@@ -110,9 +104,10 @@ class _Batch:
         settle = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, n_groups + n_groups % 2 if len(self.active) > 1 else 1)
-        p = self.p
-        scheme, sweeps = _SCHEMES[self.method.scheme.name]
-        rule = (scheme, _EXTRAPOLATIONS[self.method.extrapolation], p.literal, sweeps)
+        p, scheme, extrapolation = self.p, self.method.scheme, self.method.extrapolation
+        assert scheme.kernel is not None
+        kind = 0 if extrapolation is None else extrapolation.kernel
+        rule = (KERNELS[scheme.kernel], kind, p.literal, scheme.sweeps)
 
         compiled = kernel(np.dtype(self.dtype).name)
 

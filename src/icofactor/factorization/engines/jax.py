@@ -1,7 +1,7 @@
 """The JAX engine: the generic functions of `update`, compiled into one loop on whatever device JAX finds.
 
 Nothing is computed here that is not defined elsewhere: a tick of the loop is `update.propose`, `update.risen` and
-`solver._settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
+`stopping.settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
 stays where it was and makes the plain update in the next tick (weight 0), while the others go on: a batch never waits
 for, nor pays for, the restarts of a few. So runs that restarted need more ticks, and ticks go on until all are there.
 """
@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icofactor.factorization._solve import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, Run, _settled
+from icofactor.factorization._solve import Run
 from icofactor.factorization.arrays import Array, where_each
 from icofactor.factorization.engines import operations
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.quadratic import best_coordinate
 from icofactor.factorization.schemes.base import Problem, Terms
+from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
 from icofactor.factorization.update import State, carries_C, evaluate, propose, risen
 
 STRETCH, SHORT_STRETCH = 25, 10
@@ -93,7 +94,7 @@ def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: 
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
-        settled = settled | accept & (made >= TOL_FIRST) & _settled(window, tol)
+        settled = settled | accept & (made >= TOL_FIRST) & settled(window, tol)
         ended = ended | settled
     return _Runs(
         keep(new.B, r.B),

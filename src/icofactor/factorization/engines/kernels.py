@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from icofactor.factorization.stopping import ARRIVED, SHRUNK
+
 DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
 TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
@@ -365,12 +367,12 @@ def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC
 
 @njit(**_part)
 def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
-    """The rule of `tol`, as in `solver`."""
+    """The rule of `tol`: `stopping.settled`, for start i after update t."""
     if tol <= 0 or t < settle[0]:
         return False
     now = path[i, t - settle[1]] - path[i, t]
     then = path[i, t - settle[1] - settle[2]] - path[i, t - settle[2]]
-    return now <= tol * abs(path[i, t]) and (now <= 0.9 * then or now <= 1e-4 * tol * abs(path[i, t]))
+    return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
 
 
 @njit(**_fast)

@@ -5,7 +5,7 @@ A new scheme is one file with one subclass of `Scheme`, and one line here.
 
 from __future__ import annotations
 
-from icofactor.factorization.schemes.base import Problem, Scheme, Terms
+from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms
 from icofactor.factorization.schemes.coordinate import CoordinateRidge, CoordinateSparse
 from icofactor.factorization.schemes.dictionary import DictionaryLearning
 from icofactor.factorization.schemes.projective import ProjectiveNMF
@@ -13,11 +13,16 @@ from icofactor.factorization.schemes.ridge import RidgeNMF
 from icofactor.factorization.schemes.sparse import SparseNMF
 
 SCHEMES: dict[str, Scheme] = {
-    scheme.name: scheme for scheme in (DictionaryLearning(), RidgeNMF(), SparseNMF(), ProjectiveNMF())
+    scheme.name: scheme
+    for scheme in (
+        DictionaryLearning(),
+        RidgeNMF(),
+        SparseNMF(),
+        ProjectiveNMF(),
+        CoordinateRidge(),
+        CoordinateSparse(),
+    )
 }
-"""The four of the paper."""
+"""All schemes by name, those of the paper first."""
 
-ADDED: dict[str, Scheme] = {scheme.name: scheme for scheme in (CoordinateRidge(), CoordinateSparse())}
-"""What came after it."""
-
-__all__ = ["ADDED", "SCHEMES", "Problem", "Scheme", "Terms"]
+__all__ = ["SCHEMES", "Problem", "Scheme", "SchemeText", "Terms"]

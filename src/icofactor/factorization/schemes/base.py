@@ -1,4 +1,4 @@
-"""What all schemes share: the problem in one array library, the error (eq. 1), and the interface of a scheme.
+"""What all schemes share: the problem in one array library, the error (eq. 1), and `Scheme`, what a scheme declares.
 
 Shapes: B is (..., n_k, n_d), C is (..., n_d, n_subjects); the leading axes are a batch of independent starts.
 Functions are pure: nothing is written in place.
@@ -7,16 +7,30 @@ Functions are pure: nothing is written in place.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.checks import OneOf, check_parameters, check_value
+from icofactor.errors import ArgumentError, literal
 from icofactor.factorization.arrays import Array, T, asarray_like, dot, matmul_shared, namespace, product, ratio
+from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation
+from icofactor.factorization.quadratic import Quadratic, minimise
 from icofactor.factorization.statistics import Statistics
 
 RULES = ("paper", "default")
+LEE_SEUNG = (
+    "Lee DD, Seung HS. Algorithms for non-negative matrix factorization. Advances in Neural Information Processing "
+    "Systems 13, 556-562 (2000)."
+)
+CICHOCKI = (
+    "Cichocki A, Zdunek R, Phan AH, Amari S. Nonnegative Matrix and Tensor Factorizations: Applications to Exploratory "
+    "Multi-way Data Analysis and Blind Source Separation. Wiley (2009)."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +61,7 @@ class Problem:
     @classmethod
     def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
         """The problem that `scheme` poses to `stats`."""
-        literal = check_rules(rules, scheme) == "paper"
+        by_letter = check_rules(rules, scheme) == "paper"
         L = stats.L
         K: Array
         if stats.is_diagonal:
@@ -60,11 +74,11 @@ class Problem:
             L,
             K,
             asarray_like(np.asarray(stats.K.sum(axis=1)).ravel(), L),
-            asarray_like(np.ones(stats.n_columns) if literal else stats.weights, L)[:, None],
+            asarray_like(np.ones(stats.n_columns) if by_letter else stats.weights, L)[:, None],
             penalty_of(stats, scheme, rules, penalty),
             stats.sq_norm,
             frobenius(L),
-            literal,
+            by_letter,
         )
 
     def times_K(self, B: Array) -> Array:
@@ -106,26 +120,93 @@ def error(p: Problem, B: Array, t: Terms) -> Array:
     return p.sq_norm - 2 * dot(t.LC, B) + dot(t.G, t.CC)
 
 
-class Scheme(ABC):
-    """One factorization scheme: objective, start, plain updates of B and C, balance."""
+@dataclass(frozen=True)
+class SchemeText:
+    """What a scheme says about itself in the methods paragraph, tables and plots.
+
+    Attributes
+    ----------
+    name : the scheme written out, as in "sparse dictionary learning"
+    objective : what it minimises, in the letters X (sites × subjects), W (basis), C (loadings) and λ
+    references : full references of the scheme
+    updates : how the updates are made, where that needs saying: follows the word "updates"
+    update_references : full references of the updates
+    """
 
     name: str
-    signed = False
-    """Whether B and C may be negative."""
+    objective: str
+    references: tuple[str, ...]
+    updates: str = ""
+    update_references: tuple[str, ...] = ()
+
+
+class Scheme(ABC):
+    """One factorization scheme X ≈ D B C: its mathematics, and everything that others need to know of it.
+
+    A new scheme is one file in this folder with one subclass, and one line in `schemes/__init__.py`. Nothing else asks
+    for its name: estimator, engines, lift, selection, bootstrap, report and command line read the attributes below.
+
+    The mathematics are pure functions over an array namespace, with leading batch axes (see this module's docstring).
+    Write them with the functions of `arrays` and they run on NumPy, JAX, torch and CuPy; otherwise set `jax = False`.
+
+    To write: `draw`, `settle`, `update_B`, `update_C`, `objective`, `paper_penalty`, `name` and `text`. With free
+    non-negative factors `NonNegativeScheme` has the start, with ½E + λ(‖B‖₁ + ‖C‖₁) `AbsoluteScheme` has the objective.
+    Everything else has a default.
+    """
+
+    name: str
+    """How it is called; methods are named by an extrapolation's prefix and this."""
+    text: SchemeText
+    """What the methods paragraph says."""
+
+    # ------------------------------------------------------------------ what data and factors may be
+    signed_data = False
+    """Whether X may hold negative values; where not, they are refused with a list of methods that take them."""
+    signed_maps = False
+    """Whether B may be negative, and with it the basis maps."""
+    signed_loadings = False
+    """Whether C may be negative."""
     projective = False
-    """Whether C is not free but the projection BᵀLᵀ."""
-    in_paper = True
-    """Whether the paper has it; others are refused under paper rules."""
+    """Whether C is not free but the projection BᵀLᵀ; loadings are then WᵀX, and only B is extrapolated."""
+    penalised = True
+    """Whether there is a penalty λ; where not, λ is 0 and any other number is refused."""
+    scaled = True
+    """Whether components are reported at the scale at which loadings have a root mean square of 1 and maps are in the
+    data's units. Where not, they stay as the scheme has them."""
+
+    # ------------------------------------------------------------------ updates and engines
+    in_paper = False
+    """Whether the paper has it. Others are refused under paper rules, and need no code for `Problem.literal`."""
+    extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType({"": None})
+    """Prefix of the method's name → extrapolation (None: plain updates); one method for each."""
+    plain_updates = PLAIN_UPDATES
+    """Updates at the start of a run that are not extrapolated."""
+    sweeps = 0
+    """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
+    updates are needed, and interpreted code and GPUs are slow at them."""
+    kernel: str | None = None
+    """Name of the compiled CPU kernel with the same updates (`engines.cpu.KERNELS`); None: NumPy runs it."""
+    jax = True
+    """Whether JAX can trace the functions; where not, NumPy runs it."""
+    divergence_advice = ""
+    """What to do when a run under paper rules leaves the finite numbers, if more can be said than the usual."""
+
+    # ------------------------------------------------------------------ full resolution
+    lifted_by_updates = False
+    """How the basis gets to every site: by its own updates there, starting from DB (`lift_projective`), or by solving
+    `site_problem` (`lift`)."""
+    lift_sweeps = 5
+    """Sweeps of coordinate descent on each `site_problem`."""
 
     @abstractmethod
     def paper_penalty(self, L_norm: float) -> float:
-        """λ as the paper has it."""
+        """λ as the paper has it; what `penalty="paper"` means."""
 
     @abstractmethod
     def draw(
         self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """One random start (method.md §4), in NumPy whatever computes later, before `settle`."""
+        """One random start (method.md §4), always in NumPy, before `settle`."""
 
     @abstractmethod
     def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
@@ -141,15 +222,29 @@ class Scheme(ABC):
 
     @abstractmethod
     def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
-        """The objective, given the error E at (B, C)."""
+        """The objective, given the error E at (B, C). Under default rules updates must not raise it."""
+
+    def balance(self, p: Problem, B: Array, C: Array) -> Array | None:
+        """Factors s, (..., 1, n_d): B·s and C/s leave E as it is and make the penalty least. None: no balance."""
+        return None
 
     def split_penalty(self, penalty: float) -> tuple[float, float]:
         """λ as (ridge, lasso) weights of ½‖x − Cᵀb‖² + ½ ridge ‖b‖² + lasso ‖b‖₁, for the lift and transform."""
         return 0.0, penalty
 
-    def balance(self, p: Problem, B: Array, C: Array) -> Array | None:
-        """Factors s, (..., 1, n_d): B·s and C/s leave E as it is and make the penalty least. None: no balance."""
-        return None
+    def site_problem(self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float) -> Quadratic:
+        """What each site solves for its row of W, given the loadings C and the coarse G = BᵀKB (None where it is not
+        known): its values x over the subjects enter as `linear @ x`. In the penalty a site weighs `site_weight`."""
+        ridge, lasso = (amount * site_weight for amount in self.split_penalty(penalty))
+        return Quadratic(C @ C.T + ridge * np.eye(len(C)), C, lasso, self.signed_maps)
+
+    def loadings_of(self, WX: np.ndarray, WW: np.ndarray, penalty: float) -> np.ndarray:
+        """Loadings of subjects, n_d × subjects, with the basis fixed, from WᵀX and WᵀW: the projection, or the convex
+        problem in C that the objective leaves. Used for the fitted subjects after the lift and for new ones alike."""
+        if self.projective:
+            return WX
+        ridge, lasso = self.split_penalty(penalty)
+        return minimise(WW + ridge * np.eye(len(WW)), WX, lasso, self.signed_loadings)
 
 
 def best_scale(p: Problem, B: Array, C: Array) -> Array:
@@ -162,6 +257,8 @@ def best_scale(p: Problem, B: Array, C: Array) -> Array:
 
 class NonNegativeScheme(Scheme):
     """A scheme with free factors B, C ≥ 0: how it starts."""
+
+    extrapolations: Mapping[str, Extrapolation | None] = EXTRAPOLATIONS
 
     def draw(
         self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
@@ -210,22 +307,21 @@ def frobenius(x: Array) -> float:
 
 def check_rules(rules: str, scheme: Scheme) -> str:
     """`rules`, if it is one of them and goes with the scheme."""
-    if rules not in RULES:
-        raise ValueError(f"rules must be 'paper' (literal) or 'default'; found {rules!r}")
+    check_value("rules", rules, OneOf(RULES))
     if rules == "paper" and not scheme.in_paper:
-        raise ValueError(f"{scheme.name} is not a method of the paper; use rules='default'")
+        raise ArgumentError(
+            "rules", None, f"{{method='{literal(scheme.name)}'}} is not a method of the paper; use {{rules='default'}}"
+        )
     return rules
 
 
 def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
     """λ: a number as given; "paper" from the L at hand (paper rules) or from the root faces' L (default rules)."""
+    check_parameters(penalty=penalty)
     if isinstance(penalty, str):
-        if penalty != "paper":
-            raise ValueError(f"penalty must be 'paper' or a number ≥ 0; found {penalty!r}")
         return scheme.paper_penalty(frobenius(stats.L if rules == "paper" else stats.root_L))
-    value = float(penalty)
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"penalty must be 'paper' or a number ≥ 0; found {penalty!r}")
-    if scheme.projective and value > 0:
-        raise ValueError(f"{scheme.name} has no penalty; found penalty={penalty!r}, leave it at 'paper'")
-    return value
+    if not scheme.penalised and penalty > 0:
+        raise ArgumentError(
+            "penalty", penalty, f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}"
+        )
+    return float(penalty)

@@ -9,15 +9,26 @@ sweeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from icofactor.factorization.arrays import Array, T, asarray_like, namespace, positive, ratio
+from icofactor.factorization.extrapolation import NESTEROV, Extrapolation
 from icofactor.factorization.schemes.base import Problem, Terms
 from icofactor.factorization.schemes.ridge import RidgeNMF
 from icofactor.factorization.schemes.sparse import SparseNMF
 
 SWEEPS = 12
 """Sweeps over B and over C per update (docs/benchmarks.md)."""
+_BY_SWEEPS: dict[str, Any] = {
+    "updates": "by coordinate descent",
+    "update_references": (
+        "Cichocki A, Phan AH. Fast local algorithms for large scale nonnegative matrix and tensor factorizations. "
+        "IEICE Transactions on Fundamentals E92-A(3), 708-721 (2009).",
+    ),
+}
 
 
 def sweep(
@@ -43,6 +54,10 @@ class _CoordinateDescent:
     """The two updates by sweeps; stands before a scheme that has the objective."""
 
     in_paper = False
+    sweeps = SWEEPS
+    # no plateau at the start, and exact steps: momentum pays from the second update on
+    extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType({"": NESTEROV})
+    plain_updates = 1
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
         ridge, lasso = self.split_penalty(p.penalty)  # type: ignore[attr-defined]
@@ -64,9 +79,11 @@ class CoordinateRidge(_CoordinateDescent, RidgeNMF):
     """The objective of PNNMF by coordinate descent."""
 
     name = "CD-PNNMF"
+    text = replace(RidgeNMF.text, **_BY_SWEEPS)
 
 
 class CoordinateSparse(_CoordinateDescent, SparseNMF):
     """The objective of SPNNMF by coordinate descent."""
 
     name = "CD-SPNNMF"
+    text = replace(SparseNMF.text, **_BY_SWEEPS)

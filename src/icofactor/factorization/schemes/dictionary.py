@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 
 from icofactor.factorization.arrays import Array, T, namespace, positive, product
-from icofactor.factorization.schemes.base import AbsoluteScheme, Problem, Terms
+from icofactor.factorization.extrapolation import NESTEROV
+from icofactor.factorization.schemes.base import AbsoluteScheme, Problem, SchemeText, Terms
+
+_PALM = (
+    "Bolte J, Sabach S, Teboulle M. Proximal alternating linearized minimization for nonconvex and nonsmooth problems. "
+    "Mathematical Programming 146, 459-494 (2014)."
+)
 
 
 class DictionaryLearning(AbsoluteScheme):
     """min ½E + λ(‖B‖₁ + ‖C‖₁), with λ = 5."""
 
     name = "DL"
-    signed = True
+    text = SchemeText("sparse dictionary learning", "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁)", (_PALM,))
+    signed_data = signed_maps = signed_loadings = True
+    in_paper = True
+    extrapolations = MappingProxyType({"": None, "E-": NESTEROV})
+    kernel = "dictionary"
+    divergence_advice = (
+        "Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or bring X to values near 1."
+    )
 
     def paper_penalty(self, L_norm: float) -> float:
         return 5.0

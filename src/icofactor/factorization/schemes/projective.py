@@ -8,14 +8,26 @@ from __future__ import annotations
 import numpy as np
 
 from icofactor.factorization.arrays import Array, dot, namespace, product, ratio
-from icofactor.factorization.schemes.base import Problem, Scheme, Terms, terms_of
+from icofactor.factorization.extrapolation import EXTRAPOLATIONS
+from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms, terms_of
+
+_YANG_OJA = (
+    "Yang Z, Oja E. Linear and nonlinear projective nonnegative matrix factorization. IEEE Transactions on Neural "
+    "Networks 21(5), 734-749 (2010)."
+)
 
 
 class ProjectiveNMF(Scheme):
     """min ‖X − DBBᵀDᵀX‖² over B ≥ 0."""
 
     name = "PPNMF"
+    text = SchemeText("projective non-negative matrix factorization", "‖X − WWᵀX‖² subject to W ≥ 0", (_YANG_OJA,))
     projective = True
+    penalised = scaled = False
+    lifted_by_updates = True
+    in_paper = True
+    extrapolations = EXTRAPOLATIONS
+    kernel = "projective"
 
     def paper_penalty(self, L_norm: float) -> float:
         return 0.0

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from icofactor.factorization.arrays import Array, namespace, positive, product, ratio
-from icofactor.factorization.schemes.base import NonNegativeScheme, Problem, Terms, balance_factor
+from icofactor.factorization.schemes.base import (
+    CICHOCKI,
+    LEE_SEUNG,
+    NonNegativeScheme,
+    Problem,
+    SchemeText,
+    Terms,
+    balance_factor,
+)
 
 
 class RidgeNMF(NonNegativeScheme):
     """min E + λ(‖B‖² + ‖C‖²) over B, C ≥ 0, with λ = 1/‖L‖."""
 
     name = "PNNMF"
+    text = SchemeText(
+        "non-negative matrix factorization with a ridge penalty",
+        "‖X − WC‖² + λ(‖W‖² + ‖C‖²) subject to W, C ≥ 0",
+        (LEE_SEUNG, CICHOCKI),
+    )
+    in_paper = True
+    kernel = "ridge"
 
     def paper_penalty(self, L_norm: float) -> float:
         return 1.0 / L_norm if L_norm > 0 else 0.0

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from icofactor.factorization.arrays import Array, positive, product, ratio
-from icofactor.factorization.schemes.base import AbsoluteScheme, NonNegativeScheme, Problem, Terms
+from icofactor.factorization.schemes.base import (
+    CICHOCKI,
+    LEE_SEUNG,
+    AbsoluteScheme,
+    NonNegativeScheme,
+    Problem,
+    SchemeText,
+    Terms,
+)
 
 
 class SparseNMF(NonNegativeScheme, AbsoluteScheme):
     """min ½E + λ(‖B‖₁ + ‖C‖₁) over B, C ≥ 0, with λ = ½."""
 
     name = "SPNNMF"
+    text = SchemeText(
+        "sparse non-negative matrix factorization",
+        "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁) subject to W, C ≥ 0",
+        (LEE_SEUNG, CICHOCKI),
+    )
+    in_paper = True
+    kernel = "sparse"
 
     def paper_penalty(self, L_norm: float) -> float:
         return 0.5

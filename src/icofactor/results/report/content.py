@@ -129,7 +129,7 @@ def component_units(model: Any, units: str) -> str:
     """Units of the maps: the data's, but none for projective methods, whose loadings carry them."""
     from icofactor.factorization.methods import method_named
 
-    return "" if method_named(model.solution_.method).scheme.projective else units
+    return units if method_named(model.solution_.method).scheme.scaled else ""
 
 
 def title_of(d: Diagnostics) -> str:
