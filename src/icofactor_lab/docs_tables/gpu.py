@@ -272,8 +272,8 @@ def fused(args: argparse.Namespace) -> None:
             name = "Pallas" if how is run_pallas else "Triton"
             try:
                 seconds, found = how(p, state, args.updates, dtype, num_warps)
-            except Exception as problem:  # a size or type that this version does not take
-                print(f"  {name}, {num_warps} warps: {type(problem).__name__}: {str(problem)[-300:]}", flush=True)
+            except Exception as failure:  # a size or type that this version does not take
+                print(f"  {name}, {num_warps} warps: {type(failure).__name__}: {str(failure)[-300:]}", flush=True)
                 continue
             fused_seconds = float(np.median(seconds[1:]))
             apart = float(np.max(np.abs(found / expected - 1)))
