@@ -26,6 +26,7 @@ from icofactor.factorization.methods import Method
 from icofactor.factorization.quadratic import best_coordinate
 from icofactor.factorization.schemes.base import Problem, Terms
 from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
+from icofactor.factorization.stopping import settled as has_settled
 from icofactor.factorization.update import State, carries_C, evaluate, propose, risen
 
 STRETCH, SHORT_STRETCH = 25, 10
@@ -94,7 +95,7 @@ def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: 
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
-        settled = settled | accept & (made >= TOL_FIRST) & settled(window, tol)
+        settled = settled | accept & (made >= TOL_FIRST) & has_settled(window, tol)
         ended = ended | settled
     return _Runs(
         keep(new.B, r.B),
