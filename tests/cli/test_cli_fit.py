@@ -461,8 +461,9 @@ def test_an_interrupted_fit_goes_on(
     assert files.fit(*people, "--work-dir", str(work), "--random-seed", "5") == 2
     assert "holds the work of another run" in capsys.readouterr().err
     with monkeypatch.context() as patch:
-        patch.setattr("icofactor.factorization.gather.gather_held", interrupt)  # what is kept is not gathered again
-        patch.setattr("icofactor.factorization.gather._sum_over_places", interrupt)
+        patch.setattr(
+            "icofactor.factorization.statistics._column_sums", interrupt
+        )  # what is kept is not gathered again
         assert files.fit(*people, "--work-dir", str(work)) == 0
     resumed = load_model(files.root / "out" / "model.zip")
     assert files.fit(*people, "--overwrite") == 0

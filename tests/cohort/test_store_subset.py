@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ import icofactor as ico
 from icofactor import CorticalFactorization, Covariates, Refinement
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import create_store
-from icofactor.cohort.store.read import open_store
-from icofactor.cohort.store.subset import SelectedCohort
+from icofactor.cohort.store.read import StoredCohort, open_store
 
 ROWS = [7, 0, 3, 11, 5, 4, 9, 2]
 
@@ -32,35 +32,52 @@ def store(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pair(cohort: ico.Cohort, store: Path) -> tuple[SelectedCohort, ico.Cohort]:
+def pair(cohort: ico.Cohort, store: Path) -> tuple[StoredCohort, ico.Cohort]:
     """Some subjects on disk, and the same in memory."""
     columns = {name: np.asarray(values)[ROWS] for name, values in cohort.participants.items()}
     held = dataclasses.replace(
         cohort, X=cohort.X[ROWS], subjects=tuple(cohort.subjects[i] for i in ROWS), participants=columns, truth=None
     )
-    return SelectedCohort.of(open_store(store), ROWS, columns), held
+    return open_store(store).select(ROWS), held
 
 
 @pytest.mark.parametrize(
     "key", [0, -1, slice(2, 6), [5, 1], (slice(None), 17), ([3, 0], slice(10, 400)), (2, [9, 600])]
 )
-def test_slices_are_those_of_the_subjects(key: Any, pair: tuple[SelectedCohort, ico.Cohort]) -> None:
+def test_slices_are_those_of_the_subjects(key: Any, pair: tuple[StoredCohort, ico.Cohort]) -> None:
     lazy, held = pair
     np.testing.assert_array_equal(lazy.X[key], held.X[key])
     np.testing.assert_array_equal(np.asarray(lazy.X), held.X)
     assert (lazy.subjects, len(lazy), lazy.X.shape, lazy.simulated) == (held.subjects, 8, held.X.shape, True)
 
 
-def test_blocks_are_one_pass(pair: tuple[SelectedCohort, ico.Cohort]) -> None:
+def test_blocks_are_one_pass(pair: tuple[StoredCohort, ico.Cohort]) -> None:
     lazy, held = pair
     found = np.full_like(held.X, np.nan)
-    for sites, maps in lazy.blocks():
-        found[:, sites] = maps.T
+    for where in lazy.site_blocks():
+        found[:, lazy.order[where]] = lazy.read_sites(where).T
     np.testing.assert_array_equal(found, held.X)
 
 
+def test_chosen_subjects_stay_chosen(pair: tuple[StoredCohort, ico.Cohort]) -> None:
+    lazy, held = pair
+    again, fewer = pickle.loads(pickle.dumps(lazy)), lazy.select([4, 1])
+    assert again.subjects == held.subjects
+    for name, column in held.participants.items():
+        np.testing.assert_array_equal(again.participants[name], column)
+    np.testing.assert_array_equal(np.asarray(again.X), held.X)
+    np.testing.assert_array_equal(np.asarray(fewer.X), held.X[[4, 1]])
+    assert fewer.subjects == (held.subjects[4], held.subjects[1])
+
+
+def test_chunks_of_other_subjects_are_not_read(store: Path) -> None:
+    stored = open_store(store)
+    np.asarray(stored.select([0, 2]).X)
+    assert stored.bytes_read < 0.6 * stored.X.shape[0] * stored.X.shape[1] * 4
+
+
 @pytest.mark.parametrize("adjusted", [False, True])
-def test_a_fit_never_holds_them(adjusted: bool, pair: tuple[SelectedCohort, ico.Cohort]) -> None:
+def test_a_fit_never_holds_them(adjusted: bool, pair: tuple[StoredCohort, ico.Cohort]) -> None:
     data: list[Any] = list(pair)
     if adjusted:
         data = [Covariates.fit(one, ["age"]).apply(one) for one in pair]

@@ -171,7 +171,7 @@ def test_dictionary_learning_takes_centred_data(X: np.ndarray) -> None:
 
 def test_subjects_at_fault_are_found_in_any_block(monkeypatch: pytest.MonkeyPatch, X: np.ndarray) -> None:
     """The checks ride on the blocks of the first pass; the last block counts like the first."""
-    monkeypatch.setattr("icofactor.streaming.blocks.iter_blocks.__defaults__", (8 * 12 * 100,))
+    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * 12 * 10)
     for column in (0, 99, 100, 641):
         with refused(NOT_FINITE):
             fit(_with(np.nan, 3, column)(X))

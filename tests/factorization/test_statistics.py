@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.problems import COVERING, KINDS, masked_sites, positive_data, relative, small
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Data, Pyramid, Statistics
-from icofactor.streaming.blocks import block_slices, iter_blocks
+from icofactor.streaming.passes import pass_over
 
 MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
 TIGHT = 1e-12
@@ -123,24 +123,26 @@ def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: py
     BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
     whole = data.residual(problem.design, BC)
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
-    blocks = list(iter_blocks(problem.X))
-    assert len(blocks) > 1 and max(len(x) for _, x in blocks) == max(1, block_bytes // 96)
-    np.testing.assert_array_equal(np.concatenate([x for _, x in blocks]), problem.X)
-    assert_same(Statistics.from_blocks(blocks, problem.design), problem.stats)
+    blocks: list[np.ndarray] = []
+    for _ in pass_over(problem.X, lambda part, shared: blocks.extend(x for _, x in part) or {}):
+        pass
+    assert len(blocks) > 1 and max(len(x) for x in blocks) == max(1, min(block_bytes // 96, -(-len(problem.X) // 32)))
+    assert sum(len(x) for x in blocks) == len(problem.X)
     if kind == "partition":
-        assert_same(Pyramid.from_blocks(blocks, problem.design.sites).statistics(problem.design), problem.stats)
+        assert_same(Pyramid.from_data(problem.X, problem.design.sites).statistics(problem.design), problem.stats)
     assert_same(Statistics.from_data(problem.X, problem.design), problem.stats)
     assert relative(data.residual(problem.design, BC), whole) < TIGHT
 
 
-def test_blocks_in_any_order_and_some_absent() -> None:
+def test_sites_in_any_order_and_some_absent() -> None:
     problem = small("smooth")
-    blocks = [(rows, problem.X[rows]) for rows in block_slices(len(problem.X), 12, block_bytes=96 * 100)]
-    assert len(blocks) > 5
-    assert_same(Statistics.from_blocks(blocks[::-1], problem.design), problem.stats)
-    assert_same(Statistics.from_blocks(iter(blocks), problem.design), problem.stats)
-    part = Statistics.from_blocks(blocks[:-1], problem.design)
-    assert part.n_sites == problem.stats.n_sites - len(blocks[-1][1])
+    backwards = np.arange(len(problem.X))[::-1]
+    assert_same(Statistics.from_data(problem.X[backwards], problem.design, backwards), problem.stats)
+    some = backwards[100:]
+    part = Statistics.from_data(problem.X[some], problem.design, some)
+    rest = Statistics.from_data(problem.X[backwards[:100]], problem.design, backwards[:100])
+    assert part.n_sites == problem.stats.n_sites - 100
+    assert_same(part + rest, problem.stats)
 
 
 # ---------------------------------------------------------------- types and files
@@ -200,12 +202,9 @@ def test_rows_must_fit_the_data() -> None:
 
 
 def test_nothing_to_gather() -> None:
-    def nothing() -> Iterator[Any]:
-        yield from ()
-
     for gather in (
-        lambda: Statistics.from_blocks(nothing(), small().design),
-        lambda: Pyramid.from_blocks(nothing(), small().design.sites),
+        lambda: Statistics.from_data(np.ones((0, 3)), small().design, slice(0, 0)),
+        lambda: Pyramid.from_data(np.ones((0, 3)), small().design.sites),
     ):
         with pytest.raises(ValueError, match="X holds no site: there is nothing to gather"):
             gather()

@@ -192,7 +192,7 @@ class Blocks:
 
 def test_maps_are_read_some_sites_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * N * 50)
-    monkeypatch.setattr("icofactor.streaming.source.PART_BYTES", 8 * N * 50)
+    monkeypatch.setattr("icofactor.streaming.source.PART_BYTES", 4 * N * 50)
     people = table()
     lazy = Blocks(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
     covariates = Covariates.fit(lazy, ["age"], people)

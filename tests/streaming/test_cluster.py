@@ -16,11 +16,9 @@ from helpers.problems import relative
 from icofactor import CorticalFactorization, Refinement
 from icofactor.cohort.store.create import create_store
 from icofactor.errors import CheckpointError
-from icofactor.factorization.gather import gather_pyramid
 from icofactor.factorization.statistics import Pyramid
 from icofactor.streaming import source as sources
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Streamed
+from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import Cluster
 
 pytestmark = pytest.mark.slow
@@ -119,9 +117,7 @@ def test_statistics_do_not_depend_on_the_chunks_of_a_dask_array(
     chunks: tuple[int, int], client: Any, cohort: ico.Cohort
 ) -> None:
     X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=chunks)
-    view = Streamed(sources.source_of(X), None, Cluster(client))
-    inspector = Inspector(642, N_SUBJECTS, False, "PNNMF")
-    found = gather_pyramid(view, cohort.sites, 3, inspector, lambda done: None)
+    found = Pyramid.from_data(Stream(sources.source_of(X), Cluster(client)), cohort.sites)
     expected = Pyramid.from_data(cohort.X.T, cohort.sites)
     design = ico.Design(cohort.sites, level=2)
     for name in ("L", "energy", "sq_norm", "counts"):
@@ -136,6 +132,25 @@ def test_dask_arrays_memmaps_and_arrays_go_to_the_workers(client: Any, cohort: i
         model = quick().fit(X, client=client)
         assert relative(model.components_, held.components_) < 1e-9
         assert relative(model.transform(X, client=client), held.transform(cohort)) < 1e-9
+
+
+def test_subsets_adjusted_and_stacked_maps_go_to_the_workers(
+    client: Any, cohort: ico.Cohort, stored: Any, tmp_path: Path
+) -> None:
+    """Read there where that is possible, sent otherwise: the same bits as here."""
+    np.save(tmp_path / "X.npy", cohort.X)
+    dask = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 200))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    age = {"age": np.linspace(20, 80, N_SUBJECTS)}
+    mask, adjust = np.arange(642) % 5 > 0, ico.Covariates.fit(cohort, ["age"], age)
+    for X in (cohort.X, mapped, dask, stored.X, stored.select(range(0, 24, 2)).X):
+        table = {"age": age["age"][: X.shape[0]]}
+        maps = sources.Subset(adjust.apply(X, table).map_source(), mask, np.array([3, 0, 3]))
+        for source in (maps, sources.Stacked([maps, maps])):
+            stack = [Stream(source), Stream(source, Cluster(client))]
+            here, there = (Pyramid.from_data(one, cohort.sites.subset(mask), 1) for one in stack)
+            for a, b in zip(here._sums, there._sums, strict=True):
+                np.testing.assert_array_equal(a, b)
 
 
 def test_the_clients_own_cluster_is_used_for_its_dask_arrays(client: Any, cohort: ico.Cohort, monkeypatch: Any) -> None:

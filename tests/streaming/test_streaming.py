@@ -19,12 +19,22 @@ from icofactor import CorticalFactorization, Refinement
 from icofactor.cohort.store.create import create_store, save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.factorization.design import Design
-from icofactor.factorization.gather import gather_pyramid, gather_statistics, pyramid_level
-from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Streamed
-from icofactor.streaming.source import ArraySource, even_slices, is_held
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.source import (
+    Adjusted,
+    Adjustment,
+    ArraySource,
+    MapSource,
+    Stacked,
+    Subset,
+    even_slices,
+    is_held,
+    source_of,
+    transposed,
+)
 
 N_SUBJECTS, N_SITES = 24, 642
 
@@ -197,7 +207,7 @@ def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, le
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "PART_BYTES", part_bytes)
         inspector = Inspector(used.n, N_SUBJECTS, False, "PNNMF")
-        found = gather_pyramid(Streamed(ArraySource(X), mask), used, level, inspector, lambda done: None)
+        found = Pyramid.from_data(Stream(Subset(ArraySource(Sliced(X)), mask)), used, level, inspector=inspector)
     design = Design(used, level=level)
     for name in ("L", "energy", "counts", "sq_norm", "root_L"):
         assert relative(getattr(found.statistics(design), name), getattr(expected.statistics(design), name)) < 1e-12
@@ -209,7 +219,8 @@ def test_statistics_of_overlapping_columns(kind: str, cohort: ico.Cohort, mask: 
     sites = cohort.sites.subset(mask)
     design = Design(sites, kind, level=1, sigma=0.1).divide([2, 5])
     inspector = Inspector(sites.n, N_SUBJECTS, False, "PNNMF")
-    found = gather_statistics(Streamed(ArraySource(cohort.X), mask), design, inspector, lambda done: None)
+    stream = Stream(Subset(ArraySource(Sliced(cohort.X)), mask))
+    found = Statistics.from_data(stream, design, inspector=inspector)
     expected = Statistics.from_data(cohort.X.T[mask], design)
     for name in ("L", "energy", "counts", "sq_norm", "root_L"):
         assert relative(getattr(found, name), getattr(expected, name)) < 1e-12
@@ -236,15 +247,100 @@ def test_a_pyramid_is_as_deep_as_memory_allows() -> None:
 
 
 def test_refinement_ends_with_the_pyramid(cohort: ico.Cohort, stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icofactor.factorization.gather.PYRAMID_BYTES", 1)
+    monkeypatch.setattr("icofactor.factorization.statistics.PYRAMID_BYTES", 1)
     model = quick(refinement=Refinement(steps=40, faces=10, n_iter=1)).fit(stored)
     assert model.design_.faces[:, 0].max() == 2
     assert model.refined_.exhausted
     assert model.passes_ == 2
 
 
-def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
-    X = Streamed(ArraySource(cohort.X), mask)
+# ---------------------------------------------------------------------- sources and their wrappers
+
+
+def seen(source: MapSource) -> np.ndarray:
+    """All that a pass over a source shows, sites × subjects, in the order of the sites."""
+    found = np.full(source.shape, np.nan)
+    for rows, part in pass_over(Stream(source), each_block(lambda x, shared: {"site.x": x})):
+        assert part["site.x"].flags.c_contiguous and part["site.x"].dtype == np.float64
+        found[rows] = part["site.x"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["held", "store", "memmap", "memmap of sites", "sliced", "dask"])
+def test_wrappers_show_what_they_say(
+    kind: str, cohort: ico.Cohort, stored: Any, mask: np.ndarray, tmp_path: Path
+) -> None:
+    X = cohort.X if kind == "held" else on_disk(kind, cohort, stored, tmp_path)
+    X = stored.X if kind == "store" else X
+    values, who = cohort.X.T.astype(np.float64), np.array([5, 0, 0, 17])
+    rng = np.random.default_rng(2)
+    Z, coefficients = rng.standard_normal((N_SUBJECTS, 2)), rng.standard_normal((2, N_SITES))
+    offset, scale = rng.standard_normal(N_SITES), rng.random(N_SITES) + 0.5
+    expected = (values - (Z @ coefficients).T - offset[:, None]) / scale[:, None]
+    adjusted = Adjusted(source_of(X), Adjustment(Z, coefficients, offset, scale))
+    assert source_of(X).held == (kind == "held")
+    np.testing.assert_array_equal(seen(source_of(X)), values)
+    np.testing.assert_array_equal(seen(Subset(source_of(X), mask, who)), values[mask][:, who])
+    np.testing.assert_array_equal(seen(Subset(Subset(source_of(X), mask), subjects=who)), values[mask][:, who])
+    np.testing.assert_array_equal(seen(Stacked([source_of(X), source_of(X)])), np.hstack([values, values]))
+    np.testing.assert_allclose(seen(adjusted), expected, rtol=1e-12)
+    np.testing.assert_allclose(seen(Subset(adjusted, mask, who)), expected[mask][:, who], rtol=1e-12)
     rows = np.array([400, 3, 77])
-    np.testing.assert_array_equal(X[rows], cohort.X[:, mask].T[rows])
-    np.testing.assert_array_equal(X[10:13], cohort.X[:, mask].T[10:13])
+    np.testing.assert_allclose(Stream(Subset(adjusted, mask)).read(rows), expected[mask][rows], rtol=1e-12)
+
+
+def test_what_is_set_to_zero_is_counted(cohort: ico.Cohort) -> None:
+    values, below = cohort.X.T - 2.0, np.zeros(N_SITES, dtype=np.int64)
+    source = Adjusted(source_of(cohort.X), Adjustment(offset=np.full(N_SITES, 2.0), floor=True), below)
+    np.testing.assert_array_equal(seen(source), np.maximum(values, 0))
+    np.testing.assert_array_equal(below, (values < 0).sum(axis=1))
+    assert below.any()
+
+
+def test_z_scores_are_an_adjusted_source(cohort: ico.Cohort) -> None:
+    """The first pass gives the mean and the standard deviation of every site."""
+    inspector = Inspector(N_SITES, N_SUBJECTS, True, "DL")
+    Pyramid.from_data(Stream(source_of(cohort.X)), cohort.sites, 0, inspector=inspector)
+    deviation = np.sqrt(inspector.site_variance / (N_SUBJECTS - 1))
+    np.testing.assert_allclose(deviation, cohort.X.astype(np.float64).std(axis=0, ddof=1), rtol=1e-12)
+    assert inspector.variance == pytest.approx(N_SITES * np.mean(inspector.site_variance))
+    z = seen(Adjusted(source_of(cohort.X), Adjustment(offset=inspector.mean, scale=deviation)))
+    np.testing.assert_allclose(z.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(z.std(axis=1, ddof=1), 1, rtol=1e-12)
+
+
+def test_sources_that_cannot_be_stacked(cohort: ico.Cohort, stored: Any) -> None:
+    with pytest.raises(ValueError, match="must have the same sites; found 642 and 600"):
+        Stacked([source_of(cohort.X), source_of(cohort.X[:, :600])])
+    with pytest.raises(ValueError, match="in the same order of sites"):
+        Stacked([source_of(cohort.X), source_of(stored.X)])
+
+
+def test_a_source_is_known_by_everything_that_changes_its_values(cohort: ico.Cohort, mask: np.ndarray) -> None:
+    base = source_of(cohort.X)
+    sources_ = [
+        base,
+        source_of(cohort.X + 1),
+        Subset(base, mask),
+        Subset(base, ~mask),
+        Subset(base, subjects=np.array([0, 1])),
+        Adjusted(base, Adjustment(offset=np.ones(N_SITES))),
+        Adjusted(base, Adjustment(scale=np.ones(N_SITES))),
+        Stacked([base, base]),
+    ]
+    assert len({source.identity() for source in sources_}) == len(sources_)
+
+
+def test_progress_is_the_fraction_that_is_done(cohort: ico.Cohort) -> None:
+    done: list[float] = []
+    list(pass_over(Stream(transposed(cohort.X.T)), each_block(lambda x, shared: {}), report=done.append))
+    assert len(done) > 5
+    np.testing.assert_allclose(done, np.arange(1, len(done) + 1) / len(done))
+
+
+def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
+    X = Stream(Subset(ArraySource(Sliced(cohort.X)), mask))
+    rows = np.array([400, 3, 77])
+    np.testing.assert_array_equal(X.read(rows), cohort.X[:, mask].T[rows])
+    np.testing.assert_array_equal(X.read(np.arange(10, 13)), cohort.X[:, mask].T[10:13])
+    assert X.bytes_read == 6 * N_SUBJECTS * 4

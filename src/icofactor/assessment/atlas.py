@@ -24,7 +24,7 @@ from icofactor.io.labels import read_labels
 from icofactor.io.tables import write_tsv
 from icofactor.sphere.rotations import SiteSpinner
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.threads import in_order
+from icofactor.streaming.runners import in_order
 
 _NO_REGION = {"", "???", "unknown", "medial_wall", "medialwall", "medial wall", "corpuscallosum", "background"}
 _N_FSAVERAGE = 163842

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.selection.heldout import Columns
 from icofactor.checks import check_parameters
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.workspace import open_view
+from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.matching import match_components, reordered
@@ -35,7 +34,8 @@ from icofactor.io.tables import write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
-from icofactor.streaming.threads import in_order, one_blas_thread
+from icofactor.streaming.passes import Stream
+from icofactor.streaming.runners import in_order, one_blas_thread
 
 CHUNK = 10
 """Resamples per piece that is kept."""
@@ -173,7 +173,7 @@ class _Resampling:
     """What all resamples share."""
 
     model: Any
-    view: Any
+    X: Stream
     stats: Statistics
     used: np.ndarray
     seed: int
@@ -191,9 +191,9 @@ class _Resampling:
             )
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
-        view = open_view(given, mask)
+        X = open_stream(given.X, mask)
         _check_same_subjects(model, data)
-        return cls(model, view, model.refined_.stats, used, seed)
+        return cls(model, X, model.refined_.stats, used, seed)
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -230,7 +230,7 @@ class _Resampling:
             engine="cpu",
             random_state=starts,
         )
-        basis = basis_of(self.view, self._lifted(who, best.B, best.C, scheme))
+        basis = basis_of(self.X, self._lifted(who, best.B, best.C, scheme))
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
         scale = scale_of(basis.W, everyone, scheme)
         maps = (basis.W * scale).T
@@ -244,10 +244,10 @@ class _Resampling:
         coarse = model.design_.matrix @ B
         if not model.lift:
             return np.asarray(coarse)
-        drawn = Columns(self.view, who)
+        drawn = self.X.subset(who)
         if scheme.lifted_by_updates:
             return lift_projective(drawn, coarse, self.stats.sq_norm, PROJECTIVE_UPDATES).W
-        weight = model.design_.sites.n_roots / self.view.shape[0]
+        weight = model.design_.sites.n_roots / self.X.shape[0]
         G = B.T @ (self.stats.K @ B)
         return lift(drawn, C, scheme, model.solution_.penalty, weight, G=G).W
 

@@ -160,14 +160,12 @@ def _selected(stored: Any, options: argparse.Namespace) -> Any:
     """A stored cohort with the table given, without those left out; it stays on disk."""
     from dataclasses import replace
 
-    from icofactor.cohort.store.subset import SelectedCohort
-
     if options.participants is None and not options.exclude:
         return stored
     rows, columns = _rows(stored, options)
     if rows == list(range(len(stored.subjects))):
         return replace(stored, participants=columns)
-    return SelectedCohort.of(stored, rows, columns)
+    return stored.select(rows, columns)
 
 
 def _rows(stored: Any, options: argparse.Namespace) -> tuple[list[int], dict[str, Any]]:

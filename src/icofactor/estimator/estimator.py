@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import check_array, check_mask, read_input
-from icofactor.estimator.workspace import View, Workplace, open_view, open_workplace
+from icofactor.estimator.workspace import Workplace, open_stream, open_workplace
 from icofactor.factorization._lift import (
     PROJECTIVE_UPDATES,
     Basis,
@@ -27,19 +27,18 @@ from icofactor.factorization._multistart import Multistart, multistart
 from icofactor.factorization._refine import Refined, Refinement, refine
 from icofactor.factorization.design import KINDS, Design
 from icofactor.factorization.engines import check_engine
-from icofactor.factorization.gather import gather_held, gather_pyramid, gather_statistics, pyramid_level
 from icofactor.factorization.methods import METHODS, Method, method_named
 from icofactor.factorization.scaling import Canonical, canonical
 from icofactor.factorization.schemes.base import check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
-from icofactor.factorization.statistics import Data, Source, Statistics
+from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
 from icofactor.preprocessing.covariates import as_the_fit, covariates_of
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, over_blocks
+from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector, look_for_bounds
-from icofactor.streaming.passes import Streamed
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.runners import one_blas_thread
 
 _NUMBERS = ("n_components", "n_starts", "n_iter", "tol", "level", "polish", "sigma", "penalty")
 
@@ -241,14 +240,14 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         sites = given.sites if mask is None else given.sites.subset(mask)
         self._check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
-        view, stages = place.view, Stages(self.verbose)
+        view, stages = place.X, Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
         inspector = Inspector(
             sites.n, view.shape[1], method.scheme.signed_data, self.method, getattr(X, "subjects", None)
         )
         with stages.stage("statistics") as show:
-            stats, source = self._gather(place, sites, design, inspector, show)
+            stats, source = self._gather(view, sites, design, inspector, show)
             inspector.check()
         starts, refined = self._fit_coarse(place, source, design, stats, stages)
         del design, source  # as large as a component or two
@@ -270,25 +269,21 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.n_iter_ = refined.solution.n_iter
         self.error_ = basis.error(C, stats.sq_norm)
-        self.bytes_read_, self.passes_ = (view.bytes_read, view.passes) if isinstance(view, Streamed) else (0, 0.0)
+        self.bytes_read_, self.passes_ = view.bytes_read, view.passes
         self._store(canonical(basis.W, C, method.scheme))
         return self
 
     def _gather(
-        self, place: Workplace, sites: Sites, design: Design, inspector: Inspector, show: Callable[[float], None]
+        self, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Callable[[float], None]
     ) -> tuple[Statistics, Source]:
         """The statistics, and what answers divisions; one pass over X."""
-        view = place.view
-        if not isinstance(view, Streamed):
-            stats = gather_held(view, design, inspector, place.checkpoint)
-        elif self.columns == "partition":
+        if self.columns == "partition" and not X.source.held:  # divisions must not read X again
             steps = self.refinement.steps if self.refinement is not None else 0
-            level = pyramid_level(sites, view.shape[1], design.level, steps)
-            pyramid = gather_pyramid(view, sites, level, inspector, show)
+            level = pyramid_level(sites, X.shape[1], design.level, steps)
+            pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
             return pyramid.statistics(design), pyramid
-        else:
-            stats = gather_statistics(view, design, inspector, show)
-        return stats, Data(view, sites, inspector.site_energy)
+        stats = Statistics.from_data(X, design, inspector=inspector, report=report)
+        return stats, Data(X, sites, inspector.site_energy)
 
     def _fit_coarse(
         self, place: Workplace, source: Source, design: Design, stats: Statistics, stages: Stages
@@ -325,32 +320,32 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             )
         return starts, refined
 
-    def _full_basis(self, view: View, method: Method, refined: Refined, show: Any) -> Basis:
+    def _full_basis(self, view: Stream, method: Method, refined: Refined, show: Any) -> Basis:
         """The basis on every site."""
         solution = refined.solution
         if self.lift and not method.scheme.lifted_by_updates:
-            return self._lifted(view, method, refined, solution.C, show=lambda done, of: show(done / of))
+            return self._lifted(view, method, refined, solution.C, report=show)
         coarse = refined.design.matrix @ solution.B
         if not self.lift:
             return basis_of(view, coarse)
         n_updates = PROJECTIVE_UPDATES + self.polish
-        return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, lambda done, of: show(done / of))
+        return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, show)
 
     def _lifted(
         self,
-        view: View,
+        view: Stream,
         method: Method,
         refined: Refined,
         C: np.ndarray,
         start: Any = None,
-        show: Any = None,
+        report: Any = None,
         stage: str = "lift",
     ) -> Basis:
         site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
         penalty, B = refined.solution.penalty, refined.solution.B
         G = B.T @ (refined.stats.K @ B)
         return lift(
-            view, C, method.scheme, penalty, site_weight, start, on_block=show, stage=stage, engine=self.engine, G=G
+            view, C, method.scheme, penalty, site_weight, start, report=report, stage=stage, engine=self.engine, G=G
         )
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
@@ -386,12 +381,12 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         with one_blas_thread():
             return self._loadings_of(self._view(X, client), getattr(X, "subjects", None))
 
-    def _loadings_of(self, view: View, names: Sequence[str] | None = None) -> np.ndarray:
+    def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
         inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed_data, method.name, names)
         WX = np.zeros((W.shape[1], view.shape[1]))
-        for _, found in over_blocks(view, _projected_block, {}, [W]):
+        for _, found in pass_over(view, each_block(_projected_block), own=[W]):
             inspector.accept(None, found)
             WX += found["sum.WX"]
         inspector.check_signs()
@@ -411,20 +406,20 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         C = self._loadings_of(view, getattr(X, "subjects", None))
         W, mean = self._used(self.components_).T, self._used(self.mean_)
         error = variance = 0.0
-        for _, found in over_blocks(view, _score_block, {"C": C}, [W, mean]):
+        for _, found in pass_over(view, each_block(_score_block), {"C": C}, [W, mean]):
             error += float(found["sum.error"])
             variance += float(found["sum.variance"])
         if variance == 0:
             raise ValueError("X equals the fitted subjects' mean map everywhere; it has no variance to explain")
         return 1 - error / variance
 
-    def _view(self, X: Any, client: Any = None) -> View:
+    def _view(self, X: Any, client: Any = None) -> Stream:
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
         given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ValueError("X holds no subject (0 rows)")
-        return open_view(given, self.mask_, client)
+        return open_stream(given.X, self.mask_, client)
 
     def _used(self, values: np.ndarray) -> np.ndarray:
         return values if self.mask_ is None else values[..., self.mask_]

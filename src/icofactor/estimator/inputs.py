@@ -26,14 +26,12 @@ class Input:
     sites : Sites, one per column
     hemi : "left", "right", "both", or None when one hemisphere was given and not named
     mask : (n_sites,) bool that came with the data, or None
-    cohort : the cohort the maps came with, or None
     """
 
     X: Any
     sites: Sites
     hemi: str | None
     mask: np.ndarray | None
-    cohort: Any = None
 
 
 def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
@@ -50,7 +48,7 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
                 raise ValueError(
                     f"mesh is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
                 )
-        return Input(array, X.sites, X.hemisphere, X.mask, X)
+        return Input(array, X.sites, X.hemisphere, X.mask)
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return Input(*read_image(X, mesh, hemi), None)
     array = check_array(X)

@@ -17,11 +17,12 @@ from icofactor.factorization.extrapolation import TAU_START, logarithmic, moment
 from icofactor.factorization.quadratic import coordinate_descent
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import factor, projective_scale
-from icofactor.streaming.blocks import Arrays, over_blocks
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import each_block, pass_over
 
 PROJECTIVE_UPDATES = 10
-Progress = Callable[[int, int], None]
-"""Called with (sites done, sites in all)."""
+Report = Callable[[float], None]
+"""Called with the fraction that is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ def lift(
     site_weight: float,
     start: np.ndarray | None = None,
     sweeps: int | None = None,
-    on_block: Progress | None = None,
+    report: Report | None = None,
     stage: str = "lift",
     engine: str = "numpy",
     G: np.ndarray | None = None,
@@ -84,14 +85,11 @@ def lift(
         "signed": np.array(problem.signed),
         "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
-    n_sites, done = X.shape[0], 0
-    W, WX = np.empty((n_sites, len(C))), np.zeros(C.shape)
-    for rows, found in over_blocks(X, _block_function(engine), shared, [start], stage):
+    W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
+    task = each_block(_block_function(engine))
+    for rows, found in pass_over(X, task, shared, [start], stage=stage, report=report):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
-        done += len(found["site.W"])
-        if on_block is not None:
-            on_block(done, n_sites)
     return Basis(W, WX, W.T @ W)
 
 
@@ -118,7 +116,7 @@ def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> 
 
 
 def lift_projective(
-    X: Any, start: np.ndarray, sq_norm: float, n_updates: int = PROJECTIVE_UPDATES, on_block: Progress | None = None
+    X: Any, start: np.ndarray, sq_norm: float, n_updates: int = PROJECTIVE_UPDATES, report: Report | None = None
 ) -> Basis:
     """The projective basis on every site: LE updates of eq. 8 with D = I from `start`, at its best scale.
 
@@ -138,8 +136,8 @@ def lift_projective(
             new, WX_new, y = _projective_pass(X, W, WX, None, 0.0, f"lift-{update}-plain")
             E_new, tau = _projective_error(new, WX_new, sq_norm), TAU_START
         W, WX, E, y_before = new, WX_new, E_new, y
-        if on_block is not None:
-            on_block(update + 1, n_updates)
+        if report is not None:
+            report((update + 1) / n_updates)
     return Basis(W, WX, W.T @ W)
 
 
@@ -149,7 +147,7 @@ def _projective_pass(
     """One update of all sites in one pass: the new W, its WᵀX, and the plain update y."""
     shared = {"WX": WX, "BMB": WX @ WX.T, "BKB": W.T @ W, "weight": np.array(weight)}
     new, y, WX_new = np.empty_like(W), np.empty_like(W), np.zeros_like(WX)
-    for rows, found in over_blocks(X, _projective_block, shared, [W, y_before], stage):
+    for rows, found in pass_over(X, each_block(_projective_block), shared, [W, y_before], stage=stage):
         new[rows], y[rows] = found["site.new"], found["site.y"]
         WX_new += found["sum.WX"]
     return new, WX_new, y
@@ -169,7 +167,7 @@ def _projective_error(W: np.ndarray, WX: np.ndarray, sq_norm: float) -> float:
 def _gather_WX(X: Any, W: np.ndarray, stage: str) -> np.ndarray:
     """WᵀX, one pass over X."""
     WX = np.zeros((W.shape[1], X.shape[1]))
-    for _, found in over_blocks(X, product_block, {}, [W], stage):
+    for _, found in pass_over(X, each_block(product_block), own=[W], stage=stage):
         WX += found["sum.WX"]
     return WX
 

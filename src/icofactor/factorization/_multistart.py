@@ -21,8 +21,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
 from icofactor.io.records import Numbers, from_arrays, to_arrays
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.runners import Runner
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import Runner, one_blas_thread
 
 BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""

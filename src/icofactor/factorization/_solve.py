@@ -27,7 +27,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.stopping import TOL_FIRST, settled
 from icofactor.factorization.update import State, advance, begin
 from icofactor.io.records import Numbers
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import one_blas_thread
 
 
 @dataclass(frozen=True, eq=False)

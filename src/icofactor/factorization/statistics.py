@@ -1,13 +1,13 @@
 """What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md §1).
 
 All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
-float64 whatever the data are. Two sources answer a division without reading everything again: `Data` reads only
-the rows concerned, `Pyramid` (partition columns) reads nothing.
+float64 whatever the data are. `_gather` is the one pass that does so. Two sources answer a division without reading
+everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Protocol
@@ -20,14 +20,13 @@ from icofactor.factorization.arrays import Array, to_numpy
 from icofactor.factorization.design import Design
 from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import (
-    Arrays,
-    Blocks,
-    Rows,
-    iter_blocks,
-    map_blocks,
-    over_blocks,
-)
+from icofactor.streaming.blocks import Arrays, Blocks, Rows, join
+from icofactor.streaming.inspect import Inspector, look
+from icofactor.streaming.passes import each_block, pass_over, stream_of
+
+PYRAMID_BYTES = 320 * 2**20
+"""A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
+Report = Callable[[float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +89,19 @@ class Statistics:
         return self.root_L.shape[1] * self.counts / self.n_sites
 
     @classmethod
-    def from_data(cls, X: Any, design: Design, rows: Rows | None = None) -> Statistics:
+    def from_data(
+        cls,
+        X: Any,
+        design: Design,
+        rows: Rows | None = None,
+        *,
+        inspector: Inspector | None = None,
+        report: Report | None = None,
+    ) -> Statistics:
         """Statistics of X (sites × subjects), or of those of its sites named by `rows` (X then holds only these).
 
-        Statistics of disjoint `rows` of one design add up to those of all its sites.
+        Statistics of disjoint `rows` of one design add up to those of all its sites. One pass over X; `inspector` sees
+        all of it, `report` is called with the fraction that is done.
         """
         where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
         if not hasattr(X, "shape"):
@@ -104,15 +112,27 @@ class Statistics:
                 Phrase(f"shape {X.shape}"),
                 f"sites × subjects with {len(where)} rows, one per site of the design",
             )
-        return cls.from_blocks(((where[block], values) for block, values in iter_blocks(X)), design)
-
-    @classmethod
-    def from_blocks(cls, blocks: Blocks, design: Design) -> Statistics:
-        """Statistics gathered from blocks of sites; sites that no block holds count as absent."""
-        gathering = Gathering(design)
-        for rows, values in blocks:
-            gathering.add(rows, gathering.share(rows, np.ascontiguousarray(values, dtype=np.float64)))
-        return gathering.statistics()
+        n_k, partition = design.n_columns, design.kind == "partition"
+        D = design.matrix.tocsr() if rows is None else design.matrix.tocsr()[where]
+        columns = D if partition else sp.hstack([D, design.roots.matrix.tocsr()[where]], format="csr")
+        sums, site_energy = _gather(X, columns, inspector, report)
+        if partition:
+            root_Lt = _sum_over_roots(sums, design)
+        else:
+            root_Lt = np.zeros((design.sites.n_roots, sums.shape[1]))
+            root_Lt[design.roots.root] = sums[n_k:]
+        column = design.site_column[where]
+        inside = column >= 0
+        return cls(
+            sp.csr_array(D.T @ D),
+            np.ascontiguousarray(sums[:n_k].T),
+            float(site_energy.sum()),
+            np.bincount(column[inside], site_energy[inside], minlength=n_k),
+            np.bincount(column[inside], minlength=n_k),
+            len(where),
+            root_Lt.T.copy(),
+            design.faces,
+        )
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -137,59 +157,41 @@ class Statistics:
         )
 
 
-Share = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
-"""The columns a block reaches, what it adds to their rows of Lᵀ and to those of the roots, and ‖x‖² of its sites."""
+def _gather(
+    X: Any, columns: sp.csr_array, inspector: Inspector | None, report: Report | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
+    stream = stream_of(X)
+    n_sites, n_subjects = stream.shape
+    if not n_sites:
+        raise ValueError("X holds no site: there is nothing to gather")
+    sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
+    for rows, found in pass_over(stream, _column_sums, own=[columns], stage="statistics", report=report):
+        sums[found["reached"]] += found["columns"]
+        site_energy[rows] = found["site.energy"]
+        if inspector is not None:
+            inspector.accept(rows, found)
+    return sums, site_energy
 
 
-class Gathering:
-    """Statistics of a design while they are gathered, block by block."""
+def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
+    """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
+    reached, columns = _reached(columns)
+    seen, sums = [], None
+    for rows, x in blocks:
+        seen.append(look(x))
+        at, here = _reached(columns[rows])
+        if sums is None:
+            sums = np.zeros((len(reached), x.shape[1]))
+        sums[at] += here.T @ x
+    assert sums is not None
+    return {**join(seen), "reached": reached, "columns": sums}
 
-    def __init__(self, design: Design) -> None:
-        self._design, self._D = design, design.matrix.tocsr()
-        self._D_root = None if design.kind == "partition" else design.roots.matrix.tocsr()
-        n_k = design.n_columns
-        self._K, self._energy = sp.csr_array((n_k, n_k)), np.zeros(n_k)
-        self._counts, self._sq_norm, self._n_sites = np.zeros(n_k, dtype=np.int64), 0.0, 0
-        self._Lt: np.ndarray | None = None
-        self._root_Lt: np.ndarray | None = None
 
-    def share(self, rows: Rows, x: np.ndarray) -> Share:
-        """What a block (float64) adds; threads may ask."""
-        D = self._D[rows]
-        reached = np.unique(D.indices)  # those columns only: most blocks reach few
-        root = None if self._D_root is None else self._D_root[rows].T @ x
-        return reached, D[:, reached].T @ x, root, np.einsum("ij,ij->i", x, x)
-
-    def add(self, rows: Rows, share: Share) -> None:
-        """Add the share of a block; in a fixed order the sums have the same bits."""
-        reached, Lt, root, site_energy = share
-        n_k, D_rows = self._design.n_columns, self._D[rows]
-        if self._Lt is None or self._root_Lt is None:
-            self._Lt, self._root_Lt = (np.zeros((n, Lt.shape[1])) for n in (n_k, self._design.sites.n_roots))
-        self._Lt[reached] += Lt
-        if root is not None:
-            self._root_Lt[self._design.roots.root] += root
-        self._K = self._K + D_rows.T @ D_rows
-        self._sq_norm += float(site_energy.sum())
-        self._n_sites += len(site_energy)
-        held = self._design.site_column[rows]
-        self._energy += np.bincount(held[held >= 0], site_energy[held >= 0], minlength=n_k)
-        self._counts += np.bincount(held[held >= 0], minlength=n_k)
-
-    def statistics(self) -> Statistics:
-        if self._Lt is None or self._root_Lt is None:
-            raise ValueError("X holds no site: there is nothing to gather")
-        root_Lt = self._root_Lt if self._D_root is not None else _sum_over_roots(self._Lt, self._design)
-        return Statistics(
-            sp.csr_array(self._K),
-            np.ascontiguousarray(self._Lt.T),
-            self._sq_norm,
-            self._energy,
-            self._counts,
-            self._n_sites,
-            root_Lt.T.copy(),
-            self._design.faces,
-        )
+def _reached(columns: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:
+    """Which columns are not zero, and these alone."""
+    reached, place = np.unique(columns.indices, return_inverse=True)
+    return reached, sp.csr_array((columns.data, place, columns.indptr), shape=(columns.shape[0], len(reached)))
 
 
 def _sum_over_roots(Lt: np.ndarray, design: Design) -> np.ndarray:
@@ -230,7 +232,7 @@ class Data:
 
     def __init__(self, X: Any, sites: Sites, site_energy: np.ndarray | None = None) -> None:
         """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division passes over X."""
-        self.X, self.sites, self._known_energy = X, sites, site_energy
+        self.X, self.sites, self._known_energy = stream_of(X), sites, site_energy
 
     @property
     def max_level(self) -> int:
@@ -240,7 +242,10 @@ class Data:
     def _site_energy(self) -> np.ndarray:
         if self._known_energy is not None:
             return self._known_energy
-        return np.concatenate([e for _, e in map_blocks(self.X, lambda rows, x: np.einsum("ij,ij->i", x, x))])
+        found = np.empty(self.sites.n)
+        for rows, part in pass_over(self.X, each_block(_energy_block)):
+            found[rows] = part["site.energy"]
+        return found
 
     def statistics(self, design: Design) -> Statistics:
         return Statistics.from_data(self.X, design)
@@ -251,7 +256,7 @@ class Data:
         same = np.setdiff1d(np.arange(fine.n_columns), changed)
         D_changed = fine.columns(changed)
         support = np.unique(D_changed.indices)
-        x = np.ascontiguousarray(self.X[support], dtype=np.float64)
+        x = self.X.read(support)
         L = np.empty((stats.n_subjects, fine.n_columns))
         L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
         L[:, changed] = (D_changed.tocsr()[support].T @ x).T
@@ -271,10 +276,15 @@ class Data:
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
-        for rows, found in over_blocks(self.X, _residual_block, {"BC": BC}, [D]):
+        for rows, found in pass_over(self.X, each_block(_residual_block), {"BC": BC}, [D]):
             held, site = design.site_column[rows], found["site.residual"]
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
+
+
+def _energy_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """Squared rows of X."""
+    return {"site.energy": np.einsum("ij,ij->i", x, x)}
 
 
 def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:
@@ -329,36 +339,27 @@ class Pyramid:
         return len(self._sums) - 1
 
     @classmethod
-    def from_data(cls, X: Any, sites: Sites, level: int | None = None) -> Pyramid:
-        """One pass over X, sites × subjects."""
-        return cls.from_blocks(iter_blocks(X), sites, level)
+    def from_data(
+        cls,
+        X: Any,
+        sites: Sites,
+        level: int | None = None,
+        *,
+        inspector: Inspector | None = None,
+        report: Report | None = None,
+    ) -> Pyramid:
+        """One pass over X, sites × subjects. `level` is the deepest one kept; the mesh's own by default.
 
-    @classmethod
-    def from_blocks(cls, blocks: Blocks, sites: Sites, level: int | None = None) -> Pyramid:
-        """One pass over blocks of sites. `level` is the deepest one kept; the mesh's own by default."""
+        `inspector` sees all of X, `report` is called with the fraction that is done.
+        """
         level = sites.max_level if level is None else level
         if not 0 <= level <= sites.max_level:
             raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
-        face = sites.face_at(level)
-        n = sites.n_roots * 4**level
-        energy, counts, sums = np.zeros(n), np.zeros(n, dtype=np.int64), None
-        for rows, values in blocks:
-            x = np.ascontiguousarray(values, dtype=np.float64)
-            if sums is None:
-                sums = np.zeros((n, x.shape[1]))
-            held, inverse = np.unique(face[rows], return_inverse=True)
-            gather = sp.csr_array((np.ones(len(x)), (inverse, np.arange(len(x)))), shape=(len(held), len(x)))
-            sums[held] += gather @ x
-            energy += np.bincount(face[rows], np.einsum("ij,ij->i", x, x), minlength=n)
-            counts += np.bincount(face[rows], minlength=n)
-        if sums is None:
-            raise ValueError("X holds no site: there is nothing to gather")
-        return cls.from_deepest(sums, energy, counts, sites)
-
-    @classmethod
-    def from_deepest(cls, sums: np.ndarray, energy: np.ndarray, counts: np.ndarray, sites: Sites) -> Pyramid:
-        """From the sums over all faces of the deepest level, faces × subjects; those above them are added up."""
-        levels = [(sums, energy, counts)]
+        face, n = sites.face_at(level), sites.n_roots * 4**level
+        columns = sp.csr_array((np.ones(sites.n), face, np.arange(sites.n + 1)), shape=(sites.n, n))
+        sums, site_energy = _gather(X, columns, inspector, report)
+        # four children add up to their parent, level by level
+        levels = [(sums, np.bincount(face, site_energy, minlength=n), np.bincount(face, minlength=n))]
         while len(levels[0][0]) > sites.n_roots:
             s, e, c = levels[0]
             up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
@@ -411,3 +412,14 @@ class Pyramid:
                 Phrase(f"faces at level {design.faces[:, 0].max()}"),
                 f"within level {self.max_level}, down to which the pyramid was gathered",
             )
+
+
+def pyramid_level(sites: Sites, n_subjects: int, level: int, steps: int) -> int:
+    """The deepest level of a pyramid for `steps` refinements from `level`: all they can reach, or what memory allows.
+
+    At least one level below `level` when there is any refinement.
+    """
+    deepest = min(level + steps, sites.max_level)
+    least = min(level + 1, deepest)
+    fits = lambda at: 4 / 3 * sites.n_roots * 4**at * n_subjects * 8 <= PYRAMID_BYTES
+    return max([least, *(at for at in range(least, deepest + 1) if fits(at))])

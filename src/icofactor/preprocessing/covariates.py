@@ -19,7 +19,7 @@ subjects' coefficients, means and shift, never by their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -27,14 +27,14 @@ import numpy as np
 
 from icofactor.io.records import Numbers
 from icofactor.preprocessing.covariate_coding import Term, code_terms, columns_of
-from icofactor.streaming.blocks import iter_blocks
-from icofactor.streaming.source import SitesBySubjects
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.source import Adjusted, Adjustment, MapSource, Subset, source_of
 
-_ROUNDING = 1e-9
 _OF_THE_COHORT = (
     *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
-    # where a cohort on disk lies, and in which order, says nothing of its values
-    *("simulated", "path", "order", "chunk_sites"),
+    *("simulated", "path"),
 )
 
 
@@ -91,14 +91,14 @@ class Covariates:
         n_sites = maps.shape[1]
         coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
         total = left = 0.0
-        for sites, x in _site_blocks(X, maps, own if mask is None else mask):
-            mean = x.mean(axis=1, keepdims=True)
-            deviation = x - mean
-            beta = deviation @ solve.T
-            residual = deviation - beta @ Z.T
-            coefficients[:, sites] = beta.T
-            shift[sites] = np.maximum(-(mean + residual).min(axis=1), 0)
-            total, left = total + float(np.square(deviation).sum()), left + float(np.square(residual).sum())
+        used = own if mask is None else np.asarray(mask, dtype=bool)
+        source = source_of(maps) if used is None else Subset(source_of(maps), used)
+        sites = np.arange(n_sites) if used is None else np.flatnonzero(used)
+        with one_blas_thread():
+            for rows, found in pass_over(Stream(source), each_block(_regress_block), {"solve": solve, "Z": Z}):
+                coefficients[:, sites[rows]] = found["site.beta"].T
+                shift[sites[rows]] = found["site.shift"]
+                total, left = total + float(found["sum.total"]), left + float(found["sum.left"])
         if not np.isfinite(total):
             raise ValueError("X holds NaN or infinite values at sites in use; give a mask that leaves them out")
         explained = 1 - left / total if total > 0 else 0.0
@@ -143,8 +143,22 @@ class Covariates:
         return ", ".join(map(str, self.terms))
 
 
+def _regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """Coefficients and shift of some sites, and their sums of squares before and after."""
+    mean = x.mean(axis=1, keepdims=True)
+    deviation = x - mean
+    beta = deviation @ shared["solve"].T
+    residual = deviation - beta @ shared["Z"].T
+    return {
+        "site.beta": beta,
+        "site.shift": np.maximum(-(mean + residual).min(axis=1), 0),
+        "sum.total": np.array(np.square(deviation).sum()),
+        "sum.left": np.array(np.square(residual).sum()),
+    }
+
+
 class AdjustedMaps:
-    """Subjects × sites with the covariates taken out, computed block by block when sliced.
+    """Subjects × sites with the covariates taken out, computed when sliced or passed over.
 
     Attributes
     ----------
@@ -156,9 +170,17 @@ class AdjustedMaps:
     dtype = np.dtype(np.float64)
 
     def __init__(self, X: Any, Z: np.ndarray, covariates: Covariates) -> None:
-        self._X, self._Z, self.covariates = X, Z, covariates
+        shift = covariates.shift
+        self._adjustment = Adjustment(
+            Z, covariates.coefficients, None if shift is None else -shift, None, shift is not None
+        )
+        self._X, self.covariates = X, covariates
         self.shape = tuple(X.shape)
         self.below = np.zeros(X.shape[1], dtype=np.int64)
+
+    def map_source(self) -> MapSource:
+        """The maps as they are passed over."""
+        return Adjusted(source_of(self._X), self._adjustment, self.below)
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -167,18 +189,12 @@ class AdjustedMaps:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
             raise IndexError("adjusted maps are sliced by an array of numbers in one direction at a time")
-        x = (
-            np.asarray(self._X[rows, columns], dtype=np.float64)
-            - self._Z[rows] @ self.covariates.coefficients[:, columns]
-        )
-        shift = self.covariates.shift
-        if shift is None:
-            return x
-        x = x + shift[columns]
+        adjustment = self._adjustment.at(rows, columns)
+        x = adjustment.linear(self._X[rows, columns])
         if isinstance(rows, slice) and rows == slice(None):
             # a new subject's; the fitted ones' are zero but for rounding
-            self.below[columns] = (x < -_ROUNDING * np.abs(x).max(initial=0)).sum(axis=0)
-        return np.where(x < 0, 0.0, x)  # keeps NaN of masked sites
+            self.below[columns] = adjustment.n_below(x)
+        return adjustment.floored(x)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:, :], dtype=dtype)
@@ -228,18 +244,6 @@ def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
 
 def _is_cohort(X: Any) -> bool:
     return hasattr(X, "subjects") and hasattr(X, "participants")
-
-
-def _site_blocks(X: Any, maps: Any, mask: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of sites and their maps, sites × subjects in float64; of a cohort on disk in the order on disk."""
-    if hasattr(X, "read_sites"):
-        for sites, x in X.blocks():
-            used = slice(None) if mask is None else mask[sites]
-            yield sites[used], np.asarray(x[used], dtype=np.float64)
-        return
-    where = np.arange(maps.shape[1]) if mask is None else np.flatnonzero(mask)
-    for rows, x in iter_blocks(SitesBySubjects(maps, mask)):
-        yield where[rows], x
 
 
 def _parts(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> tuple[Any, Any, list[str], np.ndarray | None]:

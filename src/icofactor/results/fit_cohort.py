@@ -136,7 +136,7 @@ def fit_cohort(
         model.fit(data, work_dir=work_dir)
     said = list(dict.fromkeys(str(w.message) for w in raised))
     with stages.stage("diagnostics") as show:
-        found = diagnose(model, data, timing=spent, warnings=said, on_block=show)
+        found = diagnose(model, data, timing=spent, warnings=said, report=show)
 
     drawn = _Drawn(model, found, Path(out), stages)
     files = write_fit(

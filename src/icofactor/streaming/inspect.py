@@ -1,38 +1,38 @@
-"""Checks of X that are made on the way to the statistics, so that they cost no pass of their own."""
+"""Checks of X, and mean and variance of its sites, on the way to the statistics: they cost no pass of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:  # cohorts use this module, and know nothing of statistics
-    from icofactor.streaming.blocks import Rows
+from icofactor.streaming.blocks import Arrays, Rows
 
 _LARGEST = 1e120
-_SEEN = ("mean", "site_energy", "variance", "low", "high", "differ")
 
 
 class Inspector:
-    """Looks at every block on its way to the statistics, so that checking X costs no pass of its own."""
+    """Looks at every part on its way to the statistics.
+
+    Attributes
+    ----------
+    mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects
+    """
 
     def __init__(
         self, n_sites: int, n_subjects: int, allow_negative: bool, method: str, names: Sequence[str] | None = None
     ) -> None:
-        self.mean, self.site_energy = np.empty(n_sites), np.empty(n_sites)
-        self.variance = 0.0
-        """Σ over sites and subjects of (x − the site's mean)²."""
+        self.mean, self.site_energy, self.site_variance = (np.empty(n_sites) for _ in range(3))
         # the least and largest value of each subject, and whether any two subjects differ anywhere
         self.low, self.high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
         self.differ = False
         self._allow_negative, self._method, self._names = allow_negative, method, names
 
-    def watch(self, blocks: Iterable[tuple[Rows, np.ndarray]]) -> Iterator[tuple[Rows, np.ndarray]]:
-        """The same blocks, each checked and remembered."""
-        for rows, x in blocks:
-            self.accept(rows, look(x))
-            yield rows, x
+    @property
+    def variance(self) -> float:
+        """Σ over sites and subjects of (x − the site's mean)²."""
+        return float(self.site_variance.sum())
 
     def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
         """Check and remember what `look` saw of these sites; of no site in particular when `rows` is None."""
@@ -41,7 +41,7 @@ class Inspector:
         if not finite.all():
             raise ValueError(
                 f"X holds NaN or infinite values in {self._who(~finite)}; "
-                "give a mask that leaves those sites out, or mend the files they come from"
+                "give a mask that leaves those sites out, or fix the files they come from"
             )
         if max(-low.min(), high.max()) > _LARGEST:
             raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
@@ -49,8 +49,8 @@ class Inspector:
         if rows is None:
             return
         self.differ = self.differ or bool(seen["max.differ"])
-        self.mean[rows], self.site_energy[rows] = seen["site.mean"], seen["site.energy"]
-        self.variance += float(seen["sum.variance"])
+        self.mean[rows], self.site_variance[rows] = seen["site.mean"], seen["site.variance"]
+        self.site_energy[rows] = seen["site.energy"]
 
     def _who(self, chosen: np.ndarray) -> str:
         """Subjects by name where they have one, else by row."""
@@ -59,15 +59,6 @@ class Inspector:
             return f"{_some('subject', rows)} (row numbers of X)"
         of = f" ({len(rows)} of {len(chosen)})" if len(rows) > 1 else ""
         return _some("subject", [self._names[row] for row in rows.tolist()], 20) + of
-
-    def summary(self) -> dict[str, np.ndarray]:
-        """What was seen of all blocks, to be recalled in another process."""
-        return {name: np.asarray(getattr(self, name)) for name in _SEEN}
-
-    def recall(self, found: Mapping[str, np.ndarray]) -> None:
-        """Know what `summary` told."""
-        for name in _SEEN:
-            setattr(self, name, found[name] if found[name].ndim else found[name].item())
 
     def check_signs(self) -> None:
         """Negative values where they are forbidden; after the last block, so that every such subject is named."""
@@ -89,9 +80,9 @@ class Inspector:
             raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
 
 
-def look(x: np.ndarray) -> dict[str, np.ndarray]:
+def look(x: np.ndarray) -> Arrays:
     """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined."""
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by the Inspector
+    with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
         mean = x.mean(axis=1)
         deviation = x - mean[:, None]
         # the first site nearly always tells that subjects differ
@@ -101,11 +92,11 @@ def look(x: np.ndarray) -> dict[str, np.ndarray]:
             "max.differ": np.array(differ),
             "site.mean": mean,
             "site.energy": np.einsum("ij,ij->i", x, x),
-            "sum.variance": np.array(np.square(deviation, out=deviation).sum()),
+            "site.variance": np.einsum("ij,ij->i", deviation, deviation),
         }
 
 
-def look_for_bounds(x: np.ndarray) -> dict[str, np.ndarray]:
+def look_for_bounds(x: np.ndarray) -> Arrays:
     """The least and largest value of each subject; NaN where there is one."""
     return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
 

@@ -1,171 +1,123 @@
-"""Data that are never held: read part by part, each part worked on while the next ones are read.
+"""The only loop over X.
 
-A part is some consecutive sites of the order on disk with all subjects. Which parts there are depends on the data
-alone, never on who works on them; so sums over parts have the same bits on one thread, on many, and on a cluster.
+X is cut into parts: consecutive places of the order on disk, with all subjects. A part is read, worked on block by
+block, and its result joined; finished parts can be kept in a work folder. Which parts there are depends on the data
+alone, never on where they are worked on: sums over parts have the same bits on one thread, on many, and on a cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from icofactor.streaming.blocks import BLOCK_BYTES, Arrays, BlockTask, Rows, block_slices, join, over_blocks
-from icofactor.streaming.checkpoint import Checkpoint
-from icofactor.streaming.runners import Here, Runner
-from icofactor.streaming.source import SitesBySubjects, Source
-
-PartTask = Callable[..., Arrays]
-"""A pure function (blocks, shared, *own) of the blocks of one part: pairs (which of its sites, their values)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Sites that are read together.
-
-    Attributes
-    ----------
-    where : which sites of the source's order are read
-    keep : which of those are used; None when all are
-    rows : their numbers among all sites used
-    """
-
-    where: slice
-    keep: np.ndarray | None
-    rows: Rows
+from icofactor.streaming.blocks import (
+    Arrays,
+    Blocks,
+    BlockTask,
+    PartTask,
+    Rows,
+    as_block,
+    blocks_of,
+    join,
+    sites_per_block,
+)
+from icofactor.streaming.runners import Runner, Threads
+from icofactor.streaming.source import MapSource, Reader, Subset, transposed
 
 
-class Streamed:
-    """Maps that stay where they are, seen as sites × subjects, masked sites left out.
-
-    Parameters
-    ----------
-    source : where they are
-    mask : (n_sites,) bool, True where a site is used; None when all are
-    runner : who works on the parts; threads of this process by default
+class Stream:
+    """Maps as sites × subjects, with the runner that works on their parts.
 
     Attributes
     ----------
-    shape : (sites used, subjects)
-    parts : what is read together
-    bytes_read : size of everything that was read for the pieces so far, as numbers in memory
+    source : where the maps lie
+    runner : where the parts are worked on, and kept; threads of this process by default
+    shape : (sites, subjects)
+    bytes_read : size of everything that was read so far, as the source holds it; 0 for data in memory
     """
 
-    ndim = 2
-
-    def __init__(self, source: Source, mask: np.ndarray | None = None, runner: Runner | None = None) -> None:
-        self.source, self.runner, self.bytes_read = source, Here() if runner is None else runner, 0
-        self.shape = (source.shape[0] if mask is None else int(mask.sum()), source.shape[1])
-        self.parts = _parts(source, mask)
+    def __init__(self, source: MapSource, runner: Runner | None = None) -> None:
+        self.source, self.runner = source, Threads() if runner is None else runner
+        self.shape, self.bytes_read = source.shape, 0
 
     @property
     def passes(self) -> float:
         """How often all maps were read."""
         return self.bytes_read / max(1, self.source.n_bytes)
 
-    def run(
-        self, stage: str | None, task: PartTask, shared: Mapping[str, Any], own: Callable[[Part], Sequence[Any]]
-    ) -> Iterator[tuple[Part, Arrays]]:
-        """`task` on every part, in order; `own` gives the arguments that are a part's alone. Without a `stage`
-        nothing is kept."""
-        ship = self.runner.remote and not self.source.portable
-        work = partial(_work_on_part, task, None if ship else self.source)
+    def subset(self, subjects: np.ndarray) -> Stream:
+        """Some subjects, also repeated, passed over as all of them are."""
+        return Stream(Subset(self.source, subjects=subjects), self.runner)
 
-        def item(i: int) -> Sequence[Any]:
-            part = self.parts[i]
-            block = self.source.shipped(part.where, self.runner) if ship else None
-            return [part.where, part.keep, block, *own(part)]
+    def read(self, sites: np.ndarray) -> np.ndarray:
+        """Some sites × all subjects in float64; only these are read."""
+        places = sites if self._place is None else self._place[sites]
+        self.bytes_read += self.source.size(places)
+        return as_block(self.source.read(places))
 
-        keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(self.parts))]
-        for part, found in zip(self.parts, self.runner.run(keys, work, shared, item), strict=True):
-            self.bytes_read += int(found.pop("n_bytes"))
-            yield part, found
-
-    def over_blocks(
-        self, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str | None = None
-    ) -> Iterator[tuple[Rows, Arrays]]:
-        """`statistics.over_blocks` for data on disk: the blocks of a part are worked on together."""
-        pick = lambda part: [None if a is None else a[part.rows] for a in own]
-        for part, found in self.run(stage, partial(_each_block, task), shared, pick):
-            yield part.rows, found
-
-    def __getitem__(self, rows: Rows) -> np.ndarray:
-        """Some sites × all subjects; the parts that hold any of them are read whole."""
-        wanted = np.arange(self.shape[0])[rows]
-        place = np.full(self.shape[0], -1)
-        place[wanted] = np.arange(len(wanted))
-        found = np.empty((len(wanted), self.shape[1]))
-        for part in self.parts:
-            at = place[part.rows]
-            if (at >= 0).any():
-                x = self.source.read(part.where)
-                self.bytes_read += x.nbytes
-                x = x if part.keep is None else x[part.keep]
-                found[at[at >= 0]] = x[at >= 0]
-        return found
+    @cached_property
+    def _place(self) -> np.ndarray | None:
+        """Where each site lies in the order of the source."""
+        return None if self.source.order is None else np.argsort(self.source.order)
 
 
-def _parts(source: Source, mask: np.ndarray | None) -> list[Part]:
-    row = None if mask is None else np.cumsum(mask) - 1
-    parts = []
-    for where in source.slices():
-        sites = where if source.order is None else source.order[where]
-        if mask is None or row is None:
-            parts.append(Part(where, None, sites))
-        elif mask[sites].any():
-            keep = np.flatnonzero(mask[sites])
-            parts.append(Part(where, keep, row[sites][keep]))
-    return parts
+def stream_of(X: Any) -> Stream:
+    """A stream as it is; a source or an array of sites × subjects as a stream on the threads of this process."""
+    return X if isinstance(X, Stream) else Stream(transposed(X))
 
 
-def _work_on_part(
+def pass_over(
+    X: Any,
     task: PartTask,
-    source: Source | None,
-    shared: Mapping[str, Any],
-    where: slice,
-    keep: np.ndarray | None,
-    block: np.ndarray | None,
-    *own: Any,
-) -> Arrays:
-    """Read a part, unless it was sent along (subjects × sites), and do the task."""
-    if block is None:
-        assert source is not None
-        x = source.read(where)
-    else:
-        x = np.asarray(block).T
-    n_bytes = x.nbytes
-    if keep is not None:
-        x = x[keep]
-    slices = block_slices(x.shape[0], x.shape[1], BLOCK_BYTES)
-    blocks = ((rows, np.ascontiguousarray(x[rows], dtype=np.float64)) for rows in slices)
-    return {**task(blocks, shared, *own), "n_bytes": np.array(n_bytes)}
+    shared: Mapping[str, Any] | None = None,
+    own: Sequence[Any] = (),
+    *,
+    stage: str | None = None,
+    report: Callable[[float], None] | None = None,
+) -> Iterator[tuple[Rows, Arrays]]:
+    """`task` on every part of X, in order: pairs (numbers of the sites, result).
+
+    Parameters
+    ----------
+    X : Stream, or array of sites × subjects
+    task : picklable function (blocks, shared, *own); `each_block` makes one from a function of a single block
+    shared : arrays that all parts need
+    own : arrays over all sites, of which a part needs its own rows; or None
+    stage : name under which finished parts are kept, where the runner has a work folder
+    report : called with the fraction that is done
+    """
+    stream = stream_of(X)
+    source, runner = stream.source, stream.runner
+    parts, step = source.slices(), sites_per_block(*source.shape)
+    rows = lambda where: where if source.order is None else source.order[where]
+
+    def item(i: int) -> Sequence[Any]:
+        where = parts[i]
+        block = source.sent(where, runner.client) if runner.remote else None
+        mine = [None if array is None else array[rows(where)] for array in own]
+        return [source.reader(where, runner.remote), block, *mine]
+
+    keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(parts))]
+    results = runner.run(keys, partial(_work, task, step), {} if shared is None else shared, item)
+    for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
+        stream.bytes_read += source.size(where)
+        yield rows(where), found
+        if report is not None:
+            report(done / len(parts))
 
 
-def _each_block(
-    task: BlockTask, blocks: Iterator[tuple[slice, np.ndarray]], shared: Mapping[str, Any], *own: Any
-) -> Arrays:
-    """A task of blocks as one of parts."""
-    return join([task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks])
+def _work(task: PartTask, step: int, shared: Mapping[str, Any], read: Reader, block: Any, *own: Any) -> Arrays:
+    """Read a part and do the task."""
+    return task(blocks_of(read(block), step), shared, *own)
 
 
-class Kept(SitesBySubjects):
-    """Held data in a run that can be resumed: each pass over them is one piece."""
+def each_block(task: BlockTask) -> PartTask:
+    """A task of single blocks as one of parts."""
+    return partial(_each_block, task)
 
-    def __init__(self, X: Any, mask: np.ndarray | None, checkpoint: Checkpoint) -> None:
-        super().__init__(X, mask)
-        self._plain, self.checkpoint = SitesBySubjects(X, mask), checkpoint
 
-    def over_blocks(
-        self, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str | None = None
-    ) -> Iterator[tuple[Rows, Arrays]]:
-        if stage is None:
-            yield from over_blocks(self._plain, task, shared, own)
-            return
-
-        def whole() -> Arrays:
-            return join([found for _, found in over_blocks(self._plain, task, shared, own)])
-
-        yield slice(0, self.shape[0]), self.checkpoint.piece(stage, whole)
+def _each_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
+    return join(task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks)

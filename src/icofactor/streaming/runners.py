@@ -1,21 +1,29 @@
-"""Where tasks run: threads of this process, or the workers of a dask cluster."""
+"""Where tasks run: threads of this process, or the workers of a dask cluster.
+
+BLAS has one thread inside a task, so that sums do not depend on the machine.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from icofactor.errors import CheckpointError
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
-from icofactor.streaming.threads import in_order, one_blas_thread
+from icofactor.streaming.source import is_dask_array
 
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 Task = Callable[..., Arrays]
 """A pure function (shared, *item) that can be pickled; `shared` are arrays that all items use."""
 Item = Callable[[int], Sequence[Any]]
@@ -24,22 +32,64 @@ Keys = Sequence[str | None]
 """Names under which pieces are kept; None for those that are not."""
 
 
+def n_threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """BLAS on one thread: the products here are small, and the same seed gives the same bits on any machine size."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> Any:
+    """The BLAS libraries of NumPy and SciPy. Looking for them takes as long as a small fit: once is enough."""
+    import scipy.linalg.cython_blas  # noqa: F401 - the BLAS that the kernels call must be there to be limited
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def in_order(work: Callable[[Argument], Result], items: Iterable[Argument]) -> Iterator[Result]:
+    """work(item) for every item on all processors, in the order of the items, a few ahead of the reader."""
+    items = list(items)
+    workers = min(n_threads(), len(items))
+    if workers <= 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                ahead.append(pool.submit(work, item))
+                if len(ahead) > workers + 1:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
 class Runner(Protocol):
     """Makes pieces."""
 
     checkpoint: Checkpoint
     remote: bool
     """Whether tasks run in other processes."""
+    client: Any
+    """The dask.distributed.Client of a cluster, else None."""
 
     def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
         """task(shared, *item(i)) for every i, kept under keys[i], in order."""
         ...
 
 
-class Here:
+class Threads:
     """Makes pieces in this process, as many at a time as it has processors, a few ahead of their use."""
 
-    remote = False
+    remote, client = False, None
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
         self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
@@ -54,11 +104,6 @@ class Here:
 
 _AHEAD = 2
 """Pieces given out per thread of the cluster: one is worked on, the next one waits there."""
-
-
-def is_dask_array(X: Any) -> bool:
-    """Whether X is a dask array; dask need not be installed."""
-    return type(X).__module__.startswith("dask.array")
 
 
 def active_client(X: Any) -> Any:

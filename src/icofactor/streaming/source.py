@@ -1,59 +1,102 @@
-"""Where maps lie that are not held in memory: cohort stores, memory-mapped files, dask arrays, anything sliced."""
+"""Where maps lie, and how they are seen: one protocol for arrays in memory, mapped files, dask arrays and stores.
+
+Wrappers change what is seen without copying anything: `Subset` (some sites, some subjects), `Adjusted` (per site less
+an offset and a regression, divided by a scale), `Stacked` (the subjects of several sources), `transposed`.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from icofactor.streaming.blocks import Rows, cut
 from icofactor.streaming.checkpoint import digest
-
-if TYPE_CHECKING:  # cohorts use this module, and know nothing of statistics
-    from icofactor.streaming.blocks import Rows
 
 PART_BYTES = 32 * 2**20
 """Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
 MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
+_HELD_PARTS = 32
+"""Least number of parts of data in memory, so that several threads share them."""
 _SAMPLED_SITES = 16
+_ROUNDING = 1e-9
+Reader = Callable[[Any], np.ndarray]
+"""Gives the values at some places, sites × subjects of any type and order. Its argument: what `MapSource.sent` gave."""
 
 
-class Source(Protocol):
-    """Maps of all subjects at consecutive sites of some order."""
+class MapSource(Protocol):
+    """Maps of subjects at sites.
+
+    A place is a position in the order in which sites are read best: place p holds site order[p]. Both places and
+    subjects are numbered as the wrapper shows them.
+    """
 
     shape: tuple[int, int]
     """(sites, subjects)"""
     order: np.ndarray | None
-    """Sites in the order in which they are read; None: 0, 1, 2, ..."""
-    portable: bool
-    """Whether another process can read it after unpickling."""
+    """Site at each place; None: 0, 1, 2, ..."""
+    held: bool
+    """Whether the maps are in memory already."""
     n_bytes: int
-    """Size of all maps."""
+    """Size of everything that one pass reads; 0 when held."""
 
     def slices(self) -> list[slice]:
-        """Which sites are best read together; all of them once."""
+        """Parts: places that are best read together. They depend on the data alone, and together are all places."""
         ...
 
-    def read(self, where: slice) -> np.ndarray:
-        """Sites × subjects."""
+    def size(self, where: Rows) -> int:
+        """Bytes that reading these places takes; 0 when held."""
         ...
 
-    def shipped(self, where: slice, runner: Any) -> Any:
-        """Subjects × sites to be sent to a task, or a dask future of them."""
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        """A function that reads these places; `away`: it is called in another process, so it must be picklable."""
+        ...
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        """What another process needs besides the reader: subjects × places, a dask future of them, or None."""
         ...
 
     def identity(self) -> str:
-        """By what a resumed run knows that the data are the same."""
+        """By what a resumed run recognises the same data."""
         ...
+
+    def read(self, where: Rows) -> np.ndarray:
+        """Values at these places, sites × subjects."""
+        return self.reader(where)(None)
+
+
+def source_of(X: Any) -> MapSource:
+    """The source of maps X, subjects × sites: an array, a memmap, a dask array, stored or adjusted maps."""
+    if hasattr(X, "map_source"):
+        source: MapSource = X.map_source()
+        return source
+    return DaskSource(X) if is_dask_array(X) else ArraySource(X)
+
+
+def transposed(X: Any) -> MapSource:
+    """The source of maps X that are given as sites × subjects: an array, or anything whose rows are sliced like one."""
+    return source_of(X.T if hasattr(X, "T") else _Transposed(X) if hasattr(X, "shape") else np.asarray(X).T)
+
+
+class _Transposed:
+    """Subjects × sites of something that is sliced by sites only."""
+
+    def __init__(self, X: Any) -> None:
+        self._X, self.shape, self.dtype = X, tuple(X.shape[::-1]), getattr(X, "dtype", np.dtype(np.float64))
+
+    def __getitem__(self, key: tuple[slice, Rows]) -> np.ndarray:
+        return np.asarray(self._X[key[1]]).T
 
 
 def is_held(X: Any) -> bool:
-    """Whether X is in memory already, so that there is nothing to stream."""
+    """Whether X is in memory already."""
     if not isinstance(X, np.ndarray):
         return False
     base: Any = X
@@ -64,55 +107,69 @@ def is_held(X: Any) -> bool:
     return True
 
 
-def source_of(X: Any, cohort: Any = None) -> Source:
-    """The source of maps X, subjects × sites; `cohort` is what they came with."""
-    if cohort is not None and hasattr(X, "read_sites"):
-        source: Source = cohort.map_source()
-        return source
-    if type(X).__module__.startswith("dask.array"):
-        return DaskSource(X)
-    # the order on disk goes with a cohort even where its maps are computed from those of a store
-    order, step = getattr(cohort, "order", None), getattr(cohort, "chunk_sites", 1)
-    return ArraySource(X, order, 1 if order is None else step)
+def is_dask_array(X: Any) -> bool:
+    """Whether X is a dask array; dask need not be installed."""
+    return type(X).__module__.startswith("dask.array")
 
 
-def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int) -> list[slice]:
+def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int = 1, held: bool = False) -> list[slice]:
     """Slices of about `PART_BYTES`, whole multiples of `step` sites, at most `MOST_PARTS`."""
     sites = max(PART_BYTES // max(1, itemsize * n_subjects), -(-n_sites // MOST_PARTS), 1)
-    sites = max(step, sites // step * step)
-    return [slice(first, min(first + sites, n_sites)) for first in range(0, n_sites, sites)]
+    if held:
+        sites = min(sites, max(1, -(-n_sites // _HELD_PARTS)))
+    return cut(n_sites, max(step, sites // step * step))
 
 
-class ArraySource:
+def _count(where: Rows) -> int:
+    return where.stop - where.start if isinstance(where, slice) else len(where)
+
+
+class ArraySource(MapSource):
     """Anything with a shape and a type that is sliced like an array of subjects × sites."""
 
-    def __init__(self, X: Any, order: np.ndarray | None = None, step: int = 1) -> None:
-        self._X, self.order, self._step = X, order, step
+    order = None
+
+    def __init__(self, X: Any) -> None:
+        self._X, self._file, self.held = X, _MappedFile.of(X), is_held(X)
         self.shape = (int(X.shape[1]), int(X.shape[0]))
-        self._file = _MappedFile.of(X)
-        self.portable = self._file is not None and order is None
-        self.n_bytes = self.shape[0] * self.shape[1] * np.dtype(X.dtype).itemsize
+        self._itemsize = np.dtype(X.dtype).itemsize
+        self.n_bytes = self.size(slice(0, self.shape[0]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_X": None, "_file": self._file, "order": None}
+        return {"_X": None, "_file": self._file, "held": False}
 
     def slices(self) -> list[slice]:
-        return even_slices(*self.shape, np.dtype(self._X.dtype).itemsize, self._step)
+        return even_slices(*self.shape, self._itemsize, held=self.held)
 
-    def read(self, where: slice) -> np.ndarray:
+    def size(self, where: Rows) -> int:
+        return 0 if self.held else _count(where) * self.shape[1] * self._itemsize
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        return _received if away and self._file is None else partial(self._read, where)
+
+    def _read(self, where: Rows, block: None) -> np.ndarray:
         X = self._file.opened() if self._X is None and self._file is not None else self._X
-        block = np.array(X[:, where if self.order is None else self.order[where]], copy=True)
+        if self.held:
+            return np.asarray(X[:, where].T)
+        found = np.array(X[:, where], copy=True)
         _let_go(X)
-        return block.T
+        return found.T
 
-    def shipped(self, where: slice, runner: Any) -> Any:
-        return self.read(where).T
+    def sent(self, where: Rows, client: Any) -> Any:
+        return None if self._file is not None else np.ascontiguousarray(self._X[:, where])
 
     def identity(self) -> str:
         if self._file is not None:
             return f"file {self._file.path} of {self._file.size} bytes, changed at {self._file.changed}"
+        if self.held:
+            return f"values {digest(self._X)}"
         sites = np.unique(np.linspace(0, self.shape[0] - 1, _SAMPLED_SITES).astype(np.int64))
-        return f"values at {len(sites)} sites " + digest(np.asarray(self._X[:, sites]))
+        return f"values at {len(sites)} sites {digest(np.asarray(self._X[:, sites]))}"
+
+
+def _received(block: Any) -> np.ndarray:
+    """The values that were sent."""
+    return np.asarray(block).T
 
 
 class DaskSource(ArraySource):
@@ -125,7 +182,7 @@ class DaskSource(ArraySource):
 
     def slices(self) -> list[slice]:
         """Whole chunks, as many as make a part."""
-        least = (even_slices(*self.shape, np.dtype(self._X.dtype).itemsize, 1) or [slice(0, 1)])[0].stop
+        least = (super().slices() or [slice(0, 1)])[0].stop
         found, first, last = [], 0, 0
         for size in self._X.chunks[1]:
             last += int(size)
@@ -134,8 +191,213 @@ class DaskSource(ArraySource):
                 first = last
         return found
 
-    def shipped(self, where: slice, runner: Any) -> Any:
-        return runner.client.compute(self._X[:, where])
+    def sent(self, where: Rows, client: Any) -> Any:
+        return client.compute(self._X[:, where])
+
+
+# ---------------------------------------------------------------------- wrappers
+
+
+class Subset(MapSource):
+    """Some sites and some subjects of a source.
+
+    Parameters
+    ----------
+    base : MapSource
+    sites : (n_sites,) bool, True where a site is used; None: all. Sites that are used are numbered anew.
+    subjects : numbers of the subjects, in any order, also repeated; None: all.
+    """
+
+    def __init__(self, base: MapSource, sites: np.ndarray | None = None, subjects: np.ndarray | None = None) -> None:
+        self._base, self._subjects = base, None if subjects is None else np.asarray(subjects)
+        self.order, self.held, self.n_bytes = base.order, base.held, base.n_bytes
+        n_sites, n_subjects = base.shape
+        self._places: np.ndarray | None = None
+        if sites is not None:
+            self._places = np.flatnonzero(sites if base.order is None else sites[base.order])
+            n_sites = len(self._places)
+            if base.order is not None:
+                self.order = (np.cumsum(sites) - 1)[base.order[self._places]]
+        self.shape = (n_sites, n_subjects if self._subjects is None else len(self._subjects))
+        self._parts = self._cut()
+
+    def _cut(self) -> dict[tuple[int, int], slice | None]:
+        """The parts, and the part of the base that each one is read from."""
+        places = self._places
+        if places is None:
+            return {(where.start, where.stop): where for where in self._base.slices()}
+        if self.held:
+            return {(where.start, where.stop): None for where in even_slices(*self.shape, 8, held=True)}
+        found: dict[tuple[int, int], slice | None] = {}
+        for where in self._base.slices():
+            first, last = np.searchsorted(places, [where.start, where.stop]).tolist()
+            if last > first:
+                found[first, last] = where
+        return found
+
+    def slices(self) -> list[slice]:
+        return [slice(first, last) for first, last in self._parts]
+
+    def _at(self, where: Rows) -> tuple[Rows, np.ndarray | None]:
+        """Which places of the base are read, and which of those are used (None: all of them)."""
+        if self._places is None:
+            return where, None
+        whole = self._parts.get((where.start, where.stop)) if isinstance(where, slice) else None
+        places = self._places[where]
+        if whole is None:
+            return places, None
+        return whole, None if len(places) == _count(whole) else places - whole.start
+
+    def size(self, where: Rows) -> int:
+        return self._base.size(self._at(where)[0])
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        read, used = self._at(where)
+        return partial(_chosen, self._base.reader(read, away), used, self._subjects)
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(self._at(where)[0], client)
+
+    def identity(self) -> str:
+        chosen = [np.zeros(0) if part is None else part for part in (self._places, self._subjects)]
+        return f"{self._base.identity()}, of these {digest(*chosen)}"
+
+
+def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
+    x = base(block)
+    if sites is not None:
+        x = x[sites] if x.flags.c_contiguous else x.T[:, sites].T
+    return x if subjects is None else x[:, subjects]
+
+
+@dataclass(frozen=True, eq=False)
+class Adjustment:
+    """What is done to the value x of subject s at site v: (x − Σ_j Z_sj coefficients_jv − offset_v) / scale_v.
+
+    Attributes
+    ----------
+    Z : (n_subjects, k) regressors of each subject; None with `coefficients` None.
+    coefficients : (k, n_sites) or None.
+    offset, scale : (n_sites,) or None.
+    floor : whether values that come out below 0 are set to 0.
+    """
+
+    Z: np.ndarray | None = None
+    coefficients: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    floor: bool = False
+
+    def at(self, subjects: Any, sites: Any) -> Adjustment:
+        """The adjustment of some subjects at some sites."""
+        chosen = lambda values: None if values is None else values[..., sites]
+        Z = None if self.Z is None else self.Z[subjects]
+        return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor)
+
+    def linear(self, x: Any) -> np.ndarray:
+        """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0."""
+        found = np.array(x, dtype=np.float64)  # a copy, changed in place: parts are large
+        if self.Z is not None and self.coefficients is not None:
+            found -= self.Z @ self.coefficients
+        if self.offset is not None:
+            found -= self.offset
+        if self.scale is not None:
+            found /= self.scale
+        return found
+
+    def floored(self, x: np.ndarray) -> np.ndarray:
+        """`x` with negative values set to 0 where they are not allowed; NaN of masked sites stays."""
+        return np.maximum(x, 0.0, out=x) if self.floor else x
+
+    def n_below(self, x: np.ndarray) -> np.ndarray:
+        """Number of values per site that are set to 0, rounding aside."""
+        return np.asarray((x < -_ROUNDING * np.abs(x).max(initial=0)).sum(axis=0) if self.floor else 0)
+
+    def digest(self) -> str:
+        parts = (self.Z, self.coefficients, self.offset, self.scale, np.array(self.floor))
+        return digest(*(np.zeros(0) if part is None else part for part in parts))
+
+
+class Adjusted(MapSource):
+    """A source whose values are adjusted when they are read; `below` counts per site what was set to 0 here."""
+
+    def __init__(self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None) -> None:
+        self._base, self._adjustment = base, adjustment
+        self._below = np.zeros(base.shape[0], dtype=np.int64) if below is None else below
+        self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
+
+    def slices(self) -> list[slice]:
+        return self._base.slices()
+
+    def size(self, where: Rows) -> int:
+        return self._base.size(where)
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        sites = where if self.order is None else self.order[where]
+        step = self._adjustment.at(slice(None), sites)
+        read = self._base.reader(where, away)
+        return partial(_adjusted, read, step, None if away else partial(self._count, sites))
+
+    def _count(self, sites: Rows, below: np.ndarray) -> None:
+        self._below[sites] = below
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(where, client)
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, adjusted by {self._adjustment.digest()}"
+
+
+def _adjusted(
+    base: Reader, adjustment: Adjustment, count: Callable[[np.ndarray], None] | None, block: Any
+) -> np.ndarray:
+    x = adjustment.linear(base(block).T)
+    if count is not None and adjustment.floor:
+        count(adjustment.n_below(x))
+    return adjustment.floored(x).T
+
+
+class Stacked(MapSource):
+    """The subjects of several sources one after the other, at the same sites read in the same order."""
+
+    def __init__(self, sources: Sequence[MapSource]) -> None:
+        first = sources[0]
+        for other in sources[1:]:
+            if other.shape[0] != first.shape[0]:
+                raise ValueError(f"stacked maps must have the same sites; found {first.shape[0]} and {other.shape[0]}")
+            if not np.array_equal(_order(first), _order(other)):
+                raise ValueError("stacked maps must be read in the same order of sites")
+        self._sources = tuple(sources)
+        self.shape, self.order = (first.shape[0], sum(one.shape[1] for one in sources)), first.order
+        self.held, self.n_bytes = all(one.held for one in sources), sum(one.n_bytes for one in sources)
+
+    def slices(self) -> list[slice]:
+        """The parts of the source that has the most of them."""
+        return max((one.slices() for one in self._sources if one.held == self.held), key=len)
+
+    def size(self, where: Rows) -> int:
+        return sum(one.size(where) for one in self._sources)
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        return partial(_side_by_side, [one.reader(where, away) for one in self._sources])
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return [one.sent(where, client) for one in self._sources]
+
+    def identity(self) -> str:
+        return "; ".join(one.identity() for one in self._sources)
+
+
+def _order(source: MapSource) -> np.ndarray:
+    return np.arange(source.shape[0]) if source.order is None else source.order
+
+
+def _side_by_side(readers: Sequence[Reader], blocks: Any) -> np.ndarray:
+    blocks = [None] * len(readers) if blocks is None else blocks
+    return np.concatenate([read(block) for read, block in zip(readers, blocks, strict=True)], axis=1)
+
+
+# ---------------------------------------------------------------------- mapped files
 
 
 @dataclass(frozen=True)
@@ -176,30 +438,3 @@ def _let_go(X: Any) -> None:
     mapped = getattr(X, "_mmap", None)
     if mapped is not None and X.mode in ("r", "r+") and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)
-
-
-_SUBJECTS_TURNED = 16
-
-
-def _turned(x: np.ndarray) -> np.ndarray:
-    """The transpose in float64 and C order, a few rows at a time: read column by column, rows that lie a power of two
-    apart push each other out of the cache (three times slower at 327,680 sites)."""
-    found = np.empty(x.shape[::-1])
-    for first in range(0, len(x), _SUBJECTS_TURNED):
-        found[:, first : first + _SUBJECTS_TURNED] = x[first : first + _SUBJECTS_TURNED].T
-    return found
-
-
-class SitesBySubjects:
-    """Subjects × sites seen as the core wants it, sites × subjects in float64, masked sites left out; only the sites
-    that are asked for are copied."""
-
-    ndim = 2
-
-    def __init__(self, X: Any, mask: np.ndarray | None = None) -> None:
-        self._X = X
-        self._columns = None if mask is None else np.flatnonzero(mask)
-        self.shape = (X.shape[1] if self._columns is None else len(self._columns), X.shape[0])
-
-    def __getitem__(self, rows: Rows) -> np.ndarray:
-        return _turned(np.asarray(self._X[:, rows if self._columns is None else self._columns[rows]]))

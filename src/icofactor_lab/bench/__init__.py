@@ -13,7 +13,7 @@ from typing import Any
 from icofactor.errors import ArgumentError
 from icofactor.io.atomic import check_target, made_folder
 from icofactor.io.tables import write_json
-from icofactor.streaming.threads import n_threads
+from icofactor.streaming.runners import n_threads
 from icofactor_lab.bench.settings import FULL, QUICK, Bench
 from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, staged
 from icofactor_lab.common.plotting import DPI

@@ -14,7 +14,7 @@ from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Data, Statistics
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import one_blas_thread
 from icofactor_lab.bench.settings import Bench, Sizes
 from icofactor_lab.bench.solvers import torch_path
 from icofactor_lab.bench.updates import N_COMPONENTS, prepared, statistics

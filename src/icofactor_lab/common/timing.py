@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.streaming.threads import n_threads
+from icofactor.streaming.runners import n_threads
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PACKAGES = ("icofactor", "numpy", "scipy", "scikit-learn", "numba", "jax", "torch", "nmf-torch", "pyplanc", "opnmf")

@@ -18,7 +18,7 @@ from icofactor.io.atomic import check_target, made_folder
 from icofactor.io.tables import write_json
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Checkpoint
-from icofactor.streaming.threads import n_threads
+from icofactor.streaming.runners import n_threads
 from icofactor_lab.common.outcome import Outcome, Table, chosen, run_experiment, staged, write_tables
 from icofactor_lab.common.timing import machine
 from icofactor_lab.reproduce.claims import FAILS, HOLDS, PARTLY, Verdict, judge

@@ -22,7 +22,7 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin, evaluate
 from icofactor.streaming.checkpoint import Arrays
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import one_blas_thread
 from icofactor_lab.common.outcome import Outcome, Plate, Table
 from icofactor_lab.common.plotting import FAINT, legend_beside, marker_of, methods_on_y, panels, plain_log
 from icofactor_lab.reproduce.datasets import Dataset, Maps, illustrated

@@ -15,7 +15,7 @@ from icofactor.factorization.schemes.base import Problem, frobenius
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.update import State, advance, begin
 from icofactor.streaming.checkpoint import Arrays
-from icofactor.streaming.threads import n_threads
+from icofactor.streaming.runners import n_threads
 from icofactor_lab.common.outcome import Outcome, Plate, Table
 from icofactor_lab.common.plotting import BLUE, GREEN, GREY, RED, YELLOW, methods_on_y, panels, plain_log
 from icofactor_lab.common.timing import pinned, timed

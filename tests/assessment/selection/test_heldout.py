@@ -88,7 +88,7 @@ def test_full_resolution_is_that_of_a_cohort_without_the_held_out_subjects() -> 
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         alone = gathered(with_X(cohort, cohort.X, train))
         found = fit(alone.coarse.stats, RANK, f)
-        basis = lift(alone.view, found.C, scheme, found.penalty, 20 / alone.sites.n)
+        basis = lift(alone.X, found.C, scheme, found.penalty, 20 / alone.sites.n)
         X = cohort.X[test].T.astype(np.float64)
         C = loadings(basis.W.T @ X, basis.WW, scheme, found.penalty)
         mean = cohort.X[train].astype(np.float64).mean(axis=0)[:, None]

@@ -31,7 +31,7 @@ from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
-from icofactor.streaming.threads import in_order, one_blas_thread
+from icofactor.streaming.runners import in_order, one_blas_thread
 
 # first numbers of the seeds, by what is drawn
 _SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS = range(5)
@@ -253,7 +253,7 @@ class _Work:
 
     def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
         """The held-out error of the recommended rank where it matters."""
-        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, show=show)}
+        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show)}
         share = 1 - self.store.piece(f"full_rank={rank}", make)["values"].mean()
         return (
             f"Subjects left out of the fit: at full resolution {rank} components explain {share:.1%} of their variance "

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from icofactor.estimator.inputs import Input, check_mask
-from icofactor.estimator.workspace import open_view
+from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.design import Design
-from icofactor.factorization.gather import gather_pyramid
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.scaling import loading_size, map_signs
 from icofactor.factorization.starts import seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import iter_blocks
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Streamed
+from icofactor.streaming.passes import Stream
 
 N_ITER = 48
 """Updates of a start. Coordinate descent is within 1e-3 of its end after these, and starts are compared, not polished;
@@ -135,14 +132,14 @@ class Cohorts:
 
     Attributes
     ----------
-    view : X, sites × subjects, masked sites left out; read part by part where it is not held
+    X : the maps as sites × subjects, masked sites left out
     sites : the sites in use
     coarse : sums over the faces where components are looked for
     fine : sums over smaller faces, on which maps are rotated; the same where the mesh has no smaller ones
     mean, variance : mean map on the sites, and between-subject variance at full resolution
     """
 
-    view: Any
+    X: Stream
     sites: Sites
     coarse: Coarse
     fine: Coarse
@@ -150,23 +147,20 @@ class Cohorts:
     variance: float
 
 
-def gather(given: Input, level: int, method: Method, show: Callable[[float], None] = lambda done: None) -> Cohorts:
-    """One pass over X; `show` is told the share that is done."""
+def gather(given: Input, level: int, method: Method, report: Callable[[float], None] | None = None) -> Cohorts:
+    """One pass over X; `report` is called with the fraction that is done."""
     mask = check_mask(given.mask, given.sites)
     sites = given.sites if mask is None else given.sites.subset(mask)
-    view = open_view(given, mask)
+    X = open_stream(given.X, mask)
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
-    inspector = Inspector(sites.n, view.shape[1], method.scheme.signed_data, method.name)
-    if isinstance(view, Streamed):
-        pyramid = gather_pyramid(view, sites, finer, inspector, show)
-    else:
-        pyramid = Pyramid.from_blocks(inspector.watch(iter_blocks(view)), sites, finer)
+    inspector = Inspector(sites.n, X.shape[1], method.scheme.signed_data, method.name)
+    pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
     inspector.check()
     coarse = Coarse.of(pyramid, level)
     fine = coarse if finer == level else Coarse.of(pyramid, finer)
-    return Cohorts(view, sites, coarse, fine, inspector.mean, inspector.variance)
+    return Cohorts(X, sites, coarse, fine, inspector.mean, inspector.variance)
 
 
 @dataclass(frozen=True)

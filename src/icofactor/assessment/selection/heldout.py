@@ -7,8 +7,7 @@ mean map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from icofactor.factorization._lift import Basis, lift, loadings
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
-from icofactor.streaming.blocks import Arrays, BlockTask, Rows, over_blocks
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import each_block, pass_over
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
@@ -84,7 +84,7 @@ def heldout_full(
     rank: int,
     fold: np.ndarray,
     *where: int,
-    show: Callable[[float], None] = lambda done: None,
+    report: Callable[[float], None] = lambda done: None,
 ) -> np.ndarray:
     """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold."""
     scheme, weight = method_named(fit.method).scheme, cohorts.sites.n_roots / cohorts.sites.n
@@ -93,14 +93,14 @@ def heldout_full(
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
         G = _gram(found.B, cohorts.coarse.counts)
-        W = lift(Columns(cohorts.view, train), found.C, scheme, found.penalty, weight, G=G).W
+        W = lift(cohorts.X.subset(train), found.C, scheme, found.penalty, weight, G=G).W
         total: Arrays = {}
-        for _, part in over_blocks(cohorts.view, _heldout_block, {"train": train, "test": test}, [W]):
+        for _, part in pass_over(cohorts.X, each_block(_heldout_block), {"train": train, "test": test}, [W]):
             total = {name: value + total.get(name, 0.0) for name, value in part.items()}
         basis = Basis(W, total["sum.WX"], W.T @ W)
         error = basis.error(loadings(basis.WX, basis.WW, scheme, found.penalty), float(total["sum.squares"]))
         errors.append(error / float(total["sum.deviation"]))
-        show(len(errors) / len(np.unique(fold)))
+        report(len(errors) / len(np.unique(fold)))
     return np.array(errors)
 
 
@@ -112,26 +112,6 @@ def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> A
         "sum.squares": np.array((held**2).sum()),
         "sum.deviation": np.array(((held - mean) ** 2).sum()),
     }
-
-
-class Columns:
-    """Some subjects of X (sites × subjects), which is passed over as X itself is: nothing is copied or held."""
-
-    ndim = 2
-
-    def __init__(self, X: Any, subjects: np.ndarray) -> None:
-        self._X, self._subjects = X, subjects
-        self.shape = (X.shape[0], len(subjects))
-
-    def over_blocks(
-        self, task: BlockTask, shared: Mapping[str, Any], own: Sequence[Any] = (), stage: str | None = None
-    ) -> Iterator[tuple[Rows, Arrays]]:
-        """`statistics.over_blocks`, where the task sees these subjects only."""
-        return over_blocks(self._X, partial(_of_columns, task, self._subjects), shared, own)
-
-
-def _of_columns(task: BlockTask, subjects: np.ndarray, x: np.ndarray, shared: Mapping[str, Any], *own: Any) -> Arrays:
-    return task(np.ascontiguousarray(x[:, subjects]), shared, *own)
 
 
 def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from icofactor.factorization.methods import method_named
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts
 from icofactor.factorization.update import begin
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import one_blas_thread
 
 
 def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,11 @@ class StoredMaps:
     ndim = 2
     dtype = np.dtype(np.float32)
 
-    def __init__(self, folder: Path, names: list[str], shape: tuple[int, int], order: NDArray[np.int64]) -> None:
-        self.shape = shape
+    def __init__(
+        self, folder: Path, names: list[str], shape: tuple[int, int], order: NDArray[np.int64], generation: int
+    ) -> None:
+        self.shape, self.folder, self.generation = shape, folder, generation
+        self.subjects: NDArray[np.int64] | None = None
         self._parts = [_Part(folder / name) for name in names]
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
@@ -56,7 +60,7 @@ class StoredMaps:
                 raise CohortError(f"{part.folder} holds {part.n_sites} sites; the store has {shape[1]}")
         if self._first[-1] != shape[0]:
             raise CohortError(f"{folder} holds maps of {self._first[-1]} subjects, but names {shape[0]}")
-        self._order = order
+        self.order = order
         self._rank = np.empty_like(order)
         self._rank[order] = np.arange(len(order))
 
@@ -71,12 +75,29 @@ class StoredMaps:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def select(self, subjects: Sequence[int] | NDArray[np.int64]) -> StoredMaps:
+        """Some subjects, in any order; nothing is read, and of the others nothing will be."""
+        chosen, found = np.asarray(subjects, dtype=np.int64), copy(self)
+        found.subjects = chosen if self.subjects is None else self.subjects[chosen]
+        found.shape = (len(chosen), self.shape[1])
+        return found
+
+    def map_source(self) -> StoreSource:
+        """The maps as they are passed over; other processes open the store for themselves."""
+        return StoreSource(self)
+
+    def read_places(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Maps at some places of the order on disk, sites × subjects."""
+        return self._gather(np.arange(self.shape[0]) if self.subjects is None else self.subjects, places).T
+
     def read_sites(self, where: slice) -> NDArray[np.float32]:
         """Maps at consecutive sites of the order on disk, sites × subjects."""
         first, last, step = where.indices(self.shape[1])
         if step != 1:
             raise ValueError(f"sites must be consecutive; got a slice with step {step}")
         rows = slice(first, max(first, last))
+        if self.subjects is not None:
+            return self.read_places(np.arange(rows.start, rows.stop))
         if len(self._parts) == 1:
             return self._parts[0].read(rows, slice(0, self.shape[0]))
         block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=np.float32)
@@ -87,7 +108,8 @@ class StoredMaps:
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         subjects, sites = _numbers(rows, self.shape[0], "subjects"), _numbers(columns, self.shape[1], "sites")
-        found = self._gather(np.atleast_1d(subjects), self._rank[np.atleast_1d(sites)])
+        chosen = np.atleast_1d(subjects if self.subjects is None else self.subjects[subjects])
+        found = self._gather(chosen, self._rank[np.atleast_1d(sites)])
         if not subjects.ndim:
             found = found[0]
         return found if sites.ndim else found[..., 0]
@@ -111,7 +133,7 @@ class StoredMaps:
         found = np.empty(self.shape, dtype=np.float32)
         for first in range(0, self.shape[1], self.chunk_sites):
             block = slice(first, first + self.chunk_sites)
-            found[:, self._order[block]] = self.read_sites(block).T
+            found[:, self.order[block]] = self.read_sites(block).T
         return found if dtype is None else found.astype(dtype, copy=False)
 
 
@@ -214,19 +236,20 @@ class StoredCohort:
         """Maps at consecutive sites of `order`, sites × subjects. May be called from several threads."""
         return self.X.read_sites(where)
 
-    def map_source(self) -> StoreSource:
-        """The maps as a source that other processes can open for themselves."""
-        return StoreSource(str(self.path.absolute()), self.generation, self)
+    def select(self, rows: Sequence[int], participants: Mapping[str, Any] | None = None) -> StoredCohort:
+        """Some subjects, in any order, which stay on disk; `participants`: their table, if not the store's."""
+        own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
+        return replace(
+            self,
+            X=self.X.select(rows),
+            subjects=tuple(self.subjects[row] for row in rows),
+            participants=own if participants is None else participants,
+        )
 
     def site_blocks(self) -> list[slice]:
         """Blocks of `order` that are read without waste, together all sites."""
         n = self.sites.n
         return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
-
-    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """One pass over the maps: pairs (numbers of the sites, their maps as sites × subjects)."""
-        for where in self.site_blocks():
-            yield self.order[where], self.read_sites(where)
 
     @property
     def simulated(self) -> bool:
@@ -243,7 +266,7 @@ class StoredCohort:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.generation)
+        return _reopen, (self.path, self.generation, self.X.subjects, self.participants)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -272,7 +295,7 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
         raise CohortError(f"{folder} is damaged ({brief(problem)}): {AGAIN}") from problem
     names = [name for name, _ in commit.parts]
     return StoredCohort(
-        X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order),
+        X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order, commit.generation),
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
@@ -287,12 +310,12 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
     )
 
 
-def _reopen(path: Path, generation: int) -> StoredCohort:
+def _reopen(path: Path, generation: int, rows: Any = None, participants: Any = None) -> StoredCohort:
     """The same cohort in another process."""
     stored = open_store(path)
     if stored.generation != generation:
         raise CohortError(f"{path} was written to meanwhile: open it again")
-    return stored
+    return replace(stored, participants=participants) if rows is None else stored.select(rows, participants)
 
 
 def _hemisphere(commit: Commit, folder: Path) -> Hemisphere:

@@ -22,7 +22,7 @@ from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
 from icofactor.factorization.update import State, evaluate
-from icofactor.streaming.threads import in_order, one_blas_thread
+from icofactor.streaming.runners import in_order, one_blas_thread
 
 _log = logging.getLogger("icofactor")
 CACHE_BYTES = 700 * 2**10

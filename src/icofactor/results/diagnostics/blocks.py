@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.streaming.blocks import Arrays, over_blocks
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import each_block, pass_over
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,20 +33,16 @@ class Pass:
     sq_norm: float
 
 
-def pass_over(X: Any, W: np.ndarray, loadings: np.ndarray, on_block: Callable[[float], None] | None = None) -> Pass:
-    """One pass over X (sites × subjects, sliced only) against the fit W @ loadings.T (sites × k, subjects × k)."""
-    n_sites, done = X.shape[0], 0
+def fit_pass(X: Any, W: np.ndarray, loadings: np.ndarray, report: Callable[[float], None] | None = None) -> Pass:
+    """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k)."""
     shared = {"loadings": loadings, "Z": loadings - loadings.mean(axis=0)}
-    sites = {name: np.empty(n_sites) for name in ("median", "variance", "error")}
+    sites = {name: np.empty(X.shape[0]) for name in ("median", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in over_blocks(X, _look, shared, [W], "diagnostics"):
+    for rows, found in pass_over(X, each_block(_look), shared, [W], report=report):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy"):
             sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
-        done += len(found["site.median"])
-        if on_block is not None:
-            on_block(done / n_sites)
     return Pass(
         sites["median"],
         sites["variance"],

@@ -11,13 +11,13 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.workspace import open_view
-from icofactor.results.diagnostics.blocks import Pass, linear_shares, pass_over
+from icofactor.estimator.workspace import open_stream
+from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
 from icofactor.results.parcellation import winner_takes_all
 from icofactor.sphere.meshes import same_sites
-from icofactor.streaming.threads import one_blas_thread
+from icofactor.streaming.runners import one_blas_thread
 
 _MOST_POINTS = 300
 _MOST_CLUSTERED = 3000
@@ -37,7 +37,7 @@ def diagnose(
     warnings: Sequence[str] = (),
     n_permutations: int = N_PERMUTATIONS,
     random_state: int = 0,
-    on_block: Callable[[float], None] | None = None,
+    report: Callable[[float], None] | None = None,
 ) -> Diagnostics:
     """Everything a report shows of a fit, in one pass over X.
 
@@ -49,14 +49,14 @@ def diagnose(
     memory : bytes at most in use; None asks the operating system about this process.
     warnings : what the fit warned of; what is found here is added.
     n_permutations, random_state : of the tests of loadings against the participants' columns.
-    on_block : called with the fraction of X that was looked at.
+    report : called with the fraction of X that was passed over.
     """
     _check(model, cohort)
     begin = time.perf_counter()
     mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
-        seen = pass_over(open_view(read_input(cohort), mask), np.ascontiguousarray(maps.T), table, on_block)
+        seen = fit_pass(open_stream(read_input(cohort).X, mask), np.ascontiguousarray(maps.T), table, report)
     total = float(seen.site_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total)
     associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state)
