@@ -19,6 +19,8 @@ from icofactor import Cohort, CorticalFactorization, __version__, load_model, si
 from icofactor.cli.main import main
 from icofactor.results.demo import run_demo
 
+pytestmark = pytest.mark.slow
+
 MAPS = "hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii"
 PARCELS = MAPS.replace("components.shape.gii", "dseg")
 FILES = [
@@ -68,7 +70,6 @@ def table(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.slow
 def test_it_says_what_it_wrote(demo: Demo) -> None:
     assert demo.status == 0
     assert sorted(file.name for file in demo.folder.iterdir()) == FILES
@@ -135,7 +136,6 @@ def test_the_model_can_be_used(demo: Demo) -> None:
     np.testing.assert_allclose(model.transform(demo.cohort), model.loadings_, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
     from matplotlib.image import imread
 
@@ -164,7 +164,6 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
     assert (demo.folder / "components.png").read_bytes() == (folder / "components.png").read_bytes()
 
 
-@pytest.mark.slow
 def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
     run_demo(tmp_path, n_subjects=12, n_components=3, hemisphere="left", figures=False, verbose=False)
     for name in (MAPS, "desc-icofactor_loadings.tsv", "participants.tsv", "desc-icofactor_dseg.tsv"):
@@ -173,7 +172,6 @@ def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
     assert again.components_.tobytes() == first.components_.tobytes()
 
 
-@pytest.mark.slow
 def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +201,6 @@ def one_panel(model: object, diagnostics: object, folder: Path, **more: object) 
     (folder / "maps.png").write_bytes(b"")
 
 
-@pytest.mark.slow
 def test_progress_goes_to_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--n-subjects", "4", "--n-components", "2", "--hemisphere", "right", "--no-figures"]
     assert main(["demo", str(tmp_path / "out"), *few]) == 0

@@ -173,6 +173,7 @@ def test_errors_of_a_basis_equal_those_of_the_full_X(scheme: str) -> None:
     assert given_basis.error(2 * C, sq_norm) == pytest.approx(((X - 2 * found.W @ C) ** 2).sum(), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_loadings_equal_the_reference(method: str) -> None:
     scheme = METHODS[method].scheme

@@ -25,6 +25,7 @@ def assert_same_paths(found: np.ndarray, expected: np.ndarray) -> None:
 # ---------------------------------------------------------------- reproducibility
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "rules"), METHODS_AND_RULES)
 def test_a_start_depends_on_its_number_only(method: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = small("exponential").stats

@@ -26,7 +26,10 @@ QUICK: dict[str, Any] = {
     "refinement": Refinement(steps=1, faces=5, n_iter=5),
     "random_state": 0,
 }
-pytestmark = pytest.mark.filterwarnings("ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.slow,
+]
 METHODS = ("CD-PNNMF", "LE-PNNMF", "PPNMF", "DL", "CD-SPNNMF")
 
 
@@ -61,7 +64,6 @@ def check_alike(one: Any, other: Any, scale: float = 1.0, tol: float = 1e-4) -> 
 # ---------------------------------------------------------------------- scale
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
 @pytest.mark.parametrize(("method", "power"), [("CD-PNNMF", 1), ("LE-PNNMF", 1), ("PPNMF", 0), ("CD-SPNNMF", 1.5)])
 def test_the_scale_of_the_data_does_not_matter(method: str, power: float, scale: float) -> None:
@@ -175,7 +177,6 @@ def test_one_component() -> None:
     assert np.square(maps() - product).sum() <= 1.02 * np.square(maps() - best).sum()
 
 
-@pytest.mark.slow
 def test_more_components_than_faces() -> None:
     """20 faces and 25 components: B has more columns than rows; the lift gives each its own map."""
     found = fit(maps(), 25, level=0, refinement=None, n_iter=60)
@@ -191,7 +192,6 @@ def test_impossible_numbers_of_components_are_refused(k: int, message: str) -> N
         fit(maps(), k)
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_subjects_of_two_components() -> None:
     rng = np.random.default_rng(2)
     faces = Sites.named("fsaverage3", on="faces")
@@ -235,7 +235,6 @@ def test_read_only_data_are_enough() -> None:
     reference().transform(maps())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tol"), [("f2", 2e-2), ("f4", 2e-3), (">f4", 2e-3), ("f8", 1e-9)])
 def test_types_of_numbers(dtype: str, tol: float) -> None:
     X = maps().astype(dtype)
@@ -244,7 +243,6 @@ def test_types_of_numbers(dtype: str, tol: float) -> None:
     check_alike(reference(), found, tol=2e-2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["u1", "i8"])
 def test_whole_numbers(dtype: str) -> None:
     X = np.round(20 * maps()).clip(0, 250).astype(dtype)
@@ -285,7 +283,6 @@ print(*sorted(found))
 """
 
 
-@pytest.mark.slow
 def test_same_seed_same_bits_whatever_the_threads_and_the_order_of_engines() -> None:
     """Several engines and methods, in one order with one thread, in the other with two."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -19,13 +19,14 @@ from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import CheckpointError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def choice() -> Choice:
     return choose_n_components(three_components(), range(2, 7), **SMALL)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_the_number_of_components_is_found_and_explained(choice: Choice) -> None:
     assert choice.recommended == 3
     assert choice.reasons[0].startswith("3 components explain most of what halves of the subjects agree on")
@@ -81,7 +82,6 @@ def test_it_goes_on_where_it_stopped(choice: Choice, tmp_path: Path) -> None:
         choose_n_components(smooth_noise(), [2], work_dir=work, **SMALL)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_it_is_written(choice: Choice, tmp_path: Path) -> None:
     files = choice.save(tmp_path / "new" / "folder")
     assert [file.name for file in files] == ["selection.tsv", "selection.json", "selection.png"]

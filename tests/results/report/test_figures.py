@@ -12,6 +12,8 @@ from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.results.report.figures import plot_components
 from icofactor.sphere.sites import Sites
 
+pytestmark = pytest.mark.slow
+
 
 def model(hemi: str = "left", on: Any = "vertices", mesh: str = "fsaverage5", k: int = 2, **more: Any) -> Any:
     """Components that grow toward the front (+y), so that where it is shows in the picture."""
@@ -51,7 +53,6 @@ def test_the_sphere_has_nilearns_vertices() -> None:
     np.testing.assert_allclose(sites.coordinates, part.coordinates / 100, atol=5e-4)
 
 
-@pytest.mark.slow
 def test_front_is_where_anatomists_expect_it() -> None:
     figure = plot_components(model("both", k=1))
     titles = [axes.get_title() for axes in figure.axes[:4]]
@@ -62,7 +63,6 @@ def test_front_is_where_anatomists_expect_it() -> None:
     assert coloured_to_the_right(panel(figure, 3))
 
 
-@pytest.mark.slow
 def test_lateral_shows_the_outside_of_each_hemisphere() -> None:
     for hemi, sign in (("left", -1), ("right", 1)):
         fitted = model(hemi, k=1)
@@ -86,7 +86,6 @@ def test_labels_stay_inside_and_clear_of_the_maps() -> None:
     assert bar.y1 <= figure.axes[-2].get_window_extent().y0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
 def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     figure = plot_components(model(mesh="fsaverage3", explained_variance_ratio_=np.full(2, 0.1)), views=views)
@@ -102,7 +101,6 @@ def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hemi", ["left", "right", "both"])
 def test_the_last_column_does_not_touch_the_edge(hemi: str) -> None:
     image = pixels(plot_components(model(hemi, k=1, mesh="fsaverage3")))
@@ -137,7 +135,6 @@ def test_components_can_be_chosen_and_units_are_shown() -> None:
     assert len(figure.axes) == 3
 
 
-@pytest.mark.slow
 def test_masked_sites_are_grey() -> None:
     used = Sites.named("fsaverage5").coordinates[:, 1] < 0
     figure = plot_components(model(k=1, mask_=used))
@@ -145,13 +142,11 @@ def test_masked_sites_are_grey() -> None:
     assert np.ptp(panel(plot_components(model(k=1)), 0), axis=2).max() > 50
 
 
-@pytest.mark.slow
 def test_faces_look_like_vertices() -> None:
     one, other = (panel(plot_components(model(on=on, k=1)), 0) for on in ("vertices", "faces"))
     assert np.abs(one - other).mean() < 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on", ["vertices", "faces"])
 def test_other_meshes_are_spheres(on: str) -> None:
     fitted = model("both", on, "fsaverage4", k=1)
@@ -166,7 +161,6 @@ def test_other_meshes_are_spheres(on: str) -> None:
     assert coloured_to_the_left(panel(figure, 0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["fsaverage4", "fsaverage5"])
 def test_no_view_is_cut_off(mesh: str) -> None:
     views = ["lateral", "medial", "dorsal", "ventral", "anterior", "posterior"]

@@ -305,7 +305,7 @@ def test_folders_without_a_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["report", str(tmp_path / "none"), "-q"]) == 2
     assert "none is not a folder; it should be one that icofactor fit wrote" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "-q"]) == 2
-    assert "no model file" in capsys.readouterr().err
+    assert "model.zip: no such file" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
