@@ -19,7 +19,6 @@ from helpers.hcp_tree import TR, HcpMaker, N, columns_of, write_cifti
 from icofactor.cli.main import main
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import CheckpointError, CohortError
-from icofactor.io.surfaces import read_surface
 from icofactor.preprocessing import alff, reho
 from icofactor.preprocessing._prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.hcp import find_inputs
@@ -30,6 +29,7 @@ from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
 from icofactor.results.provenance import input_hashes
 from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.surfaces import read_surface
 
 RUNS = ("rfMRI_REST1_LR", "rfMRI_REST1_RL")
 NAMES = ("100307", "100408", "101107")

@@ -386,13 +386,13 @@ def test_surfaces_that_are_no_spheres_are_refused(small: dict[str, object], tmp_
         "pial": (
             points * np.array([1, 1.2, 1]),
             faces,
-            "is not a sphere: distances from the origin run from 100 to 119\\.9",
+            "is not a sphere about the origin; found distances from the origin from 100 to 119\\.9",
         ),
-        "moved": (points + np.array([7, 0, 0]), faces, r"is a sphere about \(7, .*\), not about the origin"),
+        "moved": (points + np.array([7, 0, 0]), faces, r"is not a sphere about the origin; found a sphere about \(7, .*\)"),
         "holes": (points, faces[:-100], r"cover the sphere 0\.9\d* times, not once"),
         "twice": (points, np.concatenate([faces, faces]), "cover the sphere 2 times, not once"),
         "nan": (np.where(np.arange(642)[:, None] == 5, np.nan, points), faces, "those of vertex 5 are"),
-        "far": (points, faces + 1, "has 642 vertices; its faces name vertices 1 to 642"),
+        "far": (points, faces + 1, "faces must be numbers of vertices, 0 to 641; found 1 to 642"),
     }
     for name, (coordinates, triangles, message) in cases.items():
         path = write_surface(tmp_path / f"{name}.surf.gii", coordinates, triangles)
@@ -414,9 +414,9 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
     cases = [
         ({"source_sphere": (points, None)}, "source_sphere: the faces are missing"),
         ({"source_sphere": points}, "source_sphere must be a surface file .* got ndarray"),
-        ({"source_sphere": (points, faces.astype(float))}, "faces must be integers"),
-        ({"source_sphere": (points[:, :2], faces)}, r"coordinates must have shape \(vertices, 3\)"),
-        ({"source_areas": areas[:-1]}, r"source_sphere has 642 vertices; source_areas has shape \(641,\)"),
+        ({"source_sphere": (points, faces.astype(float))}, r"faces must be vertex numbers \(integers\).*found float64"),
+        ({"source_sphere": (points[:, :2], faces)}, r"coordinates must be an array of shape \(n, 3\)"),
+        ({"source_areas": areas[:-1]}, r"source_areas: has shape \(641,\); source_sphere has 642 vertices"),
         ({"target_areas": -np.ones(162)}, "target_areas: areas must be finite and not negative; vertex 0 has -1"),
         ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
         ({"source_areas": nanfile}, r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan"),

@@ -96,9 +96,9 @@ def test_mixed_levels_and_wrong_indices() -> None:
     for row, (level, index) in zip(mixed, [(0, 19), (3, 4), (0, 0), (7, 327679)], strict=True):
         np.testing.assert_array_equal(row, face_centres(level, index)[0])
     assert face_corners([], np.array([], dtype=int)).shape == (0, 3, 3)
-    with pytest.raises(ValueError, match="level 1 has faces 0 to 79; got 80"):
+    with pytest.raises(ValueError, match="index must be 0 to 79, the faces of level 1; found 80"):
         face_corners([1], [80])
-    with pytest.raises(ValueError, match="level 1 has faces"):
+    with pytest.raises(ValueError, match="the faces of level 1; found -1"):
         face_corners([1], [-1])
 
 
@@ -154,5 +154,5 @@ def test_location_is_fast() -> None:
 
 
 def test_points_of_wrong_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"points must have shape \(n, 3\)"):
+    with pytest.raises(ValueError, match=r"points must be an array of shape \(n, 3\); found shape \(3, 2\)"):
         locate(np.zeros((3, 2)), 1)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from icofactor.sphere.hierarchy import icosphere
-from icofactor.sphere.operators import face_to_vertex, vertex_to_face
+from icofactor.sphere.operators import adjacency, face_to_vertex, vertex_to_face
+from icofactor.sphere.sites import Sites
 
 
 def test_means_by_hand() -> None:
@@ -38,5 +39,16 @@ def test_rows_sum_to_one_and_isolated_vertices_have_none() -> None:
 def test_wrong_triangles_are_refused(operator: type) -> None:
     with pytest.raises(ValueError, match=r"shape \(F, 3\)"):
         operator(np.zeros((2, 4), int), 5)
-    with pytest.raises(ValueError, match="vertices 0 to 2; got 0 to 3"):
+    with pytest.raises(ValueError, match="vertices, 0 to 2; found 0 to 3"):
         operator([[0, 1, 3]], 3)
+
+
+def test_neighbours_are_those_that_an_edge_joins() -> None:
+    """A closed mesh meets every edge in both directions, an open one only once at its rim."""
+    open_mesh = [[0, 1, 2], [2, 1, 3]]
+    wanted = np.array([[0, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1], [0, 1, 1, 0]])
+    np.testing.assert_array_equal(adjacency(open_mesh, 4).toarray(), wanted)
+    sites = Sites.named("fsaverage3")
+    found = adjacency(sites.triangles, sites.n)
+    assert set(found.data) == {1} and (found != found.T).nnz == 0
+    assert sorted(np.unique(found.sum(axis=1), return_counts=True)[1]) == [12, 630]  # five or six neighbours

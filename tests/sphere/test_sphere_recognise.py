@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from icofactor.errors import ArgumentError
 from icofactor.sphere import recognise
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
@@ -196,13 +197,14 @@ def test_two_pieces_with_matching_counts() -> None:
 @pytest.mark.parametrize(
     ("faces", "n_vertices", "message"),
     [
-        (np.zeros((4, 4), int), None, r"faces must have shape \(F, 3\)"),
+        (np.zeros((4, 4), int), None, r"shape \(F, 3\).*found int64 of shape \(4, 4\)"),
         (np.zeros((0, 3), int), None, "F > 0"),
         (np.zeros((20, 3)), None, "integers"),
-        (-np.ones((20, 3), int), None, "0 or more; got -1"),
-        (np.full((20, 3), 12), 12, "vertices 0 to 11; got 12"),
+        (-np.ones((20, 3), int), None, "0 or more; found -1"),
+        (np.full((20, 3), 12), 12, "vertices, 0 to 11; found 12"),
     ],
 )
 def test_impossible_input(faces: np.ndarray, n_vertices: int | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentError, match=message) as refusal:
         recognise(faces, n_vertices)
+    assert refusal.value.argument == "faces"

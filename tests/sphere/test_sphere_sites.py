@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from icofactor.errors import ArgumentError
 from icofactor.sphere import locate
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import MAX_LEVEL, face_centres, icosphere, n_faces, n_nodes
@@ -90,14 +91,17 @@ def test_fsaverage_is_fsaverage7() -> None:
 
 @pytest.mark.parametrize("name", ["fsLR32k", "fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""])
 def test_unknown_names_point_to_files(name: str) -> None:
-    with pytest.raises(ValueError, match=r"not known by name.*fsaverage5.*Sites\.from_file.*Sites\.from_sphere"):
+    with pytest.raises(
+        ArgumentError, match=r"not known by name.*fsaverage5.*Sites\.from_file.*Sites\.from_sphere"
+    ) as refusal:
         Sites.named(name)
+    assert refusal.value.argument == "mesh"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"on": "edges"}, 'on must be "vertices" or "faces"; got \'edges\''),
+        ({"on": "edges"}, "on must be 'vertices' or 'faces'; found 'edges'"),
         ({"hemi": "lh"}, 'hemi must be "left", "right" or "both"; got \'lh\''),
     ],
 )
@@ -153,10 +157,10 @@ def test_hemispheres_must_match() -> None:
 def test_levels_and_faces_out_of_range() -> None:
     sites = Sites.named("fsaverage3")
     for level in (-1, 4):
-        with pytest.raises(ValueError, match=f"between 0 and 3.*got {level}"):
+        with pytest.raises(ValueError, match=f"between 0 and 3.*found {level}"):
             sites.face_at(level)
     for index in (-1, 20):
-        with pytest.raises(ValueError, match="index must name faces"):
+        with pytest.raises(ValueError, match="index must be faces"):
             sites.face_centres([0], [index])
 
 
@@ -191,16 +195,17 @@ def test_subset_of_both_equals_both_of_subsets() -> None:
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        (np.ones(10241, bool), "10242 sites; keep has 10241 entries"),
-        ([10242], "numbers 0 to 10241; got 10242"),
-        ([-1], "numbers 0 to 10241; got -1"),
-        ([0.5], "boolean mask or integers; got float64"),
+        (np.ones(10241, bool), "10242 sites; found 10241 entries"),
+        ([10242], "numbers 0 to 10241; found 10242"),
+        ([-1], "numbers 0 to 10241; found -1"),
+        ([0.5], "boolean mask or integers; found float64"),
         (np.ones((10242, 1), bool), "one dimension"),
     ],
 )
 def test_wrong_subsets(keep: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentError, match=message) as refusal:
         Sites.named("fsaverage5").subset(keep)  # type: ignore[arg-type]
+    assert refusal.value.argument == "keep"
 
 
 def test_arrays_are_read_only_and_input_is_left_alone() -> None:
@@ -233,21 +238,23 @@ def test_any_points() -> None:
     [
         (np.zeros((4, 2)), r"shape \(n, 3\)"),
         (np.zeros((0, 3)), "n > 0"),
-        ([[1, 0, 0], [0, 0, 0]], "distances from it run from 0 to 1"),
-        ([[1, 0, 0], [0, np.nan, 0]], "finite; those of site 1"),
+        ([[1, 0, 0], [0, 0, 0]], "distances from the origin from 0 to 1"),
+        ([[1, 0, 0], [0, np.nan, 0]], "finite; found .* at vertex 1"),
         ([[1, 0, 0], [0, 1.1, 0], [0, 0, 1]], "white, pial or inflated"),
+        (Sites.named("fsaverage3").coordinates + np.array([0, 0, 0.5]), r"a sphere about \(.*0\.5\); move its centre"),
     ],
 )
 def test_wrong_coordinates(points: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentError, match=message) as refusal:
         Sites.from_sphere(points)  # type: ignore[arg-type]
+    assert refusal.value.argument == "coordinates"
 
 
 def test_faces_need_a_mesh_and_must_fit() -> None:
     points, faces, _ = scrambled(1)
     with pytest.raises(ValueError, match="pass faces"):
         Sites.from_sphere(points, on="faces")
-    with pytest.raises(ValueError, match="vertices 0 to 40; got 0 to 41"):
+    with pytest.raises(ValueError, match="vertices, 0 to 40; found 0 to 41"):
         Sites.from_sphere(points[:41], faces)
     with pytest.raises(ValueError, match="icosahedral mesh; these 79 triangles are not"):
         Sites.from_topology(faces[:-1])
@@ -328,7 +335,7 @@ def test_files(tmp_path: Path) -> None:
     assert Sites.from_file(str(path), on="faces").n == 1280
     pial = tmp_path / "lh.pial"
     nibabel.freesurfer.write_geometry(pial, mesh.vertices * [60, 80, 100], mesh.faces)
-    with pytest.raises(ValueError, match=r"lh\.pial: coordinates must lie on a sphere.*pial"):
+    with pytest.raises(ValueError, match=r"lh\.pial: coordinates must be points of a sphere.*pial"):
         Sites.from_file(pial)
     (tmp_path / "notes.surf.gii").write_text("no surface")
     (tmp_path / "notes.txt").write_text("no surface")

@@ -228,6 +228,18 @@ def read_gifti(path: Path) -> Maps:
 STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
 
 
+def read_gifti_surface(path: Path) -> tuple[NDArray[Any], NDArray[Any], str | None]:
+    """Points (V, 3), triangles (F, 3) and the hemisphere, where it is named, of a GIFTI file."""
+    file = parse_gifti(path)
+    points = [array.data for array in file.arrays if array.intent == POINTS]
+    triangles = [array.data for array in file.arrays if array.intent == TRIANGLES]
+    if len(points) != 1 or len(triangles) != 1:
+        raise Unreadable(
+            f"has {len(points)} point sets and {len(triangles)} triangle lists; a surface (.surf.gii) has one of each"
+        )
+    return points[0], triangles[0], file.side
+
+
 def write_maps(
     path: str | Path,
     maps: ArrayLike,

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from icofactor.preprocessing.temporal import Bools, checked_series
+from icofactor.sphere.operators import adjacency
 
 # Rows ranked and volumes summed together: bounds the memory beside the series and their ranks.
 _ROWS, _VOLUMES = 1024, 128
@@ -90,10 +91,7 @@ def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_
     if triangles.size == 0 or triangles.min() < 0 or triangles.max() != n_vertices - 1:
         found = "none" if triangles.size == 0 else f"{triangles.min()} to {triangles.max()}"
         raise ValueError(f"series has {n_vertices} rows; faces must name vertices 0 to {n_vertices - 1}, not {found}")
-    pairs = np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]])
-    loops = np.repeat(np.arange(n_vertices), 2).reshape(-1, 2)
-    ends = np.concatenate([pairs, pairs[:, ::-1], loops])
-    step = _ones(sparse.csr_array((np.ones(len(ends), np.int32), (ends[:, 0], ends[:, 1])), (n_vertices, n_vertices)))
+    step = _ones(sparse.csr_array(adjacency(triangles, n_vertices) + sparse.eye_array(n_vertices, dtype=np.int32)))
     reach = step
     for _ in range(rings - 1):
         reach = _ones(reach @ step)

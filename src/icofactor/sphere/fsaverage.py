@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from icofactor.errors import ArgumentError
 from icofactor.sphere.hierarchy import (
     ROOTS,
     Floats,
@@ -75,7 +76,7 @@ def freesurfer_mesh(level: int, numbering: str | None = None) -> FreeSurferMesh:
     level = check_level(level)
     numbering = usual_numbering(level) if numbering is None else numbering
     if numbering not in NUMBERINGS:
-        raise ValueError(f"numbering must be 'A' or 'B'; got {numbering!r}")
+        raise ArgumentError("numbering", numbering, "'A' or 'B'")
     if numbering == "B":
         vertices, order = icosphere(level).vertices, listing_order(level)
         faces = icosphere(level).faces[order]

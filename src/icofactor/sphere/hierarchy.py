@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError, Phrase
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Triangles = NDArray[np.int32]
@@ -44,7 +46,7 @@ class Icosphere:
 def check_level(level: int) -> int:
     """Return `level` as an int, or raise when the hierarchy has no such level."""
     if not 0 <= int(level) <= MAX_LEVEL or int(level) != level:
-        raise ValueError(f"level must be an integer from 0 to {MAX_LEVEL}; got {level}")
+        raise ArgumentError("level", level, f"an integer from 0 to {MAX_LEVEL}")
     return int(level)
 
 
@@ -76,7 +78,7 @@ def children(index: ArrayLike) -> Ints:
 def ancestor(index: ArrayLike, level: int, at_level: int) -> Ints:
     """Index at level `at_level` of the face that contains face `index` of `level`."""
     if not 0 <= at_level <= level:
-        raise ValueError(f"at_level must lie between 0 and level={level}; got {at_level}")
+        raise ArgumentError("at_level", at_level, f"between 0 and {{level={level}}}")
     return np.asarray(index, dtype=np.int64) >> 2 * (level - at_level)
 
 
@@ -162,7 +164,8 @@ def face_corners(level: ArrayLike, index: ArrayLike) -> Floats:
         rows = levels == n
         found = indices[rows]
         if found.min() < 0 or found.max() >= len(mesh.faces):
-            raise ValueError(f"level {n} has faces 0 to {len(mesh.faces) - 1}; got {found.min()} to {found.max()}")
+            allowed = f"0 to {len(mesh.faces) - 1}, the faces of level {n}"
+            raise ArgumentError("index", Phrase(f"{found.min()} to {found.max()}"), allowed)
         corners[rows] = mesh.vertices[mesh.faces[found]]
     return corners
 

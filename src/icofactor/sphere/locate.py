@@ -6,26 +6,19 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial.transform import Rotation
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.sphere.hierarchy import Floats, Ints, check_level, face_centres, icosphere
 
 _TURN_AXIS = (0.3147, -0.5471, 0.7756)
 _TURN_ANGLE = 1e-3
 
 
-def _rotation(axis: ArrayLike, angle: float) -> Floats:
-    """Rotation matrix about `axis` by `angle` radians (Rodrigues)."""
-    x, y, z = np.asarray(axis, dtype=np.float64) / np.linalg.norm(axis)
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
-
-
 # Vertices of an icosahedral mesh lie on edges and corners of the hierarchy. Sites are therefore located after
 # this one small rotation, which moves them by more than the rounding of file coordinates (1e-4) but
 # well within a face of level 7 (edge 0.008, inscribed circle 0.002).
-TURN = _rotation(_TURN_AXIS, _TURN_ANGLE)
-
-
+TURN = Rotation.from_rotvec(_TURN_ANGLE * np.array(_TURN_AXIS) / np.linalg.norm(_TURN_AXIS)).as_matrix()
 TURN.setflags(write=False)
 
 
@@ -57,7 +50,7 @@ def locate(points: ArrayLike, level: int) -> Ints:
     level = check_level(level)
     directions = np.asarray(points, dtype=np.float64)
     if directions.ndim != 2 or directions.shape[1] != 3:
-        raise ValueError(f"points must have shape (n, 3); got {directions.shape}")
+        raise ArgumentError("points", Phrase(f"shape {directions.shape}"), "an array of shape (n, 3)")
     # The regular icosahedron's faces are the Voronoi cells of their centres.
     index = np.argmax(directions @ face_centres(0, np.arange(20)).T, axis=1).astype(np.int64)
     for n in range(level):

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from icofactor.sphere.triangles import check_faces
+
 
 def vertex_to_face(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
     """(F, V) matrix whose product with vertex values is the mean of the three corners of each triangle."""
-    corners = _checked(triangles, n_vertices)
+    corners = check_faces(triangles, n_vertices, "triangles")
     rows = np.repeat(np.arange(len(corners)), 3)
     weights = np.full(corners.size, 1 / 3)
     return sparse.csr_array((weights, (rows, corners.ravel())), shape=(len(corners), n_vertices))
@@ -22,22 +24,28 @@ def face_to_vertex(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
 
     Rows sum to 1; a vertex of no triangle has an empty row.
     """
-    corners = _checked(triangles, n_vertices)
+    corners = check_faces(triangles, n_vertices, "triangles")
     columns = np.repeat(np.arange(len(corners)), 3)
     around = np.bincount(corners.ravel(), minlength=n_vertices)
     weights = 1 / around[corners.ravel()]
     return sparse.csr_array((weights, (corners.ravel(), columns)), shape=(n_vertices, len(corners)))
 
 
+def adjacency(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
+    """(V, V) symmetric matrix with a 1 for every two vertices that an edge joins, int32."""
+    corners = check_faces(triangles, n_vertices, "triangles")
+    rows, columns = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]).T
+    ends = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    found = sparse.csr_array((np.ones(2 * len(rows), np.int32), ends), shape=(n_vertices, n_vertices))
+    found.data[:] = 1  # an edge is met once or twice in each direction
+    return found
+
+
 def neighbour_average(triangles: ArrayLike | None) -> sparse.csr_array:
     """(V, V) matrix of means over each vertex and its neighbours on a closed mesh, float32."""
     assert triangles is not None
-    corners = np.asarray(triangles)
-    rows, columns = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]).T
-    n = int(corners.max()) + 1
-    ones = np.ones(len(rows), dtype=np.float32)
-    # every edge lies in two triangles, once in each direction, so each entry is met exactly once
-    near = sparse.csr_array((ones, (rows, columns)), shape=(n, n)) + sparse.eye_array(n, dtype=np.float32)
+    n = int(np.max(triangles)) + 1
+    near = adjacency(triangles, n).astype(np.float32) + sparse.eye_array(n, dtype=np.float32)
     scaled = sparse.diags_array(1 / np.asarray(near.sum(axis=1))) @ near
     return sparse.csr_array(scaled.astype(np.float32))
 
@@ -49,12 +57,3 @@ def smooth_rows(maps: NDArray[Any], smoother: sparse.csr_array, rounds: int) -> 
     for _ in range(rounds):
         columns = smoother @ columns
     return np.ascontiguousarray(columns.T).reshape(maps.shape)
-
-
-def _checked(triangles: ArrayLike, n_vertices: int) -> np.ndarray:
-    corners = np.asarray(triangles)
-    if corners.ndim != 2 or corners.shape[1] != 3:
-        raise ValueError(f"triangles must have shape (F, 3); got {corners.shape}")
-    if corners.size and (corners.min() < 0 or corners.max() >= n_vertices):
-        raise ValueError(f"triangles must name vertices 0 to {n_vertices - 1}; got {corners.min()} to {corners.max()}")
-    return corners

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
-from icofactor.sphere.hierarchy import MAX_LEVEL, ROOTS, Floats, Ints, icosphere, n_faces, n_nodes
+from icofactor.sphere.hierarchy import MAX_LEVEL, ROOTS, Ints, icosphere, n_faces, n_nodes
+from icofactor.sphere.triangles import check_faces
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ def recognise(
         match uses the one closest to them; without coordinates, one that keeps the orientation of the first
         face and as many as possible of the first twelve vertices where they are.
     """
-    triangles = _checked_faces(faces, n_vertices)
+    triangles = check_faces(faces, n_vertices)
     n_vertices = int(triangles.max()) + 1 if n_vertices is None else n_vertices
     level = next((n for n in range(MAX_LEVEL + 1) if len(triangles) == n_faces(n)), None)
     if level is None or n_vertices != n_nodes(level):
@@ -70,19 +71,6 @@ def recognise(
         return None
     vertex_map = _fill(grid, roots, corners, level, n_vertices)
     return None if vertex_map is None else _verified(triangles, vertex_map, level)
-
-
-def _checked_faces(faces: ArrayLike, n_vertices: int | None) -> Ints:
-    triangles = np.asarray(faces)
-    if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0:
-        raise ValueError(f"faces must have shape (F, 3) with F > 0; got {triangles.shape}")
-    if not np.issubdtype(triangles.dtype, np.integer):
-        raise ValueError(f"faces must hold vertex numbers (integers); got {triangles.dtype}")
-    low, high = int(triangles.min()), int(triangles.max())
-    if low < 0 or (n_vertices is not None and high >= n_vertices):
-        allowed = "0 or more" if n_vertices is None else f"0 to {n_vertices - 1}"
-        raise ValueError(f"faces must name vertices {allowed}; got {low} to {high}")
-    return triangles.astype(np.int64)
 
 
 def _half_edges(triangles: Ints, n_vertices: int) -> tuple[Ints, Ints]:
@@ -290,9 +278,3 @@ def _verified(triangles: Ints, vertex_map: Ints, level: int) -> IcosahedralMatch
     vertex_map.setflags(write=False)
     face_map.setflags(write=False)
     return IcosahedralMatch(level, vertex_map, face_map)
-
-
-def fit_rotation(source: Floats, target: Floats) -> Floats:
-    """The proper rotation R that minimises Σ‖R source_i − target_i‖² (Procrustes)."""
-    u, _, vt = np.linalg.svd(target.T @ source)
-    return u @ np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt))]) @ vt

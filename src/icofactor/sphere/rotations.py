@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
 
 from icofactor.sphere.locate import locate
 from icofactor.sphere.sites import Sites
@@ -20,14 +21,8 @@ _MIRROR = np.diag([-1.0, 1.0, 1.0])
 
 def random_rotation(rng: np.random.Generator) -> NDArray[np.float64]:
     """A rotation matrix, uniform over all rotations."""
-    w, x, y, z = (q := rng.standard_normal(4)) / np.linalg.norm(q)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    w, x, y, z = rng.standard_normal(4)
+    return Rotation.from_quat([x, y, z, w]).as_matrix()
 
 
 def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndarray:

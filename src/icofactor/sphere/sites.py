@@ -8,20 +8,21 @@ from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.transform import Rotation
 
+from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.records import Numbers
-from icofactor.io.surfaces import read_surface
 from icofactor.sphere import hierarchy
 from icofactor.sphere.fsaverage import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, n_faces
 from icofactor.sphere.locate import locate_sites
-from icofactor.sphere.recognise import IcosahedralMatch, fit_rotation, recognise
+from icofactor.sphere.recognise import IcosahedralMatch, recognise
+from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
 On = Literal["vertices", "faces"]
 Hemi = Literal["left", "right", "both"]
 # Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
 _SAME_POSITION = 5e-4
-_SAME_RADIUS = 0.01
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +110,7 @@ class Sites:
         parent and children are i // 4 and 4i..4i+3 in both.
         """
         if not 0 <= level <= self.max_level:
-            raise ValueError(f"level must lie between 0 and {self.max_level}, the finest of {self!r}; got {level}")
+            raise ArgumentError("level", level, f"between 0 and {self.max_level}, the finest of {self!r}")
         return self.deepest >> 2 * (self.max_level - level)
 
     def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
@@ -117,10 +118,8 @@ class Sites:
         levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
         per_hemisphere = 20 * 4 ** levels.astype(np.int64)
         if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
-            raise ValueError(
-                f"index must name faces 0 to {self.n_roots}·4^level − 1 of {self!r}; "
-                f"got {indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
-            )
+            found = f"{indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
+            raise ArgumentError("index", Phrase(found), f"faces 0 to {self.n_roots}·4^level − 1 of {self!r}")
         return (indices >= per_hemisphere).astype(np.int8)
 
     def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
@@ -145,17 +144,18 @@ class Sites:
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1:
-            raise ValueError(f"keep must have one dimension; got shape {chosen.shape}")
+            raise ArgumentError("keep", Phrase(f"shape {chosen.shape}"), "an array of one dimension")
         if chosen.dtype == bool:
             if len(chosen) != self.n:
-                raise ValueError(f"{self!r} has {self.n} sites; keep has {len(chosen)} entries")
+                what = Phrase(f"{len(chosen)} entries")
+                raise ArgumentError("keep", what, f"one boolean per site: {self!r} has {self.n} sites")
             chosen = np.flatnonzero(chosen)
         elif chosen.size == 0:
             chosen = chosen.astype(np.int64)
         elif not np.issubdtype(chosen.dtype, np.integer):
-            raise ValueError(f"keep must be a boolean mask or integers; got {chosen.dtype}")
+            raise ArgumentError("keep", Phrase(chosen.dtype), "a boolean mask or integers")
         elif chosen.min() < 0 or chosen.max() >= self.n:
-            raise ValueError(f"keep must hold numbers 0 to {self.n - 1}; got {chosen.min()} to {chosen.max()}")
+            raise ArgumentError("keep", Phrase(f"{chosen.min()} to {chosen.max()}"), f"numbers 0 to {self.n - 1}")
         return replace(
             self,
             coordinates=self.coordinates[chosen],
@@ -167,10 +167,11 @@ class Sites:
     @classmethod
     def both(cls, left: Sites, right: Sites) -> Sites:
         """The sites of a left and a right hemisphere, left first: 40 roots."""
+        found = Phrase(f"{left!r} and {right!r}")
         if len(left.frames) != 1 or len(right.frames) != 1:
-            raise ValueError(f"left and right must hold one hemisphere each; got {left!r} and {right!r}")
+            raise ArgumentError("left", found, "{left} and {right} must hold one hemisphere each")
         if (left.level, left.on) != (right.level, right.on):
-            raise ValueError(f"left and right must be of the same kind; got {left!r} and {right!r}")
+            raise ArgumentError("left", found, "{left} and {right} must be of the same kind")
         return cls(
             coordinates=np.concatenate([left.coordinates, right.coordinates]),
             hemisphere=np.repeat(np.array([0, 1], dtype=np.int8), [left.n, right.n]),
@@ -213,7 +214,7 @@ class Sites:
         unit = _unit_vectors(coordinates)
         if faces is None:
             if _check_on(on) == "faces":
-                raise ValueError('on="faces" needs the mesh: pass faces')
+                raise ArgumentError("faces", None, "{on='faces'} needs the mesh: pass {faces}")
             return _one_hemisphere(unit, "points", locate_sites(unit, MAX_LEVEL))
         triangles = np.array(faces)
         match = recognise(triangles, len(unit), unit)
@@ -233,9 +234,11 @@ class Sites:
         triangles = np.array(faces)
         match = recognise(triangles)
         if match is None:
-            raise ValueError(
-                f"faces must be those of an icosahedral mesh; these {len(triangles)} triangles are not. "
-                "Pass the sphere to Sites.from_sphere or Sites.from_file instead"
+            raise ArgumentError(
+                "faces",
+                None,
+                f"{{faces}} must be those of an icosahedral mesh; these {len(triangles)} triangles are not. "
+                "Pass the sphere to Sites.from_sphere or Sites.from_file instead",
             )
         triangles = triangles.astype(np.int32)
         standard = same_listing(triangles, match.level)
@@ -250,28 +253,30 @@ class Sites:
         coordinates, faces = read_surface(path)
         try:
             return cls.from_sphere(coordinates, faces, on)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        except ArgumentError as problem:
+            raise FileError(path, problem.describe()) from problem
 
 
 def _parse_name(name: str) -> tuple[int, str | None]:
     """Level and numbering of a standard mesh from its name."""
     if not isinstance(name, str):
-        raise ValueError(f"name must be a string such as 'fsaverage5'; found {name!r}")
+        raise ArgumentError("name", name, "a string such as 'fsaverage5'")
     base, _, numbering = name.partition("-")
     known = {"fsaverage": 7, **{f"fsaverage{n}": n for n in NAMED_LEVELS}}
     if base in known and (not numbering or numbering in NUMBERINGS):
         return known[base], numbering or None
-    raise ValueError(
-        f"mesh {name!r} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, CIVET, ...) "
-        "pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere"
+    raise ArgumentError(
+        "mesh",
+        None,
+        f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, "
+        "CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
     )
 
 
 def _check_on(on: str) -> On:
     if on in ("vertices", "faces"):
         return cast(On, on)
-    raise ValueError(f'on must be "vertices" or "faces"; got {on!r}')
+    raise ArgumentError("on", on, "'vertices' or 'faces'")
 
 
 def _hemispheres(one: Sites, hemi: str) -> Sites:
@@ -283,19 +288,10 @@ def _hemispheres(one: Sites, hemi: str) -> Sites:
 def _unit_vectors(coordinates: ArrayLike) -> Floats:
     """Points of a sphere about the origin, scaled to radius 1."""
     points = np.array(coordinates, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
-        raise ValueError(f"coordinates must have shape (n, 3) with n > 0; got {points.shape}")
-    if not np.isfinite(points).all():
-        bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise ValueError(f"coordinates must be finite; those of site {bad} are {points[bad]}")
-    radii = np.linalg.norm(points, axis=1)
-    middle = float(np.median(radii))
-    if radii.min() == 0 or np.abs(radii - middle).max() > _SAME_RADIUS * middle:
-        raise ValueError(
-            f"coordinates must lie on a sphere about the origin; their distances from it run from {radii.min():.6g} "
-            f"to {radii.max():.6g}. A white, pial or inflated surface will not do: pass the sphere of the same mesh"
-        )
-    return points / radii[:, None]
+    check_points(points)
+    if problem := sphere_problem(points):
+        raise ArgumentError("coordinates", Phrase(problem), "points of a sphere about the origin")
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
 def _triangle_centres(vertices: Floats, triangles: NDArray[Any]) -> Floats:
@@ -352,12 +348,15 @@ def _icosahedral_sites(unit: Floats, triangles: Triangles, match: IcosahedralMat
     corners = match.vertex_to_canonical < 12
     frame = np.eye(3)
     if np.abs(nodes - unit).max() > _SAME_POSITION:
-        frame = fit_rotation(nodes[corners], unit[corners])
+        frame = Rotation.align_vectors(unit[corners], nodes[corners])[0].as_matrix()
     cosines = np.sum((nodes @ frame.T) * unit, axis=1)
     if np.median(cosines) < np.cos(np.deg2rad(30)):
-        raise ValueError(
-            "coordinates and faces do not belong together: half of the vertices lie more than 30 degrees from where "
-            "the mesh puts them. FreeSurfer numbers fsaverage3-4 and fsaverage5-7 differently; take both from one file"
+        raise ArgumentError(
+            "faces",
+            None,
+            "{coordinates} and {faces} do not belong together: half of the vertices lie more than 30 degrees from "
+            "where the mesh puts them. FreeSurfer numbers fsaverage3-4 and fsaverage5-7 differently; take both from "
+            "one file",
         )
     if on == "faces":
         points, deepest = _triangle_centres(unit, triangles), match.face_to_quadtree

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import FileError
-from icofactor.io.surfaces import read_surface_and_side
-from icofactor.sphere.triangles import Floats, Ints
+from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.io.freesurfer import read_geometry
+from icofactor.io.gifti import read_gifti_surface
+from icofactor.io.guard import naming
+from icofactor.sphere.triangles import Floats, Ints, check_faces
 
 _SAME_RADIUS = 0.01
 _WHOLE = 0.001
@@ -45,31 +47,61 @@ def as_surface(given: Any, argument: str) -> Surface:
     if isinstance(given, Surface):
         return given
     if isinstance(given, str | Path):
-        coordinates, faces, side = read_surface_and_side(given)
-        return _checked(coordinates, faces, str(given), side)
+        return _read(Path(given))
     if hasattr(given, "coordinates") and hasattr(given, "faces"):
-        return _checked(given.coordinates, given.faces, argument)
+        return _checked(given.coordinates, given.faces, None, argument)
     if isinstance(given, tuple | list) and len(given) == 2:
-        return _checked(given[0], given[1], argument)
-    raise ValueError(
-        f"{argument} must be a surface file (.surf.gii or FreeSurfer's), a pair (coordinates, faces) or an object "
-        f"with these attributes; got {type(given).__name__}"
+        return _checked(given[0], given[1], None, argument)
+    expected = "a surface file (.surf.gii or FreeSurfer's), a pair (coordinates, faces) or an object with both"
+    raise ArgumentError(argument, Phrase(type(given).__name__), expected)
+
+
+def read_surface(path: str | Path) -> tuple[Floats, Ints]:
+    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii) or FreeSurfer surface file."""
+    found = _read(Path(path))
+    return found.coordinates, found.faces
+
+
+def _read(path: Path) -> Surface:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    with naming(path, "surface"):
+        if path.name.endswith((".gii", ".gii.gz")):
+            return _checked(*read_gifti_surface(path), str(path))
+        return _checked(*read_geometry(path), None, str(path))
+
+
+def sphere_problem(points: Floats) -> str | None:
+    """What points are that do not lie on a sphere about the origin; None where they do."""
+    radii = np.linalg.norm(points, axis=1)
+    middle = float(np.median(radii))
+    if radii.min() > 0 and np.abs(radii - middle).max() <= _SAME_RADIUS * middle:
+        return None
+    # |p|² = 2 p·c + (r² − |c|²) is linear in the centre c
+    system = np.column_stack([2 * points, np.ones(len(points))])
+    centre = np.linalg.lstsq(system, radii**2, rcond=None)[0][:3]
+    about = np.linalg.norm(points - centre, axis=1)
+    if len(points) > 4 and np.abs(about - about.mean()).max() <= _SAME_RADIUS * about.mean():
+        place = ", ".join(f"{x:.4g}" for x in centre)
+        return f"a sphere about ({place}); move its centre to the origin first"
+    return (
+        f"distances from the origin from {radii.min():.6g} to {radii.max():.6g}. A white, pial or inflated surface "
+        "will not do; pass the (registered) sphere of the same mesh"
     )
 
 
 def as_sphere(given: Any, argument: str) -> Surface:
     """A mesh as `as_surface`, checked to be a whole sphere about the origin, of any radius."""
     surface = as_surface(given, argument)
-    radii = np.linalg.norm(surface.coordinates, axis=1)
-    middle = float(np.median(radii))
-    if radii.min() <= 0 or np.abs(radii - middle).max() > _SAME_RADIUS * middle:
-        raise ValueError(f"{surface.label}: {_why_no_sphere(surface.coordinates, radii)}")
-    unit = surface.coordinates / radii[:, None]
+    if problem := sphere_problem(surface.coordinates):
+        raise FileError(surface.label, f"is not a sphere about the origin; found {problem}")
+    unit = surface.coordinates / np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
     covered = float(_solid_angles(unit, surface.faces).sum() / (4 * np.pi))
     if abs(abs(covered) - 1) > _WHOLE:
-        raise ValueError(
-            f"{surface.label}: its triangles cover the sphere {abs(covered):.4g} times, not once; "
-            "the mesh has holes or folds, or lists triangles twice or with mixed orientation"
+        raise FileError(
+            surface.label,
+            f"its triangles cover the sphere {abs(covered):.4g} times, not once; the mesh has holes or folds, or "
+            "lists triangles twice or with mixed orientation",
         )
     return surface
 
@@ -80,9 +112,9 @@ def as_values(given: Any, surface: Surface, argument: str) -> Floats:
     label = argument if path is None else str(path)
     values = np.asarray(given if path is None else _read_values(path))
     if values.dtype.kind not in "fiub":
-        raise ValueError(f"{label} must hold numbers; found {values.dtype}")
+        raise FileError(label, f"must hold numbers; found {values.dtype}")
     if values.shape != (surface.n,):
-        raise ValueError(f"{surface.label} has {surface.n} vertices; {label} has shape {values.shape}")
+        raise FileError(label, f"has shape {values.shape}; {literal(surface.label)} has {surface.n} vertices")
     return values.astype(np.float64)
 
 
@@ -92,9 +124,9 @@ def as_areas(given: Any, surface: Surface, argument: str) -> Floats:
     label = str(given) if isinstance(given, str | Path) else argument
     wrong = np.flatnonzero(~np.isfinite(areas) | (areas < 0))
     if len(wrong):
-        raise ValueError(f"{label}: areas must be finite and not negative; vertex {wrong[0]} has {areas[wrong[0]]}")
+        raise FileError(label, f"areas must be finite and not negative; vertex {wrong[0]} has {areas[wrong[0]]}")
     if not areas.any():
-        raise ValueError(f"{label}: all areas are zero")
+        raise FileError(label, "all areas are zero")
     return areas
 
 
@@ -105,7 +137,7 @@ def as_roi(given: Any, surface: Surface, argument: str = "roi") -> NDArray[np.bo
     roi = as_values(given, surface, argument) > 0
     if not roi.any():
         label = str(given) if isinstance(given, str | Path) else argument
-        raise ValueError(f"{label}: no vertex is in the region (no value is > 0)")
+        raise FileError(label, "no vertex is in the region (no value is > 0)")
     return roi
 
 
@@ -127,37 +159,24 @@ def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
     return np.asarray(areas, dtype=np.float64)
 
 
-def _checked(coordinates: Any, faces: Any, label: str, side: str | None = None) -> Surface:
+def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surface:
     if faces is None:
-        raise ValueError(f"{label}: the faces are missing; a mesh is needed, not only points")
-    points, triangles = np.asarray(coordinates, dtype=np.float64), np.asarray(faces)
+        raise FileError(label, "the faces are missing; a mesh is needed, not only points")
+    points = np.asarray(coordinates, dtype=np.float64)
+    try:
+        check_points(points)
+        return Surface(points, check_faces(faces, len(points)), label, side)
+    except ArgumentError as problem:
+        raise FileError(label, problem.describe()) from None
+
+
+def check_points(points: Floats) -> None:
+    """Refuse what is not an array of finite points (n, 3), n > 0."""
     if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
-        raise ValueError(f"{label}: coordinates must have shape (vertices, 3); got {points.shape}")
+        raise ArgumentError("coordinates", Phrase(f"shape {points.shape}"), "an array of shape (n, 3) with n > 0")
     if not np.isfinite(points).all():
         bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise ValueError(f"{label}: coordinates must be finite; those of vertex {bad} are {points[bad]}")
-    if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0 or triangles.dtype.kind not in "iu":
-        raise ValueError(f"{label}: faces must be integers of shape (F, 3); got {triangles.dtype} {triangles.shape}")
-    low, high = int(triangles.min()), int(triangles.max())
-    if low < 0 or high >= len(points):
-        raise ValueError(f"{label} has {len(points)} vertices; its faces name vertices {low} to {high}")
-    return Surface(points, triangles.astype(np.int64), label, side)
-
-
-def _why_no_sphere(points: Floats, radii: Floats) -> str:
-    """A sphere elsewhere, or no sphere at all."""
-    # |p|² = 2 p·c + (r² − |c|²) is linear in the centre c
-    system = np.column_stack([2 * points, np.ones(len(points))])
-    solution, *_ = np.linalg.lstsq(system, radii**2, rcond=None)
-    centre = solution[:3]
-    about = np.linalg.norm(points - centre, axis=1)
-    if np.abs(about - about.mean()).max() <= _SAME_RADIUS * about.mean():
-        place = ", ".join(f"{x:.4g}" for x in centre)
-        return f"is a sphere about ({place}), not about the origin; move its centre to the origin first"
-    return (
-        f"is not a sphere: distances from the origin run from {radii.min():.6g} to {radii.max():.6g}. A white, pial "
-        "or inflated surface will not do; pass the (registered) sphere of the same mesh"
-    )
+        raise ArgumentError("coordinates", Phrase(f"{points[bad]} at vertex {bad}"), "finite")
 
 
 def _solid_angles(unit: Floats, faces: Ints) -> Floats:
@@ -174,5 +193,5 @@ def _read_values(path: Path) -> Any:
         raise FileNotFoundError(f"{path}: no such file")
     maps = read_maps(path)
     if maps.n_maps != 1 or len(maps.parts) != 1:
-        raise FileError(f"{path}: holds {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
+        raise FileError(path, f"holds {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
     return next(iter(maps.parts.values()))[0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
+
+from icofactor.errors import ArgumentError, Phrase
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -17,6 +19,19 @@ _INSIDE = -1e-12  # a point on an edge may miss both triangles by rounding
 _ON_EDGE = 1e-7  # below what single precision files can tell from nothing
 _NEAR_EDGE = 1e-3  # weights, well above those at which distances in single precision mistake the triangle (2e-4)
 _RADIUS = np.float32(100)
+
+
+def check_faces(faces: ArrayLike, n_vertices: int | None = None, argument: str = "faces") -> Ints:
+    """Triangles (F, 3), F > 0, of vertices that exist; any vertex does where their number is not given."""
+    found = np.asarray(faces)
+    if found.ndim != 2 or found.shape[1] != 3 or len(found) == 0 or found.dtype.kind not in "iu":
+        what = Phrase(f"{found.dtype} of shape {found.shape}")
+        raise ArgumentError(argument, what, "vertex numbers (integers) of shape (F, 3) with F > 0")
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or (n_vertices is not None and high >= n_vertices):
+        allowed = "0 or more" if n_vertices is None else f"0 to {n_vertices - 1}"
+        raise ArgumentError(argument, Phrase(f"{low} to {high}"), f"numbers of vertices, {allowed}")
+    return found.astype(np.int64)
 
 
 def locate_in_mesh(points: Floats, vertices: Floats, faces: Ints) -> tuple[Ints, Floats]:

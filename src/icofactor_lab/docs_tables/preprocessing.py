@@ -69,7 +69,7 @@ def real(folder: Path) -> None:
 
 
 def hcp(sphere: Path) -> None:
-    from icofactor.io.surfaces import read_surface
+    from icofactor.sphere.surfaces import read_surface
 
     _, faces = read_surface(sphere)
     rng = np.random.default_rng(0)

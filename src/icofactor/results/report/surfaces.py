@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
-from icofactor.sphere.operators import face_to_vertex
+from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
 
 Floats = NDArray[np.float64]
@@ -204,7 +204,7 @@ def outward(vertices: Floats, triangles: Ints) -> Ints:
 
 
 def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Cortex:
-    from icofactor.io.surfaces import read_surface
+    from icofactor.sphere.surfaces import read_surface
 
     wanted = n_vertices(sites)
     found: dict[str, dict[str, tuple[Floats, Ints]]] = {side: {} for side in sides}
@@ -287,12 +287,9 @@ def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) 
 
 def _folding(vertices: Floats, triangles: Ints) -> Floats:
     """How far each vertex lies under its neighbours, smoothed: positive in sulci."""
-    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse import diags_array
 
-    edges = np.concatenate([triangles[:, pair] for pair in ([0, 1], [1, 2], [2, 0])])
-    both = np.concatenate([edges, edges[:, ::-1]])
-    around = coo_array((np.ones(len(both)), (both[:, 0], both[:, 1])), shape=(len(vertices),) * 2).tocsr()
-    around.data[:] = 1.0
+    around = adjacency(triangles, len(vertices)).astype(np.float64)
     mean = diags_array(1 / np.maximum(around.sum(axis=1), 1)) @ around
     height = np.einsum("ij,ij->i", mean @ vertices - vertices, vertex_normals(vertices, triangles))
     for _ in range(4):
