@@ -206,7 +206,7 @@ def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, le
     expected = Pyramid.from_data(X.T if mask is None else X.T[mask], used, level)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "PART_BYTES", part_bytes)
-        inspector = Inspector(used.n, N_SUBJECTS, False, "PNNMF")
+        inspector = Inspector(used.n, N_SUBJECTS, "PNNMF forbids")
         found = Pyramid.from_data(Stream(Subset(ArraySource(Sliced(X)), mask)), used, level, inspector=inspector)
     design = Design(used, level=level)
     for name in ("L", "energy", "counts", "sq_norm", "root_L"):
@@ -218,7 +218,7 @@ def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, le
 def test_statistics_of_overlapping_columns(kind: str, cohort: ico.Cohort, mask: np.ndarray) -> None:
     sites = cohort.sites.subset(mask)
     design = Design(sites, kind, level=1, sigma=0.1).divide([2, 5])
-    inspector = Inspector(sites.n, N_SUBJECTS, False, "PNNMF")
+    inspector = Inspector(sites.n, N_SUBJECTS, "PNNMF forbids")
     stream = Stream(Subset(ArraySource(Sliced(cohort.X)), mask))
     found = Statistics.from_data(stream, design, inspector=inspector)
     expected = Statistics.from_data(cohort.X.T[mask], design)
@@ -299,7 +299,7 @@ def test_what_is_set_to_zero_is_counted(cohort: ico.Cohort) -> None:
 
 def test_z_scores_are_an_adjusted_source(cohort: ico.Cohort) -> None:
     """The first pass gives the mean and the standard deviation of every site."""
-    inspector = Inspector(N_SITES, N_SUBJECTS, True, "DL")
+    inspector = Inspector(N_SITES, N_SUBJECTS)
     Pyramid.from_data(Stream(source_of(cohort.X)), cohort.sites, 0, inspector=inspector)
     deviation = np.sqrt(inspector.site_variance / (N_SUBJECTS - 1))
     np.testing.assert_allclose(deviation, cohort.X.astype(np.float64).std(axis=0, ddof=1), rtol=1e-12)

@@ -243,9 +243,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         view, stages = place.X, Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
-        inspector = Inspector(
-            sites.n, view.shape[1], method.scheme.signed_data, self.method, getattr(X, "subjects", None)
-        )
+        inspector = Inspector(sites.n, view.shape[1], method.refusal, getattr(X, "subjects", None))
         with stages.stage("statistics") as show:
             stats, source = self._gather(view, sites, design, inspector, show)
             inspector.check()
@@ -384,7 +382,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.scheme.signed_data, method.name, names)
+        inspector = Inspector(view.shape[0], view.shape[1], method.refusal, names)
         WX = np.zeros((W.shape[1], view.shape[1]))
         for _, found in pass_over(view, each_block(_projected_block), own=[W]):
             inspector.accept(None, found)

@@ -20,6 +20,11 @@ class Method:
     plain_updates: int = PLAIN_UPDATES
     """Updates at the start of a run that are not extrapolated."""
 
+    @property
+    def refusal(self) -> str | None:
+        """Why X must not hold negative values, and which methods take them; None where it may."""
+        return None if self.scheme.signed_data else f"method {self.name!r} forbids; use {for_negative_data()}"
+
 
 METHODS: dict[str, Method] = {}
 

@@ -15,19 +15,25 @@ _LARGEST = 1e120
 class Inspector:
     """Looks at every part on its way to the statistics.
 
+    Parameters
+    ----------
+    n_sites, n_subjects : of X
+    refusal : why negative values are refused and what to do, completing "..., which"; None: they are allowed
+    names : of the subjects, where they have one
+
     Attributes
     ----------
     mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects
     """
 
     def __init__(
-        self, n_sites: int, n_subjects: int, allow_negative: bool, method: str, names: Sequence[str] | None = None
+        self, n_sites: int, n_subjects: int, refusal: str | None = None, names: Sequence[str] | None = None
     ) -> None:
         self.mean, self.site_energy, self.site_variance = (np.empty(n_sites) for _ in range(3))
         # the least and largest value of each subject, and whether any two subjects differ anywhere
         self.low, self.high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
         self.differ = False
-        self._allow_negative, self._method, self._names = allow_negative, method, names
+        self._refusal, self._names = refusal, names
 
     @property
     def variance(self) -> float:
@@ -63,10 +69,10 @@ class Inspector:
     def check_signs(self) -> None:
         """Negative values where they are forbidden; after the last block, so that every such subject is named."""
         negative = self.low < 0
-        if not self._allow_negative and negative.any():
+        if self._refusal is not None and negative.any():
             raise ValueError(
-                f"X holds negative values in {self._who(negative)}, down to {self.low.min():.3g}, which method "
-                f"{self._method!r} forbids; use 'DL' or 'E-DL', or bring the maps to values ≥ 0"
+                f"X holds negative values in {self._who(negative)}, down to {self.low.min():.3g}, which "
+                f"{self._refusal}, or bring the maps to values ≥ 0"
             )
 
     def check(self) -> None:
