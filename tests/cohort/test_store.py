@@ -237,15 +237,15 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 def test_a_cohort_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.zarr"
     save_store(cohort(), path)
-    mesh_arrays, opened = store_read._mesh_arrays, []
+    mesh_arrays, opened = store_read.read_mesh, []
 
     def replaced(folder: Path) -> dict[str, Any]:
         opened.append(folder)
         if len(opened) == 1:
-            monkeypatch.setattr(store_read, "_mesh_arrays", mesh_arrays)
+            monkeypatch.setattr(store_read, "read_mesh", mesh_arrays)
             save_store(cohort(3, 50), path, overwrite=True)
         return mesh_arrays(folder)
 
-    monkeypatch.setattr(store_read, "_mesh_arrays", replaced)
+    monkeypatch.setattr(store_read, "read_mesh", replaced)
     check_same(open_store(path), cohort(3, 50))
     assert len(opened) == 1

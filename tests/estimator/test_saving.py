@@ -163,7 +163,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     if old:
         model.save(path)
     before = path.read_bytes() if old else None
-    write, calls = archive._write_member, []
+    write, calls = archive.write_member, []
 
     def full_disk(zipped: Any, name: str, data: bytes) -> None:
         calls.append(name)
@@ -171,7 +171,7 @@ def test_a_write_that_fails_leaves_what_was_there(
             raise OSError(28, "No space left on device")
         write(zipped, name, data)
 
-    monkeypatch.setattr(archive, "_write_member", full_disk)
+    monkeypatch.setattr(archive, "write_member", full_disk)
     with pytest.raises(OSError, match="No space left"):
         model.save(path, overwrite=True)
     assert len(calls) == 5
@@ -306,7 +306,7 @@ def forged(source: Path, change: Any) -> Path:
     header.pop("checksum")
     change(header["content"], arrays)
     target = source.with_name("forged.zip")
-    archive.write_zarr(target, records._sealed(header, arrays), arrays)
+    archive.write_zarr(target, records.sealed(header, arrays), arrays)
     return target
 
 
@@ -348,12 +348,12 @@ def test_a_field_that_a_later_version_adds(saved: Path) -> None:
     later = make_dataclass(
         "Later",
         [("recurrence", Annotated[np.ndarray | None, records.Numbers("k")], None), ("center", str, "none")],
-        bases=(saving._Model,),
+        bases=(saving.ModelRecord,),
         frozen=True,
         eq=False,
         kw_only=True,
     )
-    found = replace(saving._FILE, cls=later).load(saved)
+    found = replace(saving.MODEL_FILE, cls=later).load(saved)
     assert found.recurrence is None and found.center == "none" and found.n_iter == load_model(saved).n_iter_
 
 

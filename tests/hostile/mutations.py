@@ -169,7 +169,7 @@ def sealed_again(data: bytes) -> bytes:
             if b"zarr.json" in data:
                 header, arrays = archive.read_zarr(file)
                 header.pop("checksum")
-                archive.write_zarr(file, records._sealed(header, arrays), arrays)
+                archive.write_zarr(file, records.sealed(header, arrays), arrays)
             else:
                 arrays = archive.read_npz(file)
                 header = json.loads(arrays.pop("header").tobytes())

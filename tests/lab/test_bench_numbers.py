@@ -45,7 +45,7 @@ def bench(repeats: int = 1, budget: float = 60.0, tell: Any = lambda line: None)
 
 @pytest.mark.parametrize("block", [7, 50, 8192])
 def test_error_is_the_squared_residual(Xs: np.ndarray, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objective, "_BLOCK", block)
+    monkeypatch.setattr(objective, "BLOCK", block)
     rng = np.random.default_rng(1)
     W, C = rng.random((50, 3)), rng.random((3, 7))
     expected = sum((float(Xs[s, i]) - W[i] @ C[:, s]) ** 2 for i in range(50) for s in range(7))

@@ -96,7 +96,7 @@ def test_a_killed_worker_changes_nothing(
     stage: str, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.wait_for_workers(2, timeout=60)
-    submit, killed = Cluster._submit, []
+    submit, killed = Cluster.submit, []
 
     def deadly(self: Cluster, *args: Any) -> Any:
         future = submit(self, *args)
@@ -107,7 +107,7 @@ def test_a_killed_worker_changes_nothing(
             os.kill(killed[0], signal.SIGKILL)
         return future
 
-    monkeypatch.setattr(Cluster, "_submit", deadly)
+    monkeypatch.setattr(Cluster, "submit", deadly)
     assert_same_bits(quick().fit(stored, client=client, work_dir=tmp_path / "work"), here)
     assert killed
 

@@ -45,7 +45,7 @@ class _Course:
 
 
 @dataclass(frozen=True, eq=False)
-class _Model:
+class ModelRecord:
     """All of a model: k components, n subjects, v sites. Fields that are not records are attributes of the estimator.
 
     A field that is added later needs a default, which files written before then get.
@@ -76,22 +76,22 @@ class _Model:
     course: _Course
 
 
-_FILE = Form(_Model, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
+MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
 _ELSEWHERE = ("parameters", "design", "statistics", "course")
 
 
 def save_model(model: CorticalFactorization, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a fitted model; the file appears whole or not at all."""
     design, refined = model.design_, model.refined_
-    kept = {one.name: getattr(model, f"{one.name}_") for one in fields(_Model) if one.name not in _ELSEWHERE}
-    record = _Model(
+    kept = {one.name: getattr(model, f"{one.name}_") for one in fields(ModelRecord) if one.name not in _ELSEWHERE}
+    record = ModelRecord(
         parameters=_parameters(model),
         design=_Design(design.kind, design.level, design.sigma, design.tau),
         statistics=refined.stats,
         course=_Course(refined.divisions, refined.n_columns, refined.exhausted),
         **kept,
     )
-    _FILE.save(record, path, overwrite)
+    MODEL_FILE.save(record, path, overwrite)
 
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
@@ -109,8 +109,8 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     >>> bool((again.components_ == model.components_).all())
     True
     """
-    record = _FILE.load(path)
-    with _FILE.naming(Path(path)):
+    record = MODEL_FILE.load(path)
+    with MODEL_FILE.naming(Path(path)):
         return _fitted(record)
 
 
@@ -127,7 +127,7 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     return parameters
 
 
-def _fitted(record: _Model) -> CorticalFactorization:
+def _fitted(record: ModelRecord) -> CorticalFactorization:
     """The estimator that a record describes, refused where its parts contradict each other."""
     parameters = dict(record.parameters)
     if parameters["refinement"] is not None:
@@ -136,7 +136,7 @@ def _fitted(record: _Model) -> CorticalFactorization:
     parameters |= {name: value for name, value in resolved.items() if isinstance(parameters[name], dict)}
     model = CorticalFactorization(**parameters)
     model._check_parameters()
-    for one in fields(_Model):
+    for one in fields(ModelRecord):
         if one.name not in _ELSEWHERE:
             setattr(model, f"{one.name}_", getattr(record, one.name))
     _check(record, check_sites(record.sites), model.n_components)
@@ -146,7 +146,7 @@ def _fitted(record: _Model) -> CorticalFactorization:
     return model
 
 
-def _check(record: _Model, sites: Sites, n_components: int) -> None:
+def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
     k = record.loadings.shape[1]
     if record.n_features_in != sites.n or k != n_components:
         raise Unreadable(

@@ -135,14 +135,14 @@ def write_zarr(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, N
     """A zarr 3 group in a zip, each array in one chunk of plain little-endian numbers."""
     groups = {"/".join(parts[:n]) for parts in (name.split("/") for name in arrays) for n in range(1, len(parts))}
     with _written(path, compress=True) as archive:
-        _write_member(archive, _ROOT, _json(_group(attributes)))
+        write_member(archive, _ROOT, _json(_group(attributes)))
         for group in sorted(groups):
-            _write_member(archive, f"{group}/{_ROOT}", _json(_group()))
+            write_member(archive, f"{group}/{_ROOT}", _json(_group()))
         for name, array in arrays.items():
             values = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-            _write_member(archive, f"{name}/{_ROOT}", _json(_array(values.shape, values.dtype.name)))
+            write_member(archive, f"{name}/{_ROOT}", _json(_array(values.shape, values.dtype.name)))
             if values.size:
-                _write_member(archive, _chunk(name, values.ndim), values.tobytes())
+                write_member(archive, _chunk(name, values.ndim), values.tobytes())
 
 
 def read_zarr_attributes(path: Path) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _written(path: Path, compress: bool) -> Iterator[zipfile.ZipFile]:
         os.fsync(stream.fileno())
 
 
-def _write_member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def write_member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     with archive.open(name, "w", force_zip64=True) as member:
         member.write(data)
 

@@ -277,7 +277,7 @@ class Form:
         header = {"format": self.format, "version": self.layout, "content": content}
         with atomic_path(Path(path), overwrite) as temporary:
             if self.zarr:
-                write_zarr(temporary, _sealed(header, arrays), arrays)
+                write_zarr(temporary, sealed(header, arrays), arrays)
             else:
                 write_sealed(temporary, header, arrays, compress=True)
 
@@ -317,7 +317,7 @@ class Form:
 def write_sealed(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any], compress: bool = False) -> None:
     """An npz of arrays and a header, with the checksum of both."""
     plain = {name: _little(array) for name, array in arrays.items()}
-    write_npz(path, {_HEADER: _text(_sealed(header, plain)), **plain}, compress)
+    write_npz(path, {_HEADER: _text(sealed(header, plain)), **plain}, compress)
 
 
 def read_sealed(path: Path, check: Callable[[Any], None] | None = None) -> tuple[dict[str, Any], Arrays]:
@@ -329,7 +329,8 @@ def read_sealed(path: Path, check: Callable[[Any], None] | None = None) -> tuple
     return _check_seal(header, arrays), arrays
 
 
-def _sealed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def sealed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The header with the checksum of itself and the arrays."""
     return {**header, "checksum": _checksum(header, arrays)}
 
 

@@ -142,7 +142,7 @@ class Cluster:
         try:
             for i, key in enumerate(keys):
                 kept = None if key is None else self.checkpoint.get(key)
-                ahead.append((key, kept if kept is not None else self._submit(task, folder, common, key, item(i))))
+                ahead.append((key, kept if kept is not None else self.submit(task, folder, common, key, item(i))))
                 while len(ahead) > _AHEAD * max(2, sum(self.client.nthreads().values())):
                     yield self._result(*ahead.popleft())
             while ahead:
@@ -159,7 +159,7 @@ class Cluster:
         self.checkpoint.piece(key, lambda: arrays)
         return key
 
-    def _submit(self, task: Task, folder: str | None, common: Any, key: str | None, item: Sequence[Any]) -> Any:
+    def submit(self, task: Task, folder: str | None, common: Any, key: str | None, item: Sequence[Any]) -> Any:
         with warnings.catch_warnings():
             # sending data is what is asked for where workers cannot read them
             warnings.filterwarnings("ignore", "Sending large graph")

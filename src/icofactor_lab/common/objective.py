@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_BLOCK = 8192
+BLOCK = 8192
 """Sites per block: 65 MB of float64 at 1000 subjects."""
 
 
@@ -19,8 +19,8 @@ def full_error(Xs: np.ndarray, W: np.ndarray, C: np.ndarray) -> float:
         raise ValueError(f"W {W.shape} and C {C.shape} do not factorize sites × subjects {Xs.shape[::-1]}")
     Ct = np.ascontiguousarray(C.T, dtype=np.float64)
     total = 0.0
-    for first in range(0, Xs.shape[1], _BLOCK):
-        part = slice(first, first + _BLOCK)
+    for first in range(0, Xs.shape[1], BLOCK):
+        part = slice(first, first + BLOCK)
         residual = Ct @ W[part].T.astype(np.float64)
         residual -= Xs[:, part]
         total += float(np.vdot(residual, residual))
@@ -30,8 +30,8 @@ def full_error(Xs: np.ndarray, W: np.ndarray, C: np.ndarray) -> float:
 def subject_gram(Xs: np.ndarray) -> np.ndarray:
     """XᵀX (subjects × subjects) in float64."""
     gram = np.zeros((len(Xs), len(Xs)))
-    for first in range(0, Xs.shape[1], _BLOCK):
-        block = Xs[:, first : first + _BLOCK].astype(np.float64)
+    for first in range(0, Xs.shape[1], BLOCK):
+        block = Xs[:, first : first + BLOCK].astype(np.float64)
         gram += block @ block.T
     return gram
 

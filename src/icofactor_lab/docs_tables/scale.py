@@ -227,7 +227,7 @@ def _fit_with_a_kill(stored: Any, stage: str) -> Any:
 
     from icofactor.streaming.runners import Cluster
 
-    submit, killed = Cluster._submit, list[int]()
+    submit, killed = Cluster.submit, list[int]()
     with _workers(2) as made, Client(made) as to:
 
         def deadly(self: Cluster, *args: Any) -> Any:
@@ -239,12 +239,12 @@ def _fit_with_a_kill(stored: Any, stage: str) -> Any:
                 os.kill(killed[0], signal.SIGKILL)
             return future
 
-        Cluster._submit = deadly  # type: ignore[assignment,method-assign]
+        Cluster.submit = deadly  # type: ignore[assignment,method-assign]
         try:
             with tempfile.TemporaryDirectory() as folder:
                 model = ico.CorticalFactorization(**SETTINGS).fit(stored, client=to, work_dir=Path(folder) / "work")
         finally:
-            Cluster._submit = submit  # type: ignore[method-assign]
+            Cluster.submit = submit  # type: ignore[method-assign]
     assert killed, "no worker was killed"
     return model
 

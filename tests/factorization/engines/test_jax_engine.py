@@ -214,12 +214,12 @@ def test_sizes_that_need_compiling_are_few() -> None:
 
 def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     p, _ = posed("PNNMF")
-    monkeypatch.setattr(engines, "_has_gpu", lambda: True)
+    monkeypatch.setattr(engines, "has_gpu", lambda: True)
     large = choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9)
     assert large.name == "jax" and "GPU" in large.reason and "large" in large.reason
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10).name == "numpy"
     assert choose_engine("auto", p, METHODS["CD-PNNMF"], 2, 10**9).name != "jax", "it compiles for a minute"
-    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    monkeypatch.setattr(engines, "has_gpu", lambda: False)
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9).name != "jax"
     assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).reason == "asked for"
 
@@ -229,7 +229,7 @@ def test_without_jax_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match=r"engine='jax' needs jax.*pip install 'icofactor\[jax\]'"):
         check_engine("jax")
     check_engine("auto")
-    assert not engines._has_gpu()
+    assert not engines.has_gpu()
 
 
 def test_jax_is_not_imported_before_it_is_used() -> None:

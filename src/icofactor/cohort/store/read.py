@@ -283,7 +283,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
 
 
 def _opened(folder: Path, commit: Commit) -> StoredCohort:
-    arrays = _mesh_arrays(folder / commit.mesh)
+    arrays = read_mesh(folder / commit.mesh)
     try:
         order, mask = arrays.pop("order"), arrays.pop("mask")
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
@@ -325,7 +325,7 @@ def _hemisphere(commit: Commit, folder: Path) -> Hemisphere:
     raise CohortError(f"{folder} is damaged: its hemisphere is {commit.hemisphere!r}")
 
 
-def _mesh_arrays(folder: Path) -> dict[str, Any]:
+def read_mesh(folder: Path) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     for name in (*SITE_ARRAYS, "order", "mask"):
         if name in _OPTIONAL and not (folder / name).exists():

@@ -90,7 +90,7 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
         return _jax(p, method, "asked for")
     if engine == "cpu":
         return _cpu(p, method, "asked for")
-    if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and _has_gpu():
+    if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and has_gpu():
         return _jax(p, method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
     if engine == "auto" and work >= WORTH_COMPILING:
         return _cpu(p, method, f"the work is large ({work:.0e} operations)")
@@ -123,7 +123,7 @@ def _cpu(p: Problem, method: Method, reason: str) -> Engine:
     return Engine("cpu", cpu.iterate, reason)
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
     """Whether jax computes on an accelerator; jax is imported only where a plugin for one is installed."""
     if find_spec("jax") is None or not any(map(find_spec, _GPU_PLUGINS)):
         return False
