@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from icofactor.errors import CheckpointError
+from icofactor.errors import ArgumentError, CheckpointError, Phrase
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.source import is_dask_array
 
@@ -113,14 +113,14 @@ def active_client(X: Any) -> Any:
         return None
     try:
         return distributed.default_client()
-    except ValueError:  # none was made
+    except ValueError:  # there is none
         return None
 
 
 def check_client(client: Any) -> None:
-    """Refuse what is no client of dask.distributed."""
+    """Check that this is a client of dask.distributed with workers."""
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
-        raise ValueError(f"client must be a dask.distributed.Client; found {type(client).__name__}")
+        raise ArgumentError("client", Phrase(type(client).__name__), "a dask.distributed.Client")
     if not client.nthreads():
         raise ValueError("client has no workers yet: call client.wait_for_workers(n) first")
 
@@ -174,10 +174,14 @@ class Cluster:
         kept = self.checkpoint.get(key)
         if kept is None:
             raise CheckpointError(
-                f"a worker wrote {key} into {self.checkpoint.folder}, but it cannot be seen from here: "
-                "work_dir must be a folder that all workers share with the client"
+                str(self.checkpoint.folder),
+                f"a worker wrote {key}, which cannot be seen from here: {{work_dir}} must be a folder that all workers "
+                "share with the client",
             )
         return kept
+
+
+_NOT_SHARED = "a worker does not see it: {work_dir} must be a folder that all workers share"
 
 
 def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: Any) -> Arrays | None:
@@ -187,7 +191,7 @@ def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: A
     if folder is None or key is None:
         return task(shared, *item)
     if not Path(folder).is_dir():
-        raise CheckpointError(f"a worker does not see {folder}: work_dir must be a folder that all workers share")
+        raise CheckpointError(folder, _NOT_SHARED)
     Checkpoint.attached(folder).piece(key, lambda: task(shared, *item))
     return None
 
@@ -196,9 +200,7 @@ def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: A
 def _read_shared(folder: str, key: str) -> Arrays:
     found = Checkpoint.attached(folder).get(key)
     if found is None:
-        raise CheckpointError(
-            f"a worker does not see {key} in {folder}: work_dir must be a folder that all workers share"
-        )
+        raise CheckpointError(Path(folder) / f"{key}.npz", _NOT_SHARED)
     return found
 
 

@@ -26,6 +26,7 @@ MOST_PARTS = 1024
 _HELD_PARTS = 32
 """Least number of parts of data in memory, so that several threads share them."""
 _SAMPLED_SITES = 16
+_SUBJECTS_ADJUSTED = 256
 _ROUNDING = 1e-9
 Reader = Callable[[Any], np.ndarray]
 """Gives the values at some places, sites × subjects of any type and order. Its argument: what `MapSource.sent` gave."""
@@ -296,9 +297,10 @@ class Adjustment:
 
     def linear(self, x: Any) -> np.ndarray:
         """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0."""
-        found = np.array(x, dtype=np.float64)  # a copy, changed in place: parts are large
+        found = np.array(x, dtype=np.float64)  # a copy, changed in place and a few subjects at a time: parts are large
         if self.Z is not None and self.coefficients is not None:
-            found -= self.Z @ self.coefficients
+            for some in cut(len(self.Z), _SUBJECTS_ADJUSTED) if self.Z.ndim > 1 else [...]:
+                found[some] -= self.Z[some] @ self.coefficients
         if self.offset is not None:
             found -= self.offset
         if self.scale is not None:
