@@ -117,7 +117,7 @@ def test_a_start_that_diverges_does_not_win(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_progress_is_told() -> None:
     told: list[float] = []
-    multistart(small().stats, "PNNMF", 3, n_starts=4, n_iter=5, random_state=0, on_update=told.append)
+    multistart(small().stats, "PNNMF", 3, n_starts=4, n_iter=5, random_state=0, report=told.append)
     assert told == sorted(told) and told[-1] == 1.0 and len(told) == 5
 
 

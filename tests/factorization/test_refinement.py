@@ -141,9 +141,9 @@ def test_paper_refinement_equals_the_reference(method: str, kind: str) -> None:
 def test_what_a_refinement_leaves(kind: str) -> None:
     problem, told = small(kind), []
     first = begun(problem)
-    found = refined_from(problem, first, Refinement(3, 2, 7), on_step=lambda step, n_k: told.append((step, n_k)))
+    found = refined_from(problem, first, Refinement(3, 2, 7), report=told.append)
     assert found.divisions == (30, 37, 44) and not found.exhausted
-    assert told == list(enumerate(found.n_columns, start=1))
+    assert told == [1 / 3, 2 / 3, 1] and len(found.n_columns) == 3
     assert found.n_columns[-1] == found.design.n_columns == found.solution.B.shape[0]
     assert found.solution.n_iter == 30 + 3 * 7 == len(found.solution.objective) - 1
     np.testing.assert_array_equal(found.solution.objective[:31], first.objective)

@@ -300,7 +300,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 penalty=self.penalty,
                 engine=self.engine,
                 random_state=place.seeds,
-                on_update=show,
+                report=show,
                 runner=place.runner,
             )
         schedule = self.refinement or Refinement(steps=0)
@@ -313,7 +313,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 schedule,
                 penalty=self.penalty,
                 engine=self.engine,
-                on_step=lambda done, _: show(done / schedule.steps),
+                report=show,
                 checkpoint=place.checkpoint,
             )
         return starts, refined

@@ -85,7 +85,7 @@ def multistart(
     penalty: str | float = "paper",
     engine: str = "auto",
     random_state: RandomState = None,
-    on_update: Callable[[float], None] | None = None,
+    report: Callable[[float], None] | None = None,
     runner: Runner | None = None,
 ) -> Multistart:
     """Factorize from `n_starts` random starts and keep the one with the smallest objective.
@@ -101,7 +101,7 @@ def multistart(
     engine : {"auto", "numpy", "cpu", "jax"}
         Where the loop runs: generic functions, compiled kernels on all processors, or JAX on the device it finds;
         "auto" chooses by what is installed and by the work, and `engine` of the result says what it chose.
-    on_update : callable, optional
+    report : callable, optional
         Called with the fraction of the work that is done.
     runner : Runner, optional
         Makes the batches, elsewhere or so that they are kept. The answer is the same whoever makes them.
@@ -128,7 +128,7 @@ def multistart(
     p = Problem.of(stats, chosen.scheme, rules, penalty)
     warn_if_penalty_dwarfs(p, chosen.scheme)
     where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
-    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, on_update)
+    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, report)
     with one_blas_thread():
         best, objectives, made = race.winner(halving, runner)
     index = int(np.argmin(objectives[:, -1]))
@@ -151,7 +151,7 @@ class _Race:
     n_iter: int
     tol: float
     engine: Engine
-    on_update: Callable[[float], None] | None
+    report: Callable[[float], None] | None
 
     @property
     def batch(self) -> int:
@@ -161,8 +161,8 @@ class _Race:
         return max(1, limit // one)
 
     def _progress(self, done: int, share: int) -> Callable[[int], None] | None:
-        """`on_update` for a batch of `share` starts after `done` starts."""
-        call = self.on_update
+        """`report` for a batch of `share` starts after `done` starts."""
+        call = self.report
         if call is None:
             return None
         return lambda update: call((done + share * update / max(1, self.n_iter)) / self.n_starts)
@@ -195,8 +195,8 @@ class _Race:
         task = partial(_run_elsewhere, settings, self.seeds, halving)
         item = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
         for i, found in enumerate(runner.run(keys, task, _problem_to_arrays(self.p), item), 1):
-            if self.on_update is not None:
-                self.on_update(i / len(keys))
+            if self.report is not None:
+                self.report(i / len(keys))
             yield from_arrays(_Batch, found)
 
     def run_batch(self, first: int, last: int, halving: bool) -> _Batch:

@@ -116,7 +116,7 @@ def refine(
     *,
     penalty: str | float = "paper",
     engine: str = "auto",
-    on_step: Callable[[int, int], None] | None = None,
+    report: Callable[[float], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Refined:
     """Refine a solution by a schedule.
@@ -134,8 +134,8 @@ def refine(
     engine : {"auto", "numpy", "cpu", "jax"}
         Where the updates run. "auto" is the compiled kernels when the starts ran there, else NumPy: this is one run,
         whose size changes at every division.
-    on_step : callable, optional
-        Called with (refinements done, n_k).
+    report : callable, optional
+        Called with the fraction of the refinements that is done.
     checkpoint : Checkpoint, optional
         Keeps every ten refinements.
 
@@ -165,7 +165,7 @@ def refine(
     kept = Checkpoint(None, {}) if checkpoint is None else checkpoint
     for first in range(0, schedule.steps, STEPS_PER_PIECE):
         last = min(first + STEPS_PER_PIECE, schedule.steps)
-        stage = walk.stage(schedule, first, last, kept, on_step)
+        stage = walk.stage(schedule, first, last, kept, report)
         steps = len(stage["lengths"])
         divisions += [solution.n_iter + (first + i) * schedule.n_iter for i in range(steps)]
         n_columns += stage["n_columns"].tolist()
@@ -225,20 +225,20 @@ class _Walk:
         first: int,
         last: int,
         checkpoint: Checkpoint,
-        on_step: Callable[[int, int], None] | None,
+        report: Callable[[float], None] | None,
     ) -> Arrays:
         """Refinements `first` to before `last`, fewer when no face is left; made, or taken from where they are kept."""
         key = f"refinement-{first:05d}"
         kept = checkpoint.get(key)
         if kept is None:
-            kept = self._make_stage(schedule, first, last, on_step)
+            kept = self._make_stage(schedule, first, last, report)
             checkpoint.put(key, kept)
         else:
             self._follow(kept)
         return kept
 
     def _make_stage(
-        self, schedule: Refinement, first: int, last: int, on_step: Callable[[int, int], None] | None
+        self, schedule: Refinement, first: int, last: int, report: Callable[[float], None] | None
     ) -> Arrays:
         divided, n_columns, paths = [], [], []
         for step in range(first, last):
@@ -249,8 +249,8 @@ class _Walk:
             paths.append(self.update(schedule.n_iter))
             divided.append(worst)
             n_columns.append(self.design.n_columns)
-            if on_step is not None:
-                on_step(step + 1, self.design.n_columns)
+            if report is not None:
+                report((step + 1) / schedule.steps)
         return {
             "divided": np.concatenate([*divided, np.zeros(0, dtype=np.int64)]),
             "lengths": np.array([len(faces) for faces in divided], dtype=np.int64),

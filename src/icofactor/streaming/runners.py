@@ -51,10 +51,12 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-def in_order(work: Callable[[Argument], Result], items: Iterable[Argument]) -> Iterator[Result]:
-    """work(item) for every item on all processors, in the order of the items, a few ahead of the reader."""
+def in_order(
+    work: Callable[[Argument], Result], items: Iterable[Argument], workers: int | None = None
+) -> Iterator[Result]:
+    """work(item) for every item, in the order of the items, a few ahead of the reader; on all processors by default."""
     items = list(items)
-    workers = min(n_threads(), len(items))
+    workers = min(n_threads() if workers is None else workers, len(items))
     if workers <= 1:
         yield from map(work, items)
         return

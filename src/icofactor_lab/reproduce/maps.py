@@ -39,9 +39,9 @@ def run(context: Context) -> Outcome:
     dataset, sizes = illustrated(context.datasets), context.sizes
     found = {}
     for i, setting in enumerate(SETTINGS):
-        step = lambda done, n_columns, i=i: context.show((i + done / sizes.steps) / (len(SETTINGS) + 1))
+        report = lambda done, i=i: context.show((i + done) / (len(SETTINGS) + 1))
         kept = None if context.work.folder is None else context.work.folder / f"maps.{setting.key}.steps"
-        compute = partial(_refined, dataset, setting, sizes, context.seed, kept, context.work.run, step)
+        compute = partial(_refined, dataset, setting, sizes, context.seed, kept, context.work.run, report)
         found[setting.key] = context.piece(f"maps.{setting.key}", compute)
     null = context.piece("maps.random", partial(_random, dataset, sizes, context.seed))
     context.show(1.0)
@@ -49,7 +49,7 @@ def run(context: Context) -> Outcome:
 
 
 def _refined(
-    dataset: Dataset, setting: Setting, sizes: Sizes, seed: int, kept: Path | None, run: dict[str, Any], step: Any
+    dataset: Dataset, setting: Setting, sizes: Sizes, seed: int, kept: Path | None, run: dict[str, Any], report: Any
 ) -> Arrays:
     maps = dataset.load()
     source, design = maps.source, setting.design(maps.sites)
@@ -59,7 +59,7 @@ def _refined(
         engine=sizes.engine, random_state=seed,
     )  # fmt: skip
     schedule = setting.schedule(sizes.steps)
-    refined = refine(source, design, stats, best, schedule, on_step=step, checkpoint=Checkpoint(kept, run))
+    refined = refine(source, design, stats, best, schedule, report=report, checkpoint=Checkpoint(kept, run))
     B, C = np.asarray(refined.solution.B), np.asarray(refined.solution.C)
     W = refined.design.matrix @ B
     share = np.sort(W * np.sqrt((C**2).mean(axis=1)), axis=1)
