@@ -317,12 +317,9 @@ def test_the_truth_is_found_again(hemisphere: Any, seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def thickness() -> tuple[np.ndarray, np.ndarray]:
+def thickness(data_folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Thickness of 100 people on both hemispheres of fsaverage5, and the cortex mask."""
-    folder = os.environ.get("ICOFACTOR_TEST_DATA")
-    if not folder:
-        pytest.skip("ICOFACTOR_TEST_DATA is not set: no real data to fit")
-    with np.load(Path(folder) / "thickness_fsaverage5_n200.npz") as data:
+    with np.load(data_folder / "thickness_fsaverage5_n200.npz") as data:
         return data["thickness"][:100].astype(np.float64), data["cortex"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +17,19 @@ from icofactor.sphere.sites import Sites
 DENSITY = {4: "3k", 5: "10k", 6: "41k"}
 
 
-@pytest.fixture(scope="module")
-def data() -> Path:
-    folder = os.environ.get("ICOFACTOR_TEST_DATA")
-    if folder is None:
-        pytest.skip("ICOFACTOR_TEST_DATA is not set")
-    return Path(folder)
-
-
-def sphere_file(data: Path, level: int, side: str) -> Path:
-    return data / "resample" / f"fsaverage{level}_std_sphere.{side}.{DENSITY[level]}_fsavg_{side}.surf.gii"
+def sphere_file(data_folder: Path, level: int, side: str) -> Path:
+    return data_folder / "resample" / f"fsaverage{level}_std_sphere.{side}.{DENSITY[level]}_fsavg_{side}.surf.gii"
 
 
 @pytest.mark.parametrize("level", [3, 4, 5, 6, 7])
-def test_faces_equal_freesurfers(data: Path, level: int) -> None:
-    with np.load(data / "freesurfer_ico_order.npz") as stored:
+def test_faces_equal_freesurfers(data_folder: Path, level: int) -> None:
+    with np.load(data_folder / "freesurfer_ico_order.npz") as stored:
         np.testing.assert_array_equal(freesurfer_mesh(level).faces, stored[f"ico{level}_faces"])
 
 
 @pytest.mark.parametrize("level", range(5))
-def test_points_of_numbering_a_within_b(data: Path, level: int) -> None:
-    with np.load(data / "freesurfer_ico_order.npz") as stored:
+def test_points_of_numbering_a_within_b(data_folder: Path, level: int) -> None:
+    with np.load(data_folder / "freesurfer_ico_order.npz") as stored:
         expected = stored[f"ico{level}_to_ico7_index"]
     distance, found = cKDTree(icosphere(7).vertices[: len(expected)]).query(freesurfer_mesh(level, "A").vertices)
     assert distance.max() < 1e-14
@@ -48,8 +39,8 @@ def test_points_of_numbering_a_within_b(data: Path, level: int) -> None:
 @pytest.mark.parametrize("level", [4, 5, 6])
 @pytest.mark.parametrize("side", ["L", "R"])
 @pytest.mark.parametrize("on", ["vertices", "faces"])
-def test_files_are_recognised_and_equal_the_generated_sites(data: Path, level: int, side: str, on: str) -> None:
-    sites = Sites.from_file(sphere_file(data, level, side), on)  # type: ignore[arg-type]
+def test_files_are_recognised_and_equal_the_generated_sites(data_folder: Path, level: int, side: str, on: str) -> None:
+    sites = Sites.from_file(sphere_file(data_folder, level, side), on)  # type: ignore[arg-type]
     generated = Sites.named(f"fsaverage{level}", on)  # type: ignore[arg-type]
     assert (sites.name, sites.level, sites.on) == (f"fsaverage{level}", level, on)
     np.testing.assert_allclose(sites.coordinates, generated.coordinates, rtol=0, atol=2e-4)
@@ -58,9 +49,9 @@ def test_files_are_recognised_and_equal_the_generated_sites(data: Path, level: i
 
 
 @pytest.mark.parametrize("level", [4, 5, 6])
-def test_coordinates_equal_those_of_files(data: Path, level: int) -> None:
+def test_coordinates_equal_those_of_files(data_folder: Path, level: int) -> None:
     nibabel = pytest.importorskip("nibabel")
-    stored, _ = nibabel.load(sphere_file(data, level, "L")).agg_data()
+    stored, _ = nibabel.load(sphere_file(data_folder, level, "L")).agg_data()
     np.testing.assert_allclose(freesurfer_mesh(level).vertices, stored / 100, rtol=0, atol=2e-4)
 
 

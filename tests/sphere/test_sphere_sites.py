@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +17,6 @@ from icofactor.sphere import locate
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import MAX_LEVEL, face_centres, icosphere, n_faces, n_nodes
 from icofactor.sphere.sites import Sites
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    folder = os.environ.get("ICOFACTOR_TEST_DATA")
-    if folder is None:
-        pytest.skip("ICOFACTOR_TEST_DATA is not set")
-    return Path(folder)
 
 
 def scrambled(level: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -309,8 +300,8 @@ def test_topology_alone() -> None:
     np.testing.assert_array_equal(locate(sites.coordinates, 3), sites.face_at(3))
 
 
-def test_fslr32k(data: Path) -> None:
-    folder = data / "resample"
+def test_fslr32k(data_folder: Path) -> None:
+    folder = data_folder / "resample"
     left, right = (Sites.from_file(folder / f"{s}.sphere.32k_fs_LR.surf.gii") for s in "LR")
     assert (left.n, left.level, left.max_level, left.name, left.on) == (32492, None, MAX_LEVEL, None, "vertices")
     assert_partition(left)
