@@ -225,7 +225,7 @@ def _opnmf(data: Dataset, seed: int, threads: int, marks: Sequence[int]) -> Iter
     """Its start, nndsvd, takes no seed. Sites without data are left out for it: 0/0 there ends it with NaN."""
     from opnmf.opnmf import opnmf
 
-    logging.getLogger("opnmf").setLevel(logging.ERROR)  # that tol = 0 was not met is no news
+    logging.getLogger("opnmf").setLevel(logging.ERROR)  # that tol = 0 was not met is expected
     used = data.Xs.any(axis=0)
     X = np.ascontiguousarray(data.Xs[:, used].T)
     for mark in _sparse([m for m in marks if m >= 10]):

@@ -18,14 +18,14 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 import icofactor as ico
-from icofactor.factorization._refine import Refinement, local_error
-from icofactor.factorization.statistics import Data
+from icofactor.factorization._refine import Refinement
 from icofactor_lab.common.data import thickness_on_faces
 from icofactor_lab.common.timing import timed
 from icofactor_lab.docs_tables import number, run_task
+from icofactor_lab.reproduce.ablation import after_division
+from icofactor_lab.reproduce.convergence import reached
 
 TABLES: dict[str, dict[str, dict[str, Any]]] = {
     "Start level": {f"level {i}": {"level": i} for i in range(4)},
@@ -88,12 +88,6 @@ def faces() -> ico.Sites:
     return ico.Sites.named("fsaverage5", on="faces")
 
 
-def reached(path: np.ndarray, goal: float) -> str:
-    """The first update at which a path is at or under a goal."""
-    at = np.flatnonzero(path <= goal)
-    return str(at[0]) if len(at) else "never"
-
-
 def extrapolation(X: np.ndarray) -> None:
     """Median of ten starts, 1000 updates, 20 faces: when E- and LE- reach what the plain method has after 1000."""
     stats = ico.Statistics.from_data(X, ico.Design(faces()))
@@ -110,7 +104,9 @@ def extrapolation(X: np.ndarray) -> None:
                     ]
                     paths[prefix] = np.median(runs, axis=0) / stats.sq_norm
             goal = paths[""][-1]
-            cells = [f"{reached(paths[p], goal)} / {paths[p][-1]:.6f}" if p in paths else "–" for p in ("E-", "LE-")]
+            at = {p: reached(path, goal) for p, path in paths.items()}
+            ends = {p: f"{'never' if at[p] is None else at[p]} / {path[-1]:.6f}" for p, path in paths.items()}
+            cells = [ends.get(p, "–") for p in ("E-", "LE-")]
             print(f"| {rules} {scheme} | {goal:.6f} | " + " | ".join(cells) + " |")
 
 
@@ -172,19 +168,12 @@ def overlap(X: np.ndarray) -> None:
     print("|---|---|---|---|---|")
     cases = [("partition", None)] + [("exponential", s) for s in (0.015, 0.03, 0.0692, 0.1)]
     for kind, sigma in cases + [("smooth", s) for s in (0.0692, 0.1)]:
-        design, source = ico.Design(faces(), kind, sigma=sigma), Data(X, faces())
-        stats = source.statistics(design)
+        design = ico.Design(faces(), kind, sigma=sigma)
+        stats = ico.Statistics.from_data(X, design)
         found = ico.solve(stats, "LE-PNNMF", 10, n_iter=300, random_state=0)
-        projected = local_error("projected", stats, design, found.B, found.C, source)
-        residual = local_error("residual", stats, design, found.B, found.C, source)
-        jumps = []
-        for carry in ("quarter", "copy"):
-            finer = ico.refine(source, design, stats, found, Refinement(1, 5, 0, "projected", carry))
-            full = X - finer.design.matrix @ (finer.solution.B @ finer.solution.C)
-            jumps.append(float((full**2).sum()) / found.error - 1)
-        rank = spearmanr(projected, residual).statistic
+        error, quarter, copied, rank = after_division(X, design, stats, found)
         label = kind if sigma is None else f"{kind} {sigma}"
-        print(f"| {label} | {found.error / stats.sq_norm:.4f} | {jumps[0]:+.2%} | {jumps[1]:+.2%} | {rank:.2f} |")
+        print(f"| {label} | {error:.4f} | {quarter:+.2%} | {copied:+.2%} | {rank:.2f} |")
 
 
 PARTS: dict[str, Callable[[np.ndarray], None]] = {

@@ -44,6 +44,7 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.update import State, begin
 from icofactor_lab.common.data import simulated
 from icofactor_lab.common.objective import full_error
+from icofactor_lab.common.outcome import Table, markdown
 from icofactor_lab.common.timing import median, timed
 from icofactor_lab.docs_tables import number, run_task
 
@@ -132,12 +133,7 @@ def loop(args: argparse.Namespace) -> None:
                 rows.append(measure(name, rules, args, np.dtype(dtype).type))
                 print(".", end="", flush=True)
     print(f"\n{about}: {args.starts} starts x {args.updates} updates")
-    print(f"{'method':10} {'rules':8} {'type':8} {'loop ms':>8} {'spread':>7} {'call ms':>8} {'ticks':>6} {'diff':>8} "
-          f"{'last':>8} {'compile s':>9} diverged")  # fmt: skip
-    for r in rows:
-        print(f"{r['method']:10} {r['rules']:8} {r['dtype']:8} {r['loop_ms']:8.1f} {r['spread_ms']:7.1f} "
-              f"{r['call_ms']:8.1f} {r['ticks']:6d} {r['difference']:8.1e} {r['last_difference']:8.1e} "
-              f"{r['first_s']:9.1f} {r['diverged']}")  # fmt: skip
+    print(markdown(Table("", rows)))
     if os.environ.get("OUT"):
         found = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "rows": rows}
         (Path(os.environ["OUT"]) / "gpu.json").write_text(json.dumps(found, indent=1))

@@ -21,7 +21,7 @@ from icofactor_lab.reproduce.settings import SETTINGS, Context, Setting, Sizes
 TRAPPED = 0.01
 """A start is trapped when it ends above the lowest error by more than this part of the way from its scheme's plateau.
 
-The plateau is the plain method's median error after ten updates, at most ‖X‖²: what is above it nobody stays at, and
+The plateau is the plain method's median error after ten updates, at most ‖X‖²: no start stays above it, and
 the part of X that no column reaches is in both."""
 
 _PAPER = (

@@ -146,13 +146,12 @@ def _section(found: dict[str, Arrays], n_sites: int, sizes: Sizes, dataset: str)
         for key, label in _KEYS.items()
         for seconds in found[m][key]
     ]
-    reckoned = sizes.starts * sizes.updates
     about = (
         f"Twenty literal columns, n_d = {sizes.n_components}, {dataset}. Compiled kernels: {sizes.starts:,} starts × "
-        f"{sizes.updates:,} updates{'' if reckoned == MILLION else ', reckoned for a million'}. Plain NumPy: one "
-        f"start, the formulas as they read, reckoned from {sizes.formula_updates:,} updates. Full resolution: one "
-        f"update with a column for each of {n_sites:,} vertices, in plain NumPy. Speed-ups compare plain NumPy with "
-        "plain NumPy, unless said."
+        f"{sizes.updates:,} updates{'' if sizes.starts * sizes.updates == MILLION else ', scaled to a million'}. Plain "
+        f"NumPy: one start, the formulas as they read, scaled from {sizes.formula_updates:,} updates. Full "
+        f"resolution: one update with a column for each of {n_sites:,} vertices, in plain NumPy. Speed-ups "
+        "compare plain NumPy with plain NumPy, unless said."
     )
     note = (
         "Medians, in seconds. Only the projective schemes have M; for the others 'as the formula reads' and 'M never "
