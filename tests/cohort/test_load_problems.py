@@ -50,7 +50,7 @@ def test_one_report_names_every_bad_file(tmp_path: Path) -> None:
     file(8).write_bytes(b"\x00\x01\x02" * 1000)  # unreadable
     found = report(folder)
     expected = {
-        file(0).name: "is no whole XML file",
+        file(0).name: "is not a whole XML file",
         file(1).name: "is empty",
         file(2).name: "is named left, but its own metadata say right",
         file(3, "R").name: r"has 2562 vertices; most of the files \(8\) have 642: another mesh",
@@ -58,7 +58,7 @@ def test_one_report_names_every_bad_file(tmp_path: Path) -> None:
         file(5).name: r"NaN or infinite at 3 vertices \(e\.g\. 100\) where other subjects have values",
         f"subject {IDS[6]}": r"missing: the left hemisphere \(there is only .*sub-007_hemi-R",
         file(7, "R").name: r"in other units\? Its median is 2\d\d\d(\.\d+)?, that of the other subjects about 2\.\d+",
-        file(8).name: "is no whole XML file",
+        file(8).name: "is not a whole XML file",
     }
     assert set(found) == set(expected)
     for where, what in expected.items():

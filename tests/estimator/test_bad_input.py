@@ -197,7 +197,7 @@ def test_saving_before_the_fit(tmp_path: Any) -> None:
 
 
 def test_loadings_of_another_model(fitted: CorticalFactorization) -> None:
-    with refused("X must hold loadings on 3 components; found 4 columns"):
+    with refused("X must be loadings on 3 components; found 4 columns"):
         fitted.inverse_transform(np.ones((2, 4)))
 
 

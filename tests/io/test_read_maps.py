@@ -202,7 +202,7 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
         tmp_path / "empty.mgh": "is empty",
         tmp_path / "words.txt": "has an unknown format",
         tmp_path / "nowhere.mgh": "no such file",
-        tmp_path: "is a folder|is no readable|unknown format",
+        tmp_path: "is a folder|is not a readable|unknown format",
     }
     for path, text in told.items():
         with pytest.raises(CohortError, match=f"{path.name}: ({text})"):

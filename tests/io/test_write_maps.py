@@ -46,9 +46,9 @@ def test_maps_are_read_back_by_nibabel_and_nilearn(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("x.nii", np.ones((1, 5)), "left"), r'must end with "\.gii"'),
-        (("x.gii", np.ones((1, 5)), "both"), "one file per hemisphere; got 'both'"),
-        (("x.gii", np.ones((2, 5)), "left", ["a"]), "holds 2 maps; names has 1"),
-        (("x.gii", np.ones((2, 5, 1)), "left"), r"n_vertices\); got \(2, 5, 1\)"),
+        (("x.gii", np.ones((1, 5)), "both"), "one file per hemisphere; found 'both'"),
+        (("x.gii", np.ones((2, 5)), "left", ["a"]), "each of the 2 maps; found 1 names"),
+        (("x.gii", np.ones((2, 5, 1)), "left"), r"n_vertices\); found shape \(2, 5, 1\)"),
     ],
 )
 def test_maps_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
@@ -113,11 +113,11 @@ def test_annotations_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcel
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": np.array([0, 4])}, "between 0 and 3; got 0 to 4"),
-        ({"labels": np.array([-1, 0])}, "between 0 and 3; got -1 to 0"),
+        ({"labels": np.array([0, 4])}, "between 0 and 3; found 0 to 4"),
+        ({"labels": np.array([-1, 0])}, "between 0 and 3; found -1 to 0"),
         ({"labels": np.array([0.5])}, "whole numbers"),
         ({"names": ["a"]}, r"shape \(1, 3\)"),
-        ({"colours": np.zeros((3, 3))}, "colours must differ"),
+        ({"colours": np.zeros((3, 3))}, "colours must be all different"),
     ],
 )
 def test_parcels_that_cannot_be_written(
@@ -166,8 +166,11 @@ def test_dense_scalars_without_a_mask_or_a_hemisphere(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("x.nii", np.ones(N), "left"), r'must end with "\.dscalar\.nii"'),
-        (("x.dscalar.nii", np.ones(N), "both"), r"\(n_maps, 64984\) for hemi='both' of fs_LR 32k; got \(32492,\)"),
-        (("x.dscalar.nii", np.ones(N), "left", ["a", "b"]), "holds 1 maps; names has 2"),
+        (
+            ("x.dscalar.nii", np.ones(N), "both"),
+            r"\(n_maps, 64984\) for hemi='both' of fs_LR 32k; found shape \(32492,\)",
+        ),
+        (("x.dscalar.nii", np.ones(N), "left", ["a", "b"]), "each of the 1 maps; found 2 names"),
         (("x.dscalar.nii", np.ones(N), "left", ["a"], np.ones(N)), "mask must be 32492 booleans"),
         (("x.dscalar.nii", np.ones(N), "left", ["a"], np.zeros(N, dtype=bool)), "True nowhere"),
     ],

@@ -310,7 +310,7 @@ def test_z_scores_are_an_adjusted_source(cohort: ico.Cohort) -> None:
 
 
 def test_sources_that_cannot_be_stacked(cohort: ico.Cohort, stored: Any) -> None:
-    with pytest.raises(ValueError, match="must have the same sites; found 642 and 600"):
+    with pytest.raises(ValueError, match="on the same sites; found 642 and 600"):
         Stacked([source_of(cohort.X), source_of(cohort.X[:, :600])])
     with pytest.raises(ValueError, match="in the same order of sites"):
         Stacked([source_of(cohort.X), source_of(stored.X)])

@@ -395,7 +395,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_is_fitted(self)
         Z = check_array(X)
         if Z.shape[1] != len(self.components_):
-            raise ValueError(f"X must hold loadings on {len(self.components_)} components; found {Z.shape[1]} columns")
+            expected = f"loadings on {len(self.components_)} components"
+            raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
         return np.asarray(Z) @ self.components_
 
     def score(self, X: Any, y: None = None) -> float:
@@ -408,7 +409,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             error += float(found["sum.error"])
             variance += float(found["sum.variance"])
         if variance == 0:
-            raise ValueError("X equals the fitted subjects' mean map everywhere; it has no variance to explain")
+            what = "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
+            raise ArgumentError("X", None, what)
         return 1 - error / variance
 
     def _view(self, X: Any, client: Any = None) -> Stream:
@@ -416,7 +418,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_is_fitted(self)
         given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
-            raise ValueError("X holds no subject (0 rows)")
+            raise ArgumentError("X", None, "X holds no subject (0 rows)")
         return open_stream(given.X, self.mask_, client)
 
     def _used(self, values: np.ndarray) -> np.ndarray:

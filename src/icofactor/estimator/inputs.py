@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.images import check_array, read_image
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.sphere.meshes import (
     same_sites,
     sites_for,
@@ -37,17 +38,17 @@ class Input:
 def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
     """Maps from an array (subjects × sites), a Cohort, or a nilearn SurfaceImage."""
     if hemi is not None and hemi not in HEMISPHERES:
-        raise ValueError(f"hemi must be 'left', 'right', 'both' or None; found {hemi!r}")
+        raise ArgumentError("hemi", hemi, "'left', 'right', 'both' or None")
     if hasattr(X, "sites") and hasattr(X, "subjects"):
         if hemi is not None and hemi != X.hemisphere:
-            raise ValueError(f"hemi={hemi!r}, but the cohort holds the hemisphere {X.hemisphere!r}")
+            what = f"{{hemi={hemi!r}}}, but the cohort holds the hemisphere {X.hemisphere!r}"
+            raise ArgumentError("hemi", None, what)
         array = check_array(X.X)
         if mesh is not None:  # a cohort brings its own sites; those asked for must be the same
             asked, _ = sites_for(array.shape[1], mesh, X.hemisphere)
             if not same_sites(asked, X.sites):
-                raise ValueError(
-                    f"mesh is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
-                )
+                what = f"{{mesh}} is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
+                raise ArgumentError("mesh", None, what)
         return Input(array, X.sites, X.hemisphere, X.mask)
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return Input(*read_image(X, mesh, hemi), None)
@@ -62,12 +63,13 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
         return None
     found = np.asarray(mask)
     if found.ndim != 1 or len(found) != sites.n:
-        raise ValueError(f"mask must have one entry per site: {sites!r} has {sites.n}; found shape {found.shape}")
+        expected = f"an array with one entry per site: {sites!r} has {sites.n}"
+        raise ArgumentError("mask", Phrase(f"shape {found.shape}"), expected)
     if found.dtype != bool:
         if not np.isin(found, (0, 1)).all():
-            raise ValueError("mask must hold True or False (or 1 and 0), True where the site is used")
+            raise ArgumentError("mask", None, "booleans (or 1 and 0), True where the site is used")
         found = found.astype(bool)
     if found.sum() < 2:
         left = "is False everywhere; it leaves no site" if not found.any() else "leaves one site; there is no map"
-        raise ValueError(f"mask {left} to factorize")
+        raise ArgumentError("mask", None, f"{{mask}} {left} to factorize")
     return None if found.all() else found

@@ -146,7 +146,7 @@ def write_zarr(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, N
 
 
 def read_zarr_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of the group in a zip; empty where it is no zarr group."""
+    """The attributes of the group in a zip; empty where it is not one of zarr."""
     with _opened(path) as (archive, members):
         root = parse_json(_read_member(archive, members[_ROOT])) if _ROOT in members else None
     attributes = root.get("attributes") if isinstance(root, dict) else None

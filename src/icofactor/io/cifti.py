@@ -14,6 +14,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import refuse_entities
 from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, numbers_in
@@ -113,7 +114,7 @@ def _step(attributes: dict[str, str]) -> float:
     except (KeyError, ValueError, OverflowError):
         step = math.nan
     if not 0 < step < math.inf:
-        raise Unreadable("has damaged XML in its header: the seconds between its maps (SeriesStep) are not told")
+        raise Unreadable("has damaged XML in its header: the seconds between its maps (SeriesStep) are not given")
     return step
 
 
@@ -139,45 +140,45 @@ class _Header:
 def read_cifti(path: Path) -> Maps:
     """Maps of a CIFTI-2 dscalar or dtseries file, scattered onto all vertices of each hemisphere."""
     header = _read_header(path)
-    told = _parse(header.xml)
-    kind = _KINDS.get(told.kinds.get("0", ""))
-    if kind is None or told.kinds.get("1") != _BRAIN:
-        raise Unreadable(f"holds {_kinds(told)}; dscalar and dtseries (brain_models × scalars or series) are read")
-    parts = _parts(path, header, told)
+    content = _parse(header.xml)
+    kind = _KINDS.get(content.kinds.get("0", ""))
+    if kind is None or content.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(content)}; dscalar and dtseries (brain_models × scalars or series) are read")
+    parts = _parts(path, header, content)
     others = sorted(
-        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in told.models if m.structure not in _SIDES}
+        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in content.models if m.structure not in _SIDES}
     )
     notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
-    names = tuple(told.names) if len(told.names) == header.n_maps and all(told.names) else ()
-    return Maps(parts, f"CIFTI-2 {kind}", names, step=told.step, notes=notes)
+    names = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    return Maps(parts, f"CIFTI-2 {kind}", names, step=content.step, notes=notes)
 
 
 def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]]]:
     """Hemisphere → key of each vertex, −1 where the file has none, and the names of the keys; of the first map."""
     header = _read_header(path)
-    told = _parse(header.xml)
-    if told.kinds.get("0") != _LABELS or told.kinds.get("1") != _BRAIN:
-        raise Unreadable(f"holds {_kinds(told)}; labels (.dlabel.nii) are brain_models × labels")
-    if not told.labels:
+    content = _parse(header.xml)
+    if content.kinds.get("0") != _LABELS or content.kinds.get("1") != _BRAIN:
+        raise Unreadable(f"holds {_kinds(content)}; labels (.dlabel.nii) are brain_models × labels")
+    if not content.labels:
         raise Unreadable("has no table that names its labels")
-    parts = _parts(path, header, told)
+    parts = _parts(path, header, content)
     keys = {str(side): np.nan_to_num(part[0], nan=-1.0) for side, part in parts.items()}
     if any((np.abs(key) >= _MAX_KEY).any() or (key % 1).any() for key in keys.values()):
         raise Unreadable(f"holds labels that are not whole numbers below {_MAX_KEY}")
-    return {side: (key.astype(np.int64), told.labels[0]) for side, key in keys.items()}
+    return {side: (key.astype(np.int64), content.labels[0]) for side, key in keys.items()}
 
 
-def _kinds(told: _Builder) -> str:
-    return " × ".join(told.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40] for key in ("1", "0"))
+def _kinds(content: _Builder) -> str:
+    return " × ".join(content.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40] for key in ("1", "0"))
 
 
-def _parts(path: Path, header: _Header, told: _Builder) -> dict[str | None, NDArray[Any]]:
+def _parts(path: Path, header: _Header, content: _Builder) -> dict[str | None, NDArray[Any]]:
     """The maps of each hemisphere."""
-    if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in told.models):
+    if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in content.models):
         raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
     data = np.memmap(path, header.dtype, "r", header.offset, (header.n_columns, header.n_maps))
     parts: dict[str | None, NDArray[Any]] = {}
-    for model in told.models:
+    for model in content.models:
         side = _SIDES.get(model.structure)
         if side is not None:
             if side in parts:
@@ -198,7 +199,7 @@ def _read_header(path: Path) -> _Header:
             raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} are there")
         order = next((order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None)
         if order is None or head[4:7] != b"n+2":
-            raise Unreadable("is no CIFTI-2 file")
+            raise Unreadable("is not a CIFTI-2 file")
         (code,) = struct.unpack_from(f"{order}h", head, 12)
         dims = struct.unpack_from(f"{order}8q", head, 16)
         offset, slope, intercept = struct.unpack_from(f"{order}q2d", head, 168)
@@ -293,19 +294,21 @@ def write_dscalar(
     mask : True where a vertex is used; the others are not in the file, as the medial wall is not in HCP's.
     """
     if not str(path).endswith(".dscalar.nii"):
-        raise ValueError(f'path must end with ".dscalar.nii"; got {str(path)!r}')
+        raise ArgumentError("path", str(path), '{path} must end with ".dscalar.nii"')
     values, sides = np.atleast_2d(np.asarray(maps, dtype=np.float32)), _sides(hemi)
     n = N_FS_LR * len(sides)
     if values.ndim != 2 or values.shape[1] != n:
-        raise ValueError(f"maps must have shape (n_maps, {n}) for hemi={hemi!r} of fs_LR 32k; got {np.shape(maps)}")
+        expected = f"an array of shape (n_maps, {n}) for {{hemi={hemi!r}}} of fs_LR 32k"
+        raise ArgumentError("maps", Phrase(f"shape {np.shape(maps)}"), expected)
     labels = numbered("map", len(values)) if names is None else [str(name) for name in names]
     if len(labels) != len(values):
-        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
+        raise ArgumentError("names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps")
     used = np.ones(n, dtype=bool) if mask is None else np.asarray(mask)
     if used.shape != (n,) or used.dtype != bool:
-        raise ValueError(f"mask must be {n} booleans, one per vertex; got {used.dtype} of shape {used.shape}")
+        found = Phrase(f"{used.dtype} of shape {used.shape}")
+        raise ArgumentError("mask", found, f"{n} booleans, one per vertex")
     if not used.any():
-        raise ValueError("mask is True nowhere; there is nothing to write")
+        raise ArgumentError("mask", None, "{mask} is True nowhere; there is nothing to write")
     from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ScalarAxis
 
     halves = zip(sides, np.split(used, len(sides)), strict=True)
@@ -323,5 +326,5 @@ def write_dscalar(
 
 def _sides(hemi: str) -> tuple[str, ...]:
     if hemi != "both" and hemi not in _STRUCTURES:
-        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
+        raise ArgumentError("hemi", hemi, "'left', 'right' or 'both'")
     return tuple(_STRUCTURES) if hemi == "both" else (hemi,)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import check_labels
 from icofactor.io.guard import Unreadable, check_regular, check_vertices, is_gzip, open_plain, read_exactly
@@ -32,7 +33,7 @@ def read_mgh(path: Path) -> Maps:
             raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} are there")
         version, *shape, kind = struct.unpack_from(">6i", head)
         if version != 1 or kind not in _MGH_TYPES:
-            raise Unreadable(f"is no MGH file, or one of an unknown kind (version {version}, type {kind})")
+            raise Unreadable(f"is not an MGH file, or one of an unknown kind (version {version}, type {kind})")
         if min(shape) < 1 or sorted(shape[:3])[1] != 1:
             raise Unreadable(f"is a volume of shape {tuple(shape)}, not maps of a surface (V, 1, 1, n)")
         n_vertices, n_maps = max(shape[:3]), shape[3]
@@ -59,7 +60,7 @@ def read_morph(path: Path) -> Maps:
     with path.open("rb") as file:
         head = file.read(_MORPH_HEADER)
         if len(head) < _MORPH_HEADER or head[:3] != MORPH_MAGIC:
-            raise Unreadable("is no FreeSurfer morph file")
+            raise Unreadable("is not a FreeSurfer morph file")
         n_vertices, _, per_vertex = struct.unpack_from(">3i", head, 3)
         check_vertices(n_vertices)
         if per_vertex != 1:
@@ -130,7 +131,7 @@ def write_annot(
     names, colours : of the parcels 1, 2, ...; colours are (n_parcels, 3), 0 to 255.
     """
     if not str(path).endswith(".annot"):
-        raise ValueError(f'path must end with ".annot"; got {str(path)!r}')
+        raise ArgumentError("path", str(path), '{path} must end with ".annot"')
     from nibabel.freesurfer import write_annot as write
 
     values, rgb = check_labels(labels, names, colours)

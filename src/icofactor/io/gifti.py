@@ -12,6 +12,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import (
     MAX_ELEMENTS,
@@ -142,11 +143,11 @@ def parse_gifti(path: Path) -> Gifti:
     try:
         parser.Parse(read_whole(path), True)
     except expat.ExpatError as error:
-        raise Unreadable(f"is no whole XML file ({error}): it is cut short, damaged, or no GIFTI") from None
+        raise Unreadable(f"is not a whole XML file ({error}): it is cut short, damaged, or not GIFTI") from None
     except EOFError:
         raise Unreadable("is truncated: its compressed data end too early") from None
     if builder.root != "GIFTI":
-        raise Unreadable(f"is no GIFTI file: its XML is a <{builder.root[:40]}>")
+        raise Unreadable(f"is not a GIFTI file: its XML is a <{builder.root[:40]}>")
     if not builder.file.arrays:
         raise Unreadable("holds no data arrays")
     return builder.file
@@ -199,7 +200,7 @@ def _plain_bytes(text: str) -> bytes:
     try:
         return binascii.a2b_base64(text)
     except ValueError as error:
-        raise Unreadable(f"is damaged: its data are no base64 ({error})") from None
+        raise Unreadable(f"is damaged: its data are not base64 ({error})") from None
 
 
 def _from_bytes(data: bytes, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
@@ -221,8 +222,10 @@ def read_gifti(path: Path) -> Maps:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
     rows = [array.data.reshape(len(array.data), -1).T for array in file.arrays]
     names = [array.meta.get("Name", "") for array in file.arrays]
-    told = all(len(row) == 1 for row in rows) and all(names)
-    return Maps({file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)}, "GIFTI", tuple(names) if told else ())
+    named = all(len(row) == 1 for row in rows) and all(names)
+    return Maps(
+        {file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)}, "GIFTI", tuple(names) if named else ()
+    )
 
 
 STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
@@ -262,10 +265,10 @@ def write_maps(
     _check_file(path, hemi)
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"maps must have shape (n_maps, n_vertices); got {np.shape(maps)}")
+        raise ArgumentError("maps", Phrase(f"shape {np.shape(maps)}"), "an array of shape (n_maps, n_vertices)")
     labels = numbered("map", len(values)) if names is None else list(names)
     if len(labels) != len(values):
-        raise ValueError(f"maps holds {len(values)} maps; names has {len(labels)} entries")
+        raise ArgumentError("names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps")
     from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
 
     arrays = [
@@ -325,21 +328,23 @@ def check_labels(labels: ArrayLike, names: Sequence[str], colours: ArrayLike) ->
     """Labels as int32 and colours as uint8, refused unless each label has a name and a colour of its own."""
     values, rgb = np.asarray(labels), np.asarray(colours)
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise ValueError(f"labels must be whole numbers in one dimension; got {values.dtype} of shape {values.shape}")
+        found = Phrase(f"{values.dtype} of shape {values.shape}")
+        raise ArgumentError("labels", found, "whole numbers in one dimension")
     if rgb.shape != (len(names), 3):
-        raise ValueError(f"colours must have shape ({len(names)}, 3), one row per name; got {rgb.shape}")
+        found = Phrase(f"shape {rgb.shape}")
+        raise ArgumentError("colours", found, f"an array of shape ({len(names)}, 3), one row per name")
     if len(np.unique(rgb, axis=0)) < len(rgb):
-        raise ValueError("colours must differ: FreeSurfer tells parcels by them")
+        raise ArgumentError("colours", None, "all different: FreeSurfer knows parcels by their colours")
     if values.size and (values.min() < 0 or values.max() > len(names)):
-        raise ValueError(f"labels must lie between 0 and {len(names)}; got {values.min()} to {values.max()}")
+        raise ArgumentError("labels", Phrase(f"{values.min()} to {values.max()}"), f"between 0 and {len(names)}")
     return values.astype(np.int32), rgb.astype(np.uint8)
 
 
 def _check_file(path: str | Path, hemi: str) -> None:
     if not str(path).endswith(".gii"):
-        raise ValueError(f'path must end with ".gii"; got {str(path)!r}')
+        raise ArgumentError("path", str(path), '{path} must end with ".gii"')
     if hemi not in STRUCTURES:
-        raise ValueError(f'hemi must be "left" or "right", one file per hemisphere; got {hemi!r}')
+        raise ArgumentError("hemi", hemi, "'left' or 'right', one file per hemisphere")
 
 
 def _structure(hemi: str) -> dict[str, str]:

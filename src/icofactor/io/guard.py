@@ -35,7 +35,7 @@ _PLAIN = {
     "CRC check failed": "its checksum is wrong",
     "computed checksum do not match": "its checksum is wrong",
     "Unknown compression method": "its compressed data cannot be unpacked",
-    "Not a gzipped file": "what follows its data is no gzip",
+    "Not a gzipped file": "what follows its data is not gzip",
     "Incorrect length of data": "its compressed data have another length than it says",
     "decompress": "its compressed data cannot be unpacked",
     "integer string conversion": "it holds a number of thousands of digits",
@@ -44,7 +44,7 @@ _PLAIN = {
 
 
 class Unreadable(ValueError):
-    """A file is not what it seems; the message does not name it, who catches this does."""
+    """The content of a file is invalid. The message omits the name of the file; `naming` adds it."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
 
     Parameters
     ----------
-    what : e.g. "surface", as in "is no readable surface".
+    what : e.g. "surface", as in "is not a readable surface".
     advice : what to do about it, added to the message.
     """
     tail = f". {advice}" if advice else ""
@@ -79,18 +79,18 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
             raise error(path, f"is damaged ({literal(brief(problem))}){tail}") from None
         raise error(path, f"cannot be read ({literal(brief(problem))})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
-        raise error(path, f"is no readable {what} ({literal(brief(problem))}){tail}") from problem
+        raise error(path, f"is not a readable {what} ({literal(brief(problem))}){tail}") from problem
 
 
 def brief(problem: BaseException) -> str:
-    """What an error of someone else's says, in plain words on one line that is not too long."""
+    """The message of a library's error, in plain English on one line that is not too long."""
     text = " ".join(str(problem).split())
     text = "".join(character if character.isprintable() else "?" for character in text)
     for words, plain in _PLAIN.items():
         if words in text:
             return plain
     if isinstance(problem, zipfile.BadZipFile):
-        return "it is no whole zip file"
+        return "it is not a whole zip file"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     if isinstance(problem, KeyError):
@@ -183,7 +183,7 @@ def numbers_in(text: str, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         try:
             found[filled : filled + len(piece)] = np.fromiter(map(convert, piece), wide, len(piece))
         except (ValueError, OverflowError):
-            raise Unreadable("is damaged: its data hold what is no number") from None
+            raise Unreadable("is damaged: its data hold something that is not a number") from None
         filled, place = filled + len(piece), end
     if filled != n:
         raise Unreadable(f"is truncated: {n} numbers were expected, {filled} are there")

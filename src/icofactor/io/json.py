@@ -22,7 +22,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as problem:
-        raise Unreadable(f"is no text in UTF-8: byte {problem.start} is damaged") from None
+        raise Unreadable(f"is not text in UTF-8: byte {problem.start} is damaged") from None
 
 
 def read_json(path: Path) -> Any:

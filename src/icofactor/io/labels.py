@@ -13,7 +13,7 @@ from icofactor.io.gifti import LABELS, parse_gifti
 from icofactor.io.guard import Unreadable, check_regular, check_vertices
 
 Labels = tuple[NDArray[np.int64], dict[int, str]]
-"""Key of each vertex, and the names of the keys; a key without a name is no region."""
+"""Key of each vertex, and the names of the keys; a key without a name is not a region."""
 _MAX_NAME, _MAX_ENTRIES = 2**12, 100_000
 _NEW_TABLE = -2
 
@@ -39,7 +39,7 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
         return {file.side: (first.data.astype(np.int64), file.labels)}
     if name.endswith(".dlabel.nii"):
         return dict(read_dlabel(path).items())
-    raise Unreadable("is no file of labels; .annot, .label.gii and .dlabel.nii are read")
+    raise Unreadable("is not a file of labels; .annot, .label.gii and .dlabel.nii are read")
 
 
 def read_annot(path: Path) -> Labels:

@@ -51,8 +51,8 @@ class SiteSpinner:
 class FaceSpinner:
     """Rotations of maps on some faces of one level of the hierarchy.
 
-    Faces that hold no data (the medial wall) are no sources: where a rotation brings one, the nearest face that has
-    data is taken, so that rotated maps are whole. The quadtree answers which face holds a point, which is far quicker
+    Faces that hold no data (the medial wall) are never taken: where a rotation brings one, the nearest face that has
+    data is, so that rotated maps are whole. The quadtree answers which face holds a point, which is far quicker
     than a search.
     """
 

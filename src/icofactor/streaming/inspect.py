@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.errors import ArgumentError, literal
 from icofactor.streaming.blocks import Arrays, Rows
 
 _LARGEST = 1e120
@@ -45,12 +46,12 @@ class Inspector:
         low, high = seen["min.low"], seen["max.high"]
         finite = np.isfinite(low) & np.isfinite(high)
         if not finite.all():
-            raise ValueError(
-                f"X holds NaN or infinite values in {self._who(~finite)}; "
+            raise _refusal(
+                f"X holds NaN or infinite values in {literal(self._who(~finite))}; "
                 "give a mask that leaves those sites out, or fix the files they come from"
             )
         if max(-low.min(), high.max()) > _LARGEST:
-            raise ValueError(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
+            raise _refusal(f"X holds values beyond ±{_LARGEST:g}, too large to square; bring it to other units")
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         if rows is None:
             return
@@ -70,8 +71,8 @@ class Inspector:
         """Negative values where they are forbidden; after the last block, so that every such subject is named."""
         negative = self.low < 0
         if self._refusal is not None and negative.any():
-            raise ValueError(
-                f"X holds negative values in {self._who(negative)}, down to {self.low.min():.3g}, which "
+            raise _refusal(
+                f"X holds negative values in {literal(self._who(negative))}, down to {self.low.min():.3g}, which "
                 f"{self._refusal}, or bring the maps to values ≥ 0"
             )
 
@@ -81,9 +82,13 @@ class Inspector:
         flat = self.low == self.high
         if flat.any():
             zero = "zero" if not self.high[flat].any() else "constant"
-            raise ValueError(f"X is {zero} over all sites in {self._who(flat)}; leave them out")
+            raise _refusal(f"X is {zero} over all sites in {literal(self._who(flat))}; leave them out")
         if not self.differ:
-            raise ValueError("X is the same in all subjects; there is no variance between subjects to explain")
+            raise _refusal("X is the same in all subjects; there is no variance between subjects to explain")
+
+
+def _refusal(sentence: str) -> ArgumentError:
+    return ArgumentError("X", None, sentence)
 
 
 def look(x: np.ndarray) -> Arrays:

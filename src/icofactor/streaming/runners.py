@@ -124,7 +124,7 @@ def check_client(client: Any) -> None:
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
         raise ArgumentError("client", Phrase(type(client).__name__), "a dask.distributed.Client")
     if not client.nthreads():
-        raise ValueError("client has no workers yet: call client.wait_for_workers(n) first")
+        raise ArgumentError("client", None, "{client} has no workers yet: call client.wait_for_workers(n) first")
 
 
 class Cluster:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.streaming.blocks import Rows, cut
 from icofactor.streaming.checkpoint import digest
 
@@ -178,7 +179,8 @@ class DaskSource(ArraySource):
 
     def __init__(self, X: Any) -> None:
         if any(size != size for sizes in X.chunks for size in sizes):  # nan
-            raise ValueError("X is a dask array whose chunks are of unknown size: call X.compute_chunk_sizes() first")
+            what = "X is a dask array whose chunks are of unknown size: call X.compute_chunk_sizes() first"
+            raise ArgumentError("X", None, what)
         super().__init__(X)
 
     def slices(self) -> list[slice]:
@@ -366,9 +368,10 @@ class Stacked(MapSource):
         first = sources[0]
         for other in sources[1:]:
             if other.shape[0] != first.shape[0]:
-                raise ValueError(f"stacked maps must have the same sites; found {first.shape[0]} and {other.shape[0]}")
+                found = Phrase(f"{first.shape[0]} and {other.shape[0]} sites")
+                raise ArgumentError("sources", found, "maps on the same sites")
             if not np.array_equal(_order(first), _order(other)):
-                raise ValueError("stacked maps must be read in the same order of sites")
+                raise ArgumentError("sources", None, "maps in the same order of sites")
         self._sources = tuple(sources)
         self.shape, self.order = (first.shape[0], sum(one.shape[1] for one in sources)), first.order
         self.held, self.n_bytes = all(one.held for one in sources), sum(one.n_bytes for one in sources)
