@@ -20,6 +20,11 @@ def in_python(argument: str, value: str | None = None) -> str:
     return argument if value is None else f"{argument}={value}"
 
 
+def as_reference(argument: str, value: str | None = None) -> str:
+    """An argument as a text refers to it: ``{hemi}`` or ``{hemi='both'}``."""
+    return f"{{{in_python(argument, value)}}}"
+
+
 def literal(text: object) -> str:
     """Text from outside (a name, a value), safe inside a text that may refer to arguments."""
     return str(text).replace("{", "{{").replace("}", "}}")
@@ -80,6 +85,26 @@ class ArgumentError(ValueError):
 
     def __str__(self) -> str:
         return self.describe()
+
+
+class ExistsError(FileExistsError):
+    """A file or folder is there already and may not be replaced unasked.
+
+    Parameters
+    ----------
+    path : str or path
+        What is there.
+    problem : str
+        What that means and what to do, as in "PATH PROBLEM"; may refer to arguments in braces.
+    """
+
+    def __init__(self, path: str | PathLike[str], problem: str = "exists; pass {overwrite=True} to replace it") -> None:
+        self.path, self.problem = str(path), problem
+        super().__init__(self.describe())
+
+    def describe(self, naming: Naming = in_python) -> str:
+        """The message, with arguments named the reader's way."""
+        return f"{self.path} {render(self.problem, naming)}"
 
 
 class DivergenceError(ValueError):

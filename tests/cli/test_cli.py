@@ -169,10 +169,10 @@ def test_arguments_are_named_as_the_command_line_names_them(said: str, shown: st
 def test_every_bad_file_has_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = CohortError("2 of 9 files cannot be read:\n\n  a.gii: cut   short\n  b.gii: empty\n")
+    problem = CohortError.of([("a.gii", "cut   short"), ("b.gii", "has no {hemisphere='left'}")])
     monkeypatch.setattr("icofactor.results.demo.simulate_cohort", raising(problem))
     assert main(["demo", str(tmp_path / "out"), *SMALL]) == 2
-    expected = "icofactor demo: 2 of 9 files cannot be read:\n  a.gii: cut short\n  b.gii: empty\n"
+    expected = "icofactor demo: 2 problems:\n  a.gii: cut short\n  b.gii: has no --hemisphere left\n"
     assert capsys.readouterr() == ("", expected)
 
 

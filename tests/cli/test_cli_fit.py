@@ -296,7 +296,7 @@ def test_a_dry_run_of_a_store_and_of_an_archive(
 
 def test_a_dry_run_refuses_what_a_fit_would(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert files.fit("--dry-run", "--covariates", "age") == 2
-    assert "covariate 'age' needs --participants, a table with that column" in capsys.readouterr().err
+    assert "Covariate 'age' needs --participants, a table with that column" in capsys.readouterr().err
     assert files.fit("--dry-run", "--exclude", "sub-099") == 2
     assert "sub-099" in capsys.readouterr().err
     files.file(3, "rh").unlink()
@@ -341,7 +341,7 @@ def test_estimates_grow_with_the_fit() -> None:
         (["--mesh", "fsaverage5"], "2562 vertices"),
         (["--mask", "nowhere.label,nowhere.label"], "nowhere.label"),
         (["--participants", "nowhere.tsv"], "nowhere.tsv"),
-        (["--covariates", "age"], "covariate 'age' needs --participants"),
+        (["--covariates", "age"], "Covariate 'age' needs --participants"),
         (["--smoothing", "15"], "fwhm10"),
     ],
 )
@@ -390,10 +390,10 @@ def test_files_are_not_asked_of_a_store(
     assert f"{path} is a cohort store" in (err := capsys.readouterr().err)
     assert "--mesh is for files" in err
     assert main([*words, "--exclude", "nobody"]) == 2
-    assert "does not hold: nobody" in capsys.readouterr().err
+    assert "exclude: names nobody, of whom there are no maps" in capsys.readouterr().err
     (tmp_path / "table.tsv").write_text("participant_id\nstranger\n")
     assert main([*words, "--participants", str(tmp_path / "table.tsv")]) == 2
-    assert "does not hold: stranger" in capsys.readouterr().err
+    assert "no map was found of stranger" in capsys.readouterr().err
     assert left_in(tmp_path) == ["table.tsv"]
 
 

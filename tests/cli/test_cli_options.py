@@ -43,8 +43,8 @@ def test_subjects_without_files(place: Path, capsys: pytest.CaptureFixture[str])
     words = [place / "fs", "--smoothing", 10, "--participants", place / "all.tsv"]
     assert plan(*words) == 2
     err = capsys.readouterr().err
-    assert err.startswith("icofactor fit: participants: no file was found of sub-099; there are files of sub-001")
-    assert err.endswith("--missing skip leaves out those without files\n")
+    assert err.startswith("icofactor fit: participants: no map was found of sub-099; there are maps of sub-001")
+    assert err.endswith("--missing skip leaves out those without\n")
     assert plan(*words, "--missing", "skip", "--covariates", "age") == 0
     assert "of 6 subjects" in capsys.readouterr().out
     assert plan(*words, "--exclude", "sub-099") == 0
@@ -66,11 +66,11 @@ def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[
     save_store(ico.load_cohort(place / "fs", smoothing=10), place / "store")  # type: ignore[arg-type]
     assert plan(place / "store", "--participants", place / "four.tsv", "--covariates", "age") == 0
     out = capsys.readouterr().out
-    assert "of 4 subjects" in out and "2 of its 6 subjects are left out" in out
+    assert "of 4 subjects" in out and "left out 2 subjects that participants does not select" in out
     assert plan(place / "store", "--exclude", IDS[0]) == 0
     assert "of 5 subjects" in capsys.readouterr().out
     assert plan(place / "store", "--participants", place / "all.tsv") == 2
-    assert "does not hold: sub-099; --missing skip leaves them out" in capsys.readouterr().err
+    assert "no map was found of sub-099; there are maps of" in capsys.readouterr().err
     assert plan(place / "store", "--participants", place / "all.tsv", "--missing", "skip") == 0
     assert plan(place / "store", "--mask", "lh.cortex.label") == 2
     assert "--mask is for files" in capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "holds 3 maps, one per subject was expected" in capsys.readouterr().err
     signed = gifti_files(tmp_path / "sulc", IDS, {side: rows - 2.5 for side, rows in MAPS.items()})
     assert plan(signed) == 2
-    assert "the first file holds negative values (down to -0." in capsys.readouterr().err
+    assert "The first file holds negative values (down to -0." in capsys.readouterr().err
     assert plan(signed, "--method", "DL") == 0
     positive = ",".join(str(tmp_path / f"{side}.npy") for side in ("lh", "rh"))
     for side, rows in zip(("lh", "rh"), MAPS.values(), strict=True):
@@ -117,12 +117,12 @@ def test_covariates_are_checked_before_the_maps_are_read(
     def never(*given: object, **more: object) -> None:
         raise AssertionError("the maps were read")
 
-    monkeypatch.setattr("icofactor.cohort.read.load_cohort", never)
+    monkeypatch.setattr("icofactor.cohort.plan.Plan.read", never)
     ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
     (place / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
     words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), "--covariates", "age"]
     assert main([*words, "--participants", str(place / "gaps.tsv")]) == 2
-    assert "covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in capsys.readouterr().err
+    assert "Covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in capsys.readouterr().err
     assert not (place / "out").exists()
 
 

@@ -99,7 +99,7 @@ def test_nothing_is_read_for_what_cannot_be_kept(
     def refuse(options: object, **given: object) -> None:
         raise AssertionError("the maps are read")
 
-    monkeypatch.setattr("icofactor.cli.select.read_inputs", refuse)
+    monkeypatch.setattr("icofactor.cli.select.plan_inputs", refuse)
     for file in ("stability.tsv", "loadings_se.tsv"):
         assert main([*trust, "--bootstrap", "2"]) == 2
         assert f"{file} exists; pass --overwrite" in capsys.readouterr().err

@@ -159,9 +159,9 @@ def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("age", "n/a", "covariate 'age' is missing in subject sub-016"),
-        ("sex", "X", "covariate 'sex' is X in subject sub-016; the fit knew only F, M"),
-        ("age", "old", "covariate 'age'"),
+        ("age", "n/a", "Covariate 'age' is missing in subject sub-016"),
+        ("sex", "X", "Covariate 'sex' is X in subject sub-016; the fit knew only F, M"),
+        ("age", "old", "Covariate 'age'"),
     ],
 )
 def test_subjects_that_cannot_be_adjusted(
@@ -176,7 +176,7 @@ def test_subjects_that_cannot_be_adjusted(
     def never(*given: Any, **more: Any) -> None:
         raise AssertionError("the maps were read")
 
-    monkeypatch.setattr("icofactor.cohort.read.load_cohort", never)
+    monkeypatch.setattr("icofactor.cohort.plan.Plan.read", never)
     columns = people(range(N_FITTED, N))
     columns[column][1] = value
     table = write_table(tmp_path / "table.tsv", columns)
@@ -188,7 +188,7 @@ def test_subjects_that_cannot_be_adjusted(
 def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert transform(place, "adjusted", "new", tmp_path / MAPS, "-q") == 2
     err = capsys.readouterr().err
-    assert "covariate 'age' needs --participants, a table with that column" in err and "covariate 'sex' needs" in err
+    assert "Covariate 'age' needs --participants, a table with that column" in err and "Covariate 'sex' needs" in err
     assert not any(tmp_path.iterdir())
 
 

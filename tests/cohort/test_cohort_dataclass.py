@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from icofactor.cohort.cohort import Cohort, Truth
+from icofactor.errors import ArgumentError
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.icosphere(1)
@@ -41,27 +42,28 @@ HALF = np.arange(SITES.n) % 2 == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "argument", "message"),
     [
-        ({"X": np.ones((3, SITES.n - 1))}, rf"has {SITES.n} sites; X has {SITES.n - 1} columns"),
-        ({"X": np.ones(SITES.n)}, "two dimensions"),
-        ({"X": np.ones((0, SITES.n)), "subjects": ()}, "at least one row"),
-        ({"subjects": ("a", "b")}, "X has 3 rows; subjects has 2 names"),
-        ({"subjects": ("a", "b", "a")}, "'a' occurs 2 times"),
-        ({"hemisphere": "top"}, "hemisphere must be"),
-        ({"hemisphere": "both"}, r"needs sites of 2 hemisphere\(s\).* has 1"),
-        ({"mask": np.ones(SITES.n)}, "mask must be boolean"),
-        ({"mask": np.ones(3, dtype=bool)}, "one entry per site"),
-        ({"mask": np.zeros(SITES.n, dtype=bool)}, "leaves no site"),
-        ({"participants": {"age": [1, 2]}}, r"participants\['age'\] has 2 values"),
-        ({"X": NAN}, "subject 'a' has nan at site 0"),
-        ({"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}, "subject 'a' has nan at site 0"),
-        ({"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))}, r"X has shape \(3, "),
+        ({"X": np.ones((3, SITES.n - 1))}, "X", rf"has {SITES.n} sites; found {SITES.n - 1} columns"),
+        ({"X": np.ones(SITES.n)}, "X", "two dimensions"),
+        ({"X": np.ones((0, SITES.n)), "subjects": ()}, "X", "at least one row"),
+        ({"subjects": ("a", "b")}, "subjects", "as X has rows, 3; found 2"),
+        ({"subjects": ("a", "b", "a")}, "subjects", "'a' occurs 2 times"),
+        ({"hemisphere": "top"}, "hemisphere", "found 'top'"),
+        ({"hemisphere": "both"}, "hemisphere", r"needs sites of 2 hemisphere\(s\).* has 1"),
+        ({"mask": np.ones(SITES.n)}, "mask", "boolean"),
+        ({"mask": np.ones(3, dtype=bool)}, "mask", "one entry per site"),
+        ({"mask": np.zeros(SITES.n, dtype=bool)}, "mask", "leaves no site"),
+        ({"participants": {"age": [1, 2]}}, "participants", "found 2 values in 'age'"),
+        ({"X": NAN}, "X", "subject 'a' has nan at site 0"),
+        ({"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}, "X", "subject 'a' has nan at site 0"),
+        ({"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))}, "truth", r"the shape of X, \(3, "),
     ],
 )
-def test_wrong_arguments_are_named(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_wrong_arguments_are_named(changes: dict[str, object], argument: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
         make(**changes)
+    assert caught.value.argument == argument
 
 
 def test_masked_sites_may_be_nan() -> None:
@@ -70,5 +72,5 @@ def test_masked_sites_may_be_nan() -> None:
 
 
 def test_truth_must_agree_with_itself() -> None:
-    with pytest.raises(ValueError, match="got 2 and 3"):
+    with pytest.raises(ValueError, match="found 2 and 3"):
         Truth(np.ones((2, 5)), np.ones((4, 3)))

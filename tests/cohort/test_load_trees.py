@@ -56,7 +56,7 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
     with pytest.raises(CohortError) as caught:
         ico.load_cohort(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: choose with smoothing= and target=; there are thickness.fwhm0.fsaverage3 (4 subjects), "
+        f"{tmp_path}: choose with smoothing and target; there are thickness.fwhm0.fsaverage3 (4 subjects), "
         "thickness.fwhm10.fsaverage3 (4 subjects)"
     )
     cohort = ico.load_cohort(tmp_path, smoothing=10)
@@ -109,7 +109,7 @@ def test_hcp_tree(tmp_path: Path) -> None:
     assert list(cohort.subjects) == ids and (cohort.modality, cohort.units) == ("myelin", "T1w/T2w")
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
-    with pytest.raises(CohortError, match=r"an HCP tree holds several maps; choose with measure= \(myelin, thickness"):
+    with pytest.raises(CohortError, match=r"an HCP tree holds several maps; choose with measure \(myelin, thickness"):
         ico.load_cohort(tmp_path)
     with pytest.raises(CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"):
         ico.load_cohort(tmp_path, measure="sulc")
@@ -151,11 +151,11 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
     fmriprep_tree(
         tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, space="space-fsaverage3", suffix="stat-alff_boldmap.shape"
     )
-    with pytest.raises(CohortError, match="choose what to read with measure=; there are alff, reho"):
+    with pytest.raises(CohortError, match="choose what to read with measure; there are alff, reho"):
         ico.load_cohort(tmp_path)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="reho").X, X)
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
-    with pytest.raises(CohortError, match=r"holds reho as .*; choose with target= or entities="):
+    with pytest.raises(CohortError, match=r"holds reho as .*; choose with target or entities"):
         ico.load_cohort(tmp_path, measure="reho")
     assert ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name == "fsaverage3"
 
@@ -200,7 +200,7 @@ def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
     folder = tmp_path / "sub-1" / "anat"
     folder.mkdir(parents=True)
     write_cifti(folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))})
-    with pytest.raises(CohortError, match=r"the maps have 59292 columns, which is no mesh known .* sphere's file"):
+    with pytest.raises(CohortError, match=r"The maps have 59292 columns, which is not the size .* sphere's file"):
         ico.load_cohort(tmp_path)
 
 
@@ -297,10 +297,10 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     assert cohort.subjects == ("002", "001")
     np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
     assert cohort.participants["Age_in_Yrs"].dtype == np.int64
-    with pytest.raises(CohortError, match=r"participants: no file was found of sub-009; there are files of sub-001"):
+    with pytest.raises(CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"):
         ico.load_cohort(folder, participants=["sub-001", "sub-009"])
     assert ico.load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == ("sub-001",)
-    with pytest.raises(CohortError, match="exclude: names sub-009, of whom there are no files"):
+    with pytest.raises(CohortError, match="exclude: names sub-009, of whom there are no maps"):
         ico.load_cohort(folder, exclude=["sub-009"])
 
 
@@ -326,7 +326,7 @@ def test_wrong_participants(tmp_path: Path, text: str, message: str) -> None:
 
 def test_participants_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "participants.tsv").write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(CohortError, match=r"participants\.tsv: is no text in UTF-8"):
+    with pytest.raises(CohortError, match=r"participants\.tsv: is not text in UTF-8"):
         read_participants(tmp_path / "participants.tsv")
     with pytest.raises(CohortError, match=r"nowhere\.tsv: no such file"):
         read_participants(tmp_path / "nowhere.tsv")

@@ -103,7 +103,7 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "all subjects alike": (lambda X: np.repeat(1.1 * X[:1], 5, axis=0), "X is the same in all subjects"),
     "no subject": (lambda X: X[:0], "X holds 0 subjects; fit needs at least 2"),
     "one subject": (lambda X: X[:1], r"X holds 1 subject; fit needs at least 2 \(transform takes one\)"),
-    "a column too few": (lambda X: X[:, 1:], "X has 641 columns, which is no mesh known by its size"),
+    "a column too few": (lambda X: X[:, 1:], "X has 641 columns, which is not the size of a known mesh"),
     "no column": (lambda X: X[:, :0], "X has 0 columns"),
     "transposed": (lambda X: X.T, "X has 12 columns"),
     "strings": (lambda X: X.astype(str), "X must hold real numbers; found dtype <U"),

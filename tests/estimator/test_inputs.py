@@ -176,9 +176,9 @@ def test_sizes_that_two_meshes_share_are_asked_about(n: int, other: str) -> None
 
 
 def test_sizes_of_fs_LR_say_what_is_needed() -> None:
-    with pytest.raises(ValueError, match=r"as fs_LR 32k has: pass mesh=its sphere, the .*sphere.32k_fs_LR.surf.gii"):
+    with pytest.raises(ValueError, match=r"as fs_LR 32k has: pass mesh, its sphere, the .*sphere.32k_fs_LR.surf.gii"):
         sites_for(32492)
-    with pytest.raises(ValueError, match="mesh=\\(left sphere, right sphere\\)"):
+    with pytest.raises(ValueError, match="mesh, the pair \\(left sphere, right sphere\\)"):
         sites_for(64984)
     with pytest.raises(ValueError, match="59412 columns, as CIFTI files without the medial wall have: put the values"):
         sites_for(59412)
@@ -237,7 +237,7 @@ def test_meshes_that_are_none(sphere_file: Path) -> None:
         sites_for(642, "fsaverage9")
     with pytest.raises(ValueError, match="mesh must be a name, a Sites, a sphere file or a pair of these; found int"):
         sites_for(642, 3)
-    with pytest.raises(ValueError, match="mesh must be a pair of Sites, names or sphere files; it holds a int"):
+    with pytest.raises(ValueError, match="mesh must be a pair of Sites, names or sphere files; found int"):
         sites_for(642, (3, 4))
     with pytest.raises(FileNotFoundError, match=r"nowhere\.gii"):
         sites_for(642, "/nowhere.gii")

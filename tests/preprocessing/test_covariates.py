@@ -234,12 +234,12 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
         (table(), ["agee"], "no column 'agee' for a covariate; its columns: 'age', 'sex', 'site'"),
         (table(), [], "names of columns, no two alike; found none"),
         (table(), ["site", "site:category"], "no two alike"),
-        (change("age", 4, np.nan), ["age"], "covariate 'age' is missing in subject sub-04: fill it in or leave them"),
-        (change("sex", 4, "n/a"), ["sex"], "covariate 'sex' is missing in subject sub-04"),
-        (change("age", 4, None), ["age"], "covariate 'age' is missing in subject sub-04"),
+        (change("age", 4, np.nan), ["age"], "Covariate 'age' is missing in subject sub-04: fill it in or leave them"),
+        (change("sex", 4, "n/a"), ["sex"], "Covariate 'sex' is missing in subject sub-04"),
+        (change("age", 4, None), ["age"], "Covariate 'age' is missing in subject sub-04"),
         (change("age", 4, "old"), ["age"], "'age' holds numbers, but 'old' in subject sub-04; .* write age:category"),
-        ({**table(), "sex": ["F"] * N}, ["sex"], "covariate 'sex' is F in all subjects: leave it out"),
-        ({**table(), "age": [4] * N}, ["age"], "covariate 'age' is 4 in all subjects"),
+        ({**table(), "sex": ["F"] * N}, ["sex"], "Covariate 'sex' is F in all subjects: leave it out"),
+        ({**table(), "age": [4] * N}, ["age"], "Covariate 'age' is 4 in all subjects"),
         (
             {**table(), "scanner": table()["site"]},
             ["age", "site", "scanner"],
@@ -257,7 +257,7 @@ def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], messa
 
 def test_all_problems_at_once() -> None:
     people = {**change("age", 4, np.nan), "sex": ["F"] * N}
-    with pytest.raises(ValueError, match=r"'age' is missing in subject sub-04.*; covariate 'sex' is F in all.*'dose'"):
+    with pytest.raises(ValueError, match=r"'age' is missing in subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
         Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
 
 
@@ -266,9 +266,9 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
     covariates = Covariates.fit(X, ["age", "site"], people)
     new = {"participant_id": ["a", "b", "c"], "age": [1, 2, 3], "site": [1, 7, 8]}
-    with pytest.raises(ValueError, match="covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
+    with pytest.raises(ValueError, match="Covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
         covariates.apply(X[:3], new)
-    with pytest.raises(ValueError, match="covariate 'age' is missing in subject b"):
+    with pytest.raises(ValueError, match="Covariate 'age' is missing in subject b"):
         covariates.apply(X[:3], {**new, "age": [1, "", 3]})
     with pytest.raises(ValueError, match="no column 'site'"):
         covariates.apply(X[:3], {"age": [1, 2, 3]})

@@ -254,9 +254,10 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
     printed = capsys.readouterr()
     assert f"alff_{RUNS[0]}: {RUNS[0]} of 2 subjects" in printed.out
     lines = printed.err.splitlines()
-    assert lines[0] == "icofactor prepare: the stores lack maps that could not be made"
+    assert lines[0] == f"icofactor prepare: {len(lines) - 1} problems:"
+    assert lines[1] == "  prepare: the stores lack maps that could not be made"
     for name, what in (
-        ("2-nan", "must be finite; vertex 5 has nan at volume 0"),
+        ("2-nan", "must be finite, without NaN or inf; vertex 5 has nan at volume 0"),
         ("3-milliseconds", "1400.0 looks like milliseconds; it must be in seconds: 1.4"),
         ("4-short", "too short for 0.05-0.1 Hz: 12 volumes of 1.4 s last 16.8 s"),
         (
@@ -284,7 +285,7 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
 def test_tr_may_be_told_and_nothing_is_written_when_all_fail(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     maker.run(tree / "a" / "MNINonLinear", RUNS[0], maker.rest(slice(0, 60), seed=9), 1400.0)
-    with pytest.raises(CohortError, match=r"no map could be made\n1 failed:\n  a .*milliseconds"):
+    with pytest.raises(CohortError, match=r"2 problems:\n  prepare: no map could be made\n  a .*milliseconds"):
         run_kind(tree, tmp_path / "out", Steps("alff"), spheres)
     assert not (tmp_path / f"out_{RUNS[0]}").exists()
     made = run_kind(tree, tmp_path / "told", Steps("alff", tr=TR), spheres)
@@ -318,13 +319,13 @@ def test_participants_choose_order_and_describe(tree: Path, spheres: Path, tmp_p
 def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -> None:
     with pytest.raises(CohortError, match="no such folder; an HCP tree has one folder per subject"):
         find_inputs(tmp_path / "nowhere", "reho")
-    with pytest.raises(CohortError, match="is no HCP tree: none of its folders holds MNINonLinear"):
+    with pytest.raises(CohortError, match="is not an HCP tree: none of its folders holds MNINonLinear"):
         find_inputs(tmp_path, "reho")
     with pytest.raises(CohortError, match="has no subject 999"):
         find_inputs(tree, "reho", subjects=["999"])
     with pytest.raises(CohortError, match=r"has no series .*RUN_raw.dtseries.nii"):
         find_inputs(tree, "alff", series="_raw")
-    with pytest.raises(ValueError, match="kind must be one of thickness, myelin, reho, alff; got 'area'"):
+    with pytest.raises(ValueError, match="kind must be one of thickness, myelin, reho, alff; found 'area'"):
         find_inputs(tree, "area")
     with pytest.raises(ValueError, match=r"runs must be names of folders.*\.\./x"):
         find_inputs(tree, "alff", runs=["../x"])
@@ -427,8 +428,8 @@ def test_cortex_of_the_files_serves_where_the_spheres_have_none(
         ({"kind": "area"}, "kind must be one of thickness"),
         ({"tr": 720}, "tr=720 looks like milliseconds"),
         ({"low": 0.2}, "0 < low < high"),
-        ({"limit": 0}, "n_deviations must be positive; got 0"),
-        ({"rings": 0}, "rings must be a whole number, 1 or more; got 0"),
+        ({"limit": 0}, "n_deviations must be positive; found 0"),
+        ({"rings": 0}, "rings must be a whole number, 1 or more; found 0"),
     ],
 )
 def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: str) -> None:
@@ -465,7 +466,7 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
         ),
         (
             ["myelin", "TREE", "--spheres", "x", "--exclude", "nobody"],
-            "TREE: exclude names subjects that it does not hold: nobody",
+            "exclude: names nobody, of whom there are no maps",
         ),
         (["TREE", "--rings", "2"], "--rings needs a kind before the input"),
         (["TREE", "--n-procs", "2"], "--n-procs needs a kind before the input"),

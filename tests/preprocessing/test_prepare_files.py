@@ -110,12 +110,12 @@ def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
     with pytest.raises(ValueError, match="spheres is missing: the folder with registered spheres"):
         prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
-    with pytest.raises(ValueError, match="surfaces must name the midthickness surfaces to smooth along, left: only"):
+    with pytest.raises(ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"):
         prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
-    with pytest.raises(ValueError, match="surfaces must be 1, left; got 2"):
+    with pytest.raises(ValueError, match="surfaces must be 1, left; found 2"):
         prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0, surfaces=("a", "b")))
     faces = Cohort(X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces"))
-    with pytest.raises(ValueError, match="only maps on all vertices of a mesh can be smoothed"):
+    with pytest.raises(ValueError, match="Only maps on all vertices of a mesh can be smoothed"):
         prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
     points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
     with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k are resampled"):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import (
-    add_dry_run,
-    add_inputs,
-    check_participants,
-    preview_inputs,
-    read_inputs,
-    words,
-    would_read,
-)
+from icofactor.cli.options import add_dry_run, add_inputs, plan_inputs, words, would_read
+from icofactor.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from icofactor.cohort.plan import Plan
 
 SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
 DESCRIPTION = (
@@ -76,12 +72,15 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     model = _model(options)
     check_place(options.out, options.overwrite, figures=not options.no_figures)
+    plan = plan_inputs(options)
     if options.dry_run:
-        print(_plan(options, model))
+        plan.check()
+    if options.covariates and not plan.problems:  # reading names what is wrong with the files
+        code_terms(options.covariates, plan.participants, plan.subjects)
+    if options.dry_run:
+        print(_would_do(plan, model, options.out))
         return
-    if options.covariates:
-        check_participants(options, lambda table, subjects: code_terms(options.covariates, table, subjects))
-    cohort = read_inputs(options)
+    cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
     fitted = fit_cohort(
         cohort,
@@ -110,40 +109,38 @@ def _model(options: argparse.Namespace) -> Any:
     return model
 
 
-def _plan(options: argparse.Namespace, model: Any) -> str:
+def _would_do(plan: Plan, model: Any, out: Path) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
-    from icofactor.preprocessing.covariate_coding import code_terms
 
-    seen = preview_inputs(options)
-    model._check_shape((len(seen.subjects), seen.n_sites))
-    if seen.lowest < 0 and not method_named(model.method).scheme.signed_data:
-        raise ValueError(
-            f"the first file holds negative values (down to {seen.lowest:.3g}), which method {model.method!r} forbids; "
-            f"use {for_negative_data()}, or bring the maps to values ≥ 0"
+    model._check_shape((len(plan.subjects), plan.n_sites))
+    if plan.lowest < 0 and not method_named(model.method).scheme.signed_data:
+        raise ArgumentError(
+            "method",
+            None,
+            f"The first file holds negative values (down to {plan.lowest:.3g}), which {{method={model.method!r}}} "
+            f"forbids; use {for_negative_data()}, or bring the maps to values ≥ 0",
         )
-    if options.covariates:
-        code_terms(options.covariates, seen.participants, seen.subjects)  # refuses what cannot be taken out
-    columns = 20 * 4 ** min(model.level, _FINEST) * (2 if seen.hemisphere == "both" else 1)
+    columns = 20 * 4 ** min(model.level, _FINEST) * (2 if plan.hemisphere == "both" else 1)
     size = Size(
-        n_subjects=len(seen.subjects),
-        n_sites=seen.n_sites,
+        n_subjects=len(plan.subjects),
+        n_sites=plan.n_sites,
         n_components=model.n_components,
-        n_columns=min(columns, seen.n_sites),
+        n_columns=min(columns, plan.n_sites),
         n_starts=model.n_starts,
         polish=model.polish,
         descent=method_named(model.method).scheme.sweeps > 0,
         n_iter=model.n_iter,
         tol=model.tol,
     )
-    needed = estimate(size, in_memory=not seen.stored)
-    reading = seen.seconds + seconds_to_check(size.n_subjects * size.n_sites)
+    needed = estimate(size, in_memory=not plan.stored)
+    reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
-        *would_read(seen),
-        f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {options.out}.",
+        *would_read(plan),
+        f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory"
-        + ("" if seen.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
+        + ("" if plan.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
         + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "
         "icofactor.cli.estimate), drawing the report some seconds more.",
         "Nothing was written.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from types import ModuleType
 
 from icofactor import __version__
 from icofactor.cli import bench, demo, fit, prepare, report, reproduce, select, transform
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, Naming, in_python
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -43,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         COMMANDS[options.command].run(options)
-    except BrokenPipeError:  # who read what is printed has gone
+    except BrokenPipeError:  # the reader of our output closed the pipe
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
         return 1
     except (ValueError, OSError, MemoryError) as problem:
         if options.verbose:
             raise
-        print(f"icofactor {options.command}: {_in_words(problem, options)}", file=sys.stderr)
+        print(f"icofactor {options.command}: {_as_text(problem, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         what = str(stop) or "interrupted; nothing half-written was left"
@@ -58,21 +59,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _in_words(problem: Exception, options: argparse.Namespace) -> str:
-    """The problem in the words of the command line: one line, but of a cohort's files one line each."""
+def _as_text(problem: Exception, options: argparse.Namespace) -> str:
+    """The problem on one line, with options for arguments; one line for each of a cohort's files."""
+    if isinstance(problem, CohortError):
+        first, *rest = [" ".join(line.split()) for line in problem.lines(options.naming) if line.strip()]
+        return "\n".join([first, *(f"  {line}" for line in rest)])
     text = str(problem)
     if isinstance(problem, MemoryError):
         return f"this needs more memory than there is{text and f' ({text})'}: ask for less, or use a cohort store"
-    if isinstance(problem, OSError) and problem.strerror:
+    if hasattr(problem, "describe"):
+        text = problem.describe(options.naming)
+    elif isinstance(problem, OSError) and problem.strerror:
         where = problem.filename or getattr(options, "out", "")
         text = f"{problem.strerror}: {where}"
         if isinstance(problem, FileExistsError):  # what making a folder says
             text = f"{where} is a file; a folder is to be written there"
-    text = _with_flags(text, options.flags)
-    if isinstance(problem, CohortError):
-        first, *rest = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-        return "\n".join([first, *(f"  {line}" for line in rest)])
+    else:
+        text = _with_flags(text, options.flags)
     return " ".join(text.split())
+
+
+def option_naming(parser: argparse.ArgumentParser) -> Naming:
+    """How a parser's options write an argument and its value: (n_components, 4) → --n-components 4."""
+    actions = {action.dest: action for action in parser._actions if action.option_strings}
+
+    def naming(argument: str, value: str | None = None) -> str:
+        action = actions.get(argument) or actions.get(_ALIASES.get(argument, ""))
+        if action is None:
+            return in_python(argument, value)
+        flags = [flag for flag in action.option_strings if flag.startswith("--")]
+        if value == "False" and len(flags) == 2:  # --no-limit-outliers
+            return flags[1]
+        if value in (None, "True", "False"):
+            return flags[0]
+        return f"{flags[0]} {_as_word(value)}"
+
+    return naming
+
+
+def _as_word(value: str) -> str:
+    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b."""
+    try:
+        found = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+    return ",".join(map(str, found)) if isinstance(found, tuple | list) else str(found)
 
 
 def _with_flags(text: str, flags: Mapping[str, str]) -> str:
@@ -109,5 +140,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add(one)
         one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
         one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
+        one.set_defaults(naming=option_naming(one))
         one.set_defaults(flags={a.dest: a.option_strings[-1] for a in one._actions if a.option_strings})
     return parser

@@ -1,12 +1,14 @@
-"""The words of all commands that read a cohort, and reading it."""
+"""The options of all commands that read a cohort, and planning it."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icofactor.cohort.plan import Plan
 
 _FILES = (
     *("participants", "exclude", "missing", "mesh", "hemisphere", "mask"),
@@ -15,7 +17,7 @@ _FILES = (
 
 
 def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
-    """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit tells them."""
+    """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit says them."""
     parser.add_argument(
         "inputs",
         metavar="INPUT",
@@ -51,7 +53,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
         "--mesh",
         metavar="MESH",
         type=one_or_two,
-        help="fsaverage3 to fsaverage7, a sphere's file, or LEFT,RIGHT sphere files (default: as the files tell)",
+        help="fsaverage3 to fsaverage7, a sphere's file, or LEFT,RIGHT sphere files (default: as the files say)",
     )
     group.add_argument("--hemisphere", choices=["left", "right", "both"], help="which to read (default: what is there)")
     group.add_argument(
@@ -62,67 +64,44 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
     )
 
 
-def read_inputs(options: argparse.Namespace, **given: Any) -> Any:
-    """The cohort that the words stand for; `given` stands for words that the command does not have."""
-    from icofactor.cohort.read import load_cohort
-    from icofactor.cohort.store.layout import is_store
+def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
+    """Plan the cohort that the options describe.
 
-    paths = _paths(options)
-    if is_store(paths):
-        _refuse_with_store(options)
-        return _selected(load_cohort(paths), options)
-    return load_cohort(paths, **{**_asked(options), **given}, verbose=not options.quiet)
-
-
-def check_participants(
-    options: argparse.Namespace, check: Callable[[Mapping[str, Any], Sequence[str]], Any], **given: Any
-) -> None:
-    """Run a check of the participants' table and the subjects' names before the maps are read, which may take long.
-
-    What is wrong with the files is left to the reading: it names all of them.
+    Parameters
+    ----------
+    given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
+        has its own.
     """
-    from icofactor.errors import CohortError
+    from icofactor.cohort.plan import plan_cohort
+    from icofactor.cohort.store.layout import is_zarr
 
-    try:
-        seen = preview_inputs(options, **given)
-    except CohortError:
-        return
-    check(seen.participants, seen.subjects)
-
-
-def preview_inputs(options: argparse.Namespace, **given: Any) -> Any:
-    """What `read_inputs` would read."""
-    from icofactor.cohort.plan import preview_cohort, preview_store
-    from icofactor.cohort.read import load_cohort
-    from icofactor.cohort.store.layout import is_store
-
-    paths = _paths(options)
-    if is_store(paths):
-        _refuse_with_store(options)
-        stored = load_cohort(paths)
-        return preview_store(stored, *_rows(stored, options))
-    return preview_cohort(paths, **{**_asked(options), **given})
+    alone = len(options.inputs) == 1
+    # --smoothing 0 is asked for; --exclude without names is not
+    asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
+    known = {} if alone and is_zarr(options.inputs[0]) else given
+    shown = not (options.quiet or getattr(options, "dry_run", False))
+    return plan_cohort(options.inputs[0] if alone else options.inputs, **{**known, **asked}, verbose=shown)
 
 
-def would_read(seen: Any) -> list[str]:
-    """What `preview_inputs` saw, in words."""
+def would_read(plan: Plan) -> list[str]:
+    """What would be read, as text."""
     from icofactor.cli.estimate import in_bytes
 
-    sides = "both hemispheres" if seen.hemisphere == "both" else f"{seen.hemisphere} hemisphere"
+    sides = "both hemispheres" if plan.hemisphere == "both" else f"{plan.hemisphere} hemisphere"
     return [
-        f"Would read {seen.n_files} files ({in_bytes(seen.n_bytes)}) of {len(seen.subjects)} subjects:",
-        f"  {seen.n_sites} sites of {seen.mesh}, {sides}",
-        f"  mask: {seen.mask}",
-        *(f"  {note}" for note in seen.notes),
+        f"Would read {plan.n_files} files ({in_bytes(plan.n_bytes)}) of {len(plan.subjects)} subjects:",
+        f"  {plan.n_sites} sites of {plan.mesh}, {sides}",
+        f"  mask: {plan.mask}",
+        *(f"  {note}" for note in plan.journal.steps),
     ]
 
 
-def in_one_pass(seen: Any) -> str:
-    """Memory and time of reading these maps and going over them once, in words."""
+def in_one_pass(plan: Plan) -> str:
+    """Memory and time of reading these maps and going over them once, as text."""
     from icofactor.cli.estimate import estimate_pass, in_bytes, in_seconds, seconds_to_check
 
-    needed = estimate_pass(len(seen.subjects), seen.n_sites, in_memory=not seen.stored)
-    seconds = needed.seconds + seen.seconds + seconds_to_check(len(seen.subjects) * seen.n_sites)
+    needed = estimate_pass(len(plan.subjects), plan.n_sites, in_memory=not plan.stored)
+    seconds = needed.seconds + plan.seconds + seconds_to_check(len(plan.subjects) * plan.n_sites)
     return (
         f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(seconds)} (the first file's time × "
         "files, and a formula measured on two cores, see icofactor.cli.estimate)."
@@ -136,68 +115,6 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say what would be read, and what memory and time it takes; write nothing",
     )
-
-
-def _paths(options: argparse.Namespace) -> Any:
-    return options.inputs[0] if len(options.inputs) == 1 else options.inputs
-
-
-def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    # --smoothing 0 is asked for; --exclude without names is not
-    return {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
-
-
-def _refuse_with_store(options: argparse.Namespace) -> None:
-    for name in ("mesh", "measure", "smoothing", "target", "entities", "mask", "hemisphere"):
-        if getattr(options, name, None) is not None:
-            raise ValueError(
-                f"{options.inputs[0]} is a cohort store, which has its mesh, measure and mask; "
-                f"{options.flags[name]} is for files"
-            )
-
-
-def _selected(stored: Any, options: argparse.Namespace) -> Any:
-    """A stored cohort with the table given, without those left out; it stays on disk."""
-    from dataclasses import replace
-
-    if options.participants is None and not options.exclude:
-        return stored
-    rows, columns = _rows(stored, options)
-    if rows == list(range(len(stored.subjects))):
-        return replace(stored, participants=columns)
-    return stored.select(rows, columns)
-
-
-def _rows(stored: Any, options: argparse.Namespace) -> tuple[list[int], dict[str, Any]]:
-    """Which subjects of a stored cohort are asked for, in order, and what is known of them."""
-    import numpy as np
-
-    from icofactor.cohort.subjects import bare, read_participants
-    from icofactor.errors import CohortError
-
-    table = read_participants(options.participants)
-    out = {bare(name) for name in options.exclude}
-    match = {name: name for name in stored.subjects} if table is None else table.match(stored.subjects)
-    lacking = [] if table is None else [name for name in table.ids if name not in match and bare(name) not in out]
-    listed = {bare(name) for name in (*stored.subjects, *(() if table is None else table.ids))}
-    strangers = [name for name in options.exclude if bare(name) not in listed]
-    if options.missing == "skip":
-        lacking = []
-    for what, names, way in (
-        ("exclude names", strangers, ""),
-        ("participants lists", lacking, "; missing='skip' leaves them out"),
-    ):
-        if names:
-            raise CohortError(f"{options.inputs[0]}: {what} subjects that it does not hold: {', '.join(names)}{way}")
-    chosen = [(name, there) for name, there in match.items() if bare(there) not in out]
-    if not chosen:
-        raise CohortError(f"{options.inputs[0]}: no subject is left")
-    rows = [stored.subjects.index(there) for _, there in chosen]
-    columns = {str(name): np.asarray(values)[rows] for name, values in stored.participants.items()}
-    if table is not None:
-        places = [table.ids.index(name) for name, _ in chosen]
-        columns |= {name: values[places] for name, values in table.columns.items()}
-    return rows, columns
 
 
 def entities(text: str) -> dict[str, str]:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from icofactor.cli.options import (
-    add_dry_run,
-    add_inputs,
-    in_one_pass,
-    one_or_two,
-    preview_inputs,
-    read_inputs,
-    words,
-    would_read,
-)
-from icofactor.errors import CohortError
+from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, one_or_two, plan_inputs, words, would_read
+from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from icofactor.preprocessing._prepare_hcp import Foreseen, Target
-    from icofactor.preprocessing.hcp import Inputs
+    from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
 
 SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
 DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
@@ -72,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="midthickness to smooth along; LEFT,RIGHT for two hemispheres (default: that of fsaverage5)",
     )
-    steps.add_argument("--resample-to", metavar="MESH", help="fsaverage4, 5, 6 (HCP tree: fsaverage5, if not told)")
+    steps.add_argument("--resample-to", metavar="MESH", help="fsaverage4, 5, 6 (default for an HCP tree: fsaverage5)")
     steps.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
     )
@@ -115,7 +104,8 @@ def run(options: argparse.Namespace) -> None:
     first = options.inputs[0]
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
-            raise ValueError(f"icofactor prepare {first} takes one HCP folder; found {len(options.inputs) - 1}")
+            found = len(options.inputs) - 1
+            raise ArgumentError("inputs", None, f"Icofactor prepare {first} takes one HCP folder; found {found}")
         _refuse(options, _FOR_FILES, f"is not for icofactor prepare {first}: it takes an HCP tree as it is")
         for name, kinds in _FOR_KINDS.items():
             if first not in kinds:
@@ -128,31 +118,33 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    """Words that would do nothing are refused, not passed over."""
+    """Options that would do nothing are refused, not passed over."""
     for name in names:
         value = getattr(options, name)
         if value is not None:
-            flag = "--limit-outliers" if name == "limit_outliers" and value else options.flags[name]
-            raise ValueError(f"{flag} {why}")
+            shown = f"{name}={value}" if name == "limit_outliers" else name
+            raise ArgumentError(name, None, f"{{{shown}}} {why}")
 
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
-    from icofactor.preprocessing._prepare_hcp import Target, failure_lines, foresee_hcp, prepare_hcp
+    from icofactor.preprocessing._prepare_hcp import Target, failed, plan_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import LIMIT
 
     if options.spheres is None:
-        raise ValueError(
-            "--spheres is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
-            "HCPpipelines/global/templates/standard_mesh_atlases"
+        raise ArgumentError(
+            "spheres",
+            None,
+            "{spheres} is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
+            "HCPpipelines/global/templates/standard_mesh_atlases",
         )
     if options.limit_outliers is False:
-        _refuse(options, ("n_deviations",), "bounds outliers, which --no-limit-outliers leaves as they are")
+        _refuse(options, ("n_deviations",), "bounds outliers, which {limit_outliers=False} leaves as they are")
     if options.filter == "fft":
-        _refuse(options, ("order",), "is of the Butterworth filter, not of --filter fft")
+        _refuse(options, ("order",), "is of the Butterworth filter, not of {filter='fft'}")
     if options.resample_to is not None:
-        _refuse(options, ("target",), "and --resample-to both name the mesh to bring the maps to; give one")
+        _refuse(options, ("target",), "and {resample_to} both name the mesh to bring the maps to; give one")
     limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
         kind,
@@ -164,18 +156,18 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     target = Target(options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive")
     series = SERIES if options.series is None else options.series
     inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)
-    chosen, table = _without(inputs, options.exclude, folder), _table(options)
+    chosen = {"participants": options.participants, "exclude": options.exclude}
     n_procs = 1 if options.n_procs is None else options.n_procs
     if options.dry_run:
-        foreseen = foresee_hcp(chosen, options.out, steps, target, participants=table, overwrite=options.overwrite)
-        print(_hcp_plan(foreseen, steps.kind, target, n_procs))
+        plan = plan_hcp(inputs, options.out, steps, target, **chosen, overwrite=options.overwrite)
+        print(_would_do(plan, steps.kind, target, n_procs))
         return
     made = prepare_hcp(
-        chosen,
+        inputs,
         options.out,
         steps,
         target,
-        participants=table,
+        **chosen,
         n_procs=n_procs,
         work_dir=options.work_dir,
         overwrite=options.overwrite,
@@ -183,45 +175,23 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     )
     print(made.summary())
     if made.failures:
-        raise CohortError("\n".join(["the stores lack maps that could not be made", *failure_lines(made.failures)]))
+        raise failed(made.failures, "the stores lack maps that could not be made")
 
 
-def _without(inputs: Sequence[Inputs], exclude: Sequence[str], folder: Path) -> list[Inputs]:
-    """The subjects less those left out."""
-    from icofactor.cohort.subjects import bare
-
-    out = {bare(name): name for name in exclude}
-    strangers = sorted(set(out) - {bare(one.subject) for one in inputs})
-    if strangers:
-        raise CohortError(f"{folder}: exclude names subjects that it does not hold: {', '.join(strangers)}")
-    kept = [one for one in inputs if bare(one.subject) not in out]
-    if not kept:
-        raise CohortError(f"{folder}: no subject is left")
-    return kept
-
-
-def _table(options: argparse.Namespace) -> Any:
-    """The participants, less those left out."""
-    from icofactor.cohort.subjects import read_participants
-
-    table = read_participants(options.participants)
-    return None if table is None else table.without(options.exclude)
-
-
-def _hcp_plan(foreseen: Foreseen, kind: str, target: Target, n_procs: int) -> str:
+def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
     """What would be read of an HCP tree, and what it takes."""
     from icofactor.cli.estimate import estimate_prepare, in_bytes, in_seconds
     from icofactor.preprocessing._prepare_hcp import failure_lines
 
     sides = 2 if target.hemisphere == "both" else 1
-    needed = estimate_prepare(kind, foreseen.sizes, sides, n_procs)
-    n_files, n_bytes = sum(map(len, foreseen.sizes)), sum(map(sum, foreseen.sizes))
+    needed = estimate_prepare(kind, plan.sizes, sides, n_procs)
+    n_files, n_bytes = sum(map(len, plan.sizes)), sum(map(sum, plan.sizes))
     hemispheres = "both hemispheres" if sides == 2 else f"{target.hemisphere} hemisphere"
     return "\n".join(
         [
-            f"Would read {n_files} files ({in_bytes(n_bytes)}) of {foreseen.n_subjects} subjects",
-            *(f"  will fail: {line.strip()}" for line in failure_lines(foreseen.failures)[1:]),
-            f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, foreseen.stores.values()))}.",
+            f"Would read {n_files} files ({in_bytes(n_bytes)}) of {plan.n_subjects} subjects",
+            *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
+            f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
             f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(needed.seconds)} with {n_procs} "
             "at a time (a formula measured on two cores, see icofactor.cli.estimate).",
             "Nothing was written.",
@@ -235,11 +205,11 @@ def _run_files(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
 
     if not options.limit_outliers:
-        _refuse(options, ("n_deviations",), "needs --limit-outliers")
+        _refuse(options, ("n_deviations",), "needs {limit_outliers=True}")
     if options.smooth is None:
-        _refuse(options, ("surfaces",), "needs --smooth")
+        _refuse(options, ("surfaces",), "needs {smooth}")
     if options.resample_to is None:
-        _refuse(options, ("spheres", "method"), "needs --resample-to")
+        _refuse(options, ("spheres", "method"), "needs {resample_to}")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
     changes = Changes(
         limit=(LIMIT if options.n_deviations is None else options.n_deviations) if options.limit_outliers else None,
@@ -249,11 +219,13 @@ def _run_files(options: argparse.Namespace) -> None:
         spheres=options.spheres,
         method=options.method or "adaptive",
     )
+    check_new_store(options.out, options.overwrite)
+    plan = plan_inputs(options)
     if options.dry_run:
-        check_new_store(options.out, options.overwrite)
-        print("\n".join([*would_read(seen := preview_inputs(options)), f"and write them to {options.out}."]))
-        print(f"{in_one_pass(seen)}\nNothing was written.")
+        plan.check()
+        print("\n".join([*would_read(plan), f"and write them to {options.out}."]))
+        print(f"{in_one_pass(plan)}\nNothing was written.")
         return
-    cohort = read_inputs(options)
+    cohort = plan.read()
     made = prepare_cohort(cohort, options.out, changes, overwrite=options.overwrite, progress=not options.quiet)
     print(f"{options.out}: {made!r}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icofactor.cli.options import add_inputs, check_participants, one_or_two, read_inputs, words
+from icofactor.cli.options import add_inputs, one_or_two, plan_inputs, words
+from icofactor.errors import ArgumentError
 
 SUMMARY = "find out how many components to ask for, and how far to trust a model's"
 DESCRIPTION = (
@@ -76,9 +76,9 @@ def ranks_of(text: str) -> list[int]:
 def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     if options.model is None and (options.bootstrap or options.atlas):
-        raise ValueError("--bootstrap and --atlas are about a model: give it with --model")
+        raise ArgumentError("model", None, "{bootstrap} and {atlas} are about a model: give it with {model}")
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
-        raise ValueError("--model alone asks for nothing: add --bootstrap N, --atlas FILE or --ranks")
+        raise ArgumentError("model", None, "{model} alone asks for nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
     model = None if options.model is None else _load(options.model)
     # whatever can be refused is refused before the maps are read, which may take long
@@ -143,12 +143,12 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     from icofactor.assessment.selection.splithalf import strata_of
     from icofactor.preprocessing.covariate_coding import code_terms, columns_of
 
-    given: dict[str, Any] = {}
-    if model is not None:  # as the model was fitted, unless words say otherwise
+    known: dict[str, Any] = {}
+    if model is not None:  # as the model was fitted, unless options say otherwise
         known = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
-        given = {name: value for name, value in known.items() if value is not None and getattr(options, name) is None}
-
-    def check(table: Mapping[str, Any], subjects: Sequence[str]) -> None:
+    plan = plan_inputs(options, **{name: value for name, value in known.items() if value is not None})
+    if not plan.problems:  # reading names what is wrong with the files
+        table, subjects = plan.participants, plan.subjects
         if ranks:
             check_subjects(ranks, len(subjects))
             strata_of(table, options.stratify, len(subjects))
@@ -156,9 +156,7 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
                 code_terms(options.covariates, table, subjects)
         if options.bootstrap and model.covariates_ is not None:
             columns_of(model.covariates_.terms, table, subjects)
-
-    check_participants(options, check, **given)
-    return read_inputs(options, **given)
+    return plan.read()
 
 
 def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int]) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import (
-    add_dry_run,
-    add_inputs,
-    check_participants,
-    in_one_pass,
-    preview_inputs,
-    read_inputs,
-    would_read,
-)
+from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, plan_inputs, would_read
+from icofactor.errors import CohortError
+
+if TYPE_CHECKING:
+    from icofactor.cohort.plan import Plan
 
 SUMMARY = "loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
@@ -41,14 +37,15 @@ def run(options: argparse.Namespace) -> None:
 
     table = table_at(options.out, options.overwrite)
     model = read_model(options.model)
-    given = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
-    if model.covariates_ is not None:
-        terms = model.covariates_.terms
-        check_participants(options, lambda table, subjects: columns_of(terms, table, subjects), **given)
+    plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
     if options.dry_run:
-        print(_plan(options, model, given, table))
+        plan.check()
+    if model.covariates_ is not None and not plan.problems:  # reading names what is wrong with the files
+        columns_of(model.covariates_.terms, plan.participants, plan.subjects)
+    if options.dry_run:
+        print(_would_do(plan, model, options.inputs[0], table))
         return
-    cohort = read_inputs(options, **given)
+    cohort = plan.read()
     found = loadings_of(model, cohort)
     files = write_loadings(found, table, cohort, model_at(options.model), overwrite=options.overwrite)
     if not options.quiet:
@@ -58,13 +55,10 @@ def run(options: argparse.Namespace) -> None:
         print("Written: " + ", ".join(map(str, files)))
 
 
-def _plan(options: argparse.Namespace, model: Any, given: dict[str, Any], table: Path) -> str:
+def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     """What would be read, and what it takes."""
-    seen = preview_inputs(options, **given)
-    if (seen.n_sites, seen.hemisphere) != (model.n_features_in_, model.hemi_ or seen.hemisphere):
-        raise ValueError(
-            f"the model has {model.n_features_in_} sites ({model.hemi_}); {options.inputs[0]} has {seen.n_sites} "
-            f"({seen.hemisphere})"
-        )
+    if (plan.n_sites, plan.hemisphere) != (model.n_features_in_, model.hemi_ or plan.hemisphere):
+        text = f"has {plan.n_sites} sites ({plan.hemisphere})"
+        raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this {text}")
     write = f"and write their loadings on {len(model.components_)} components to {table}."
-    return "\n".join([*would_read(seen), write, in_one_pass(seen), "Nothing was written."])
+    return "\n".join([*would_read(plan), write, in_one_pass(plan), "Nothing was written."])

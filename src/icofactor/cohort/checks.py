@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,41 @@ class Rows:
     good : numbers of the rows to look at.
     columns : hemisphere → its columns.
     where : per row, hemisphere → the file it came from (and the map in it).
+    holes : row → where it is not finite, packed; only rows that are not finite everywhere.
     """
 
     X: NDArray[np.float32]
-    good: NDArray[np.int64]
+    good: Sequence[int]
     columns: Mapping[str, slice]
     where: Sequence[Mapping[str, str]]
+    holes: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+
+    def scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Per site, how many rows are not finite, and how many are that or zero: the one look for NaN."""
+        n_sites = self.X.shape[1]
+        nan, empty = np.zeros(n_sites, dtype=np.int64), np.zeros(n_sites, dtype=np.int64)
+        alike: dict[bytes, NDArray[np.uint8]] = {}  # one medial wall for all
+        for row in self.good:
+            bad = ~np.isfinite(self.X[row])
+            if bad.any():
+                packed = np.packbits(bad)
+                self.holes[row] = alike.setdefault(packed.tobytes(), packed)
+                nan += bad
+            empty += bad | (self.X[row] == 0)
+        return nan, empty
+
+    def bad(self, row: int) -> Bools:
+        """Where a row is not finite."""
+        n_sites = self.X.shape[1]
+        if row not in self.holes:
+            return np.zeros(n_sites, dtype=bool)
+        return np.unpackbits(self.holes[row], count=n_sites).astype(bool)
+
+    def values(self, row: int, side: str, mask: Bools) -> NDArray[np.float32]:
+        """The finite values of a row in one hemisphere, where the mask is True."""
+        columns = self.columns[side]
+        keep = mask[columns]
+        return self.X[row, columns][keep & ~self.bad(row)[columns] if row in self.holes else keep]
 
 
 def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: Journal) -> Bools | None:
@@ -40,14 +69,10 @@ def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: J
     A site where every subject has NaN or zero is not in use, nor one that the given mask leaves out. NaN elsewhere is
     a bad file. Values that are not finite become 0 at sites not in use.
     """
-    X, n = rows.X, len(rows.good)
+    n = len(rows.good)
     if n == 0:
         return given
-    nan, empty = np.zeros(X.shape[1], dtype=np.int64), np.zeros(X.shape[1], dtype=np.int64)
-    for row in rows.good:
-        bad = ~np.isfinite(X[row])
-        nan += bad
-        empty += bad | (X[row] == 0)
+    nan, empty = rows.scan()
     mask = empty < n
     if not mask.any():
         _report_flat(rows, mask, problems)
@@ -65,8 +90,8 @@ def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: J
     _report_nan(rows, mask, nan, problems)
     _report_flat(rows, mask, problems)
     _report_units(rows, mask, problems)
-    for row in rows.good:
-        X[row, ~np.isfinite(X[row]) & ~mask] = 0
+    for row in rows.holes:
+        rows.X[row, rows.bad(row) & ~mask] = 0
     return None if mask.all() else mask
 
 
@@ -77,7 +102,7 @@ def _report_nan(rows: Rows, mask: Bools, nan: NDArray[np.int64], problems: Probl
     if not (mostly.any() or seldom.any()):
         return
     for row in rows.good:
-        bad = ~np.isfinite(rows.X[row])
+        bad = rows.bad(row)
         for side, columns in rows.columns.items():
             wrong = np.flatnonzero((bad & seldom)[columns])
             if len(wrong):
@@ -86,15 +111,14 @@ def _report_nan(rows: Rows, mask: Bools, nan: NDArray[np.int64], problems: Probl
             odd = np.flatnonzero((~bad & mostly)[columns])
             if len(odd):
                 text = f"values at {len(odd)} vertices (e.g. {odd[0]}) where most subjects have NaN"
-                problems.add(rows.where[row][side], text + "; leave them out with mask=")
+                problems.add(rows.where[row][side], text + "; leave them out with {mask}")
 
 
 def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
+    used = mask if mask.any() else ~mask
     for row in rows.good:
-        for side, columns in rows.columns.items():
-            values = rows.X[row, columns]
-            values = values[mask[columns]] if mask.any() else values
-            values = values[np.isfinite(values)]
+        for side in rows.columns:
+            values = rows.values(row, side, used)
             if len(values) == 0 or values.min() == values.max():
                 same = f"{values[0]:g}" if len(values) else "NaN, infinite or beyond 3e38"
                 problems.add(rows.where[row][side], f"is {same} at every vertex; there is no map in it")
@@ -102,11 +126,11 @@ def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
 
 def _report_units(rows: Rows, mask: Bools, problems: Problems) -> None:
     """A subject whose typical value is many times that of the others was stored in other units."""
-    for side, columns in rows.columns.items():
+    for side in rows.columns:
         middles = np.zeros(len(rows.good))
         for i, row in enumerate(rows.good):
-            values = np.abs(rows.X[row, columns][mask[columns]])
-            values = values[np.isfinite(values) & (values > 0)]
+            values = np.abs(rows.values(row, side, mask))
+            values = values[values > 0]
             middles[i] = np.median(values.astype(np.float64)) if len(values) else np.nan
         known = np.sort(middles[np.isfinite(middles)])
         if len(known) < 2:
@@ -128,8 +152,8 @@ def _report_exchanged(rows: Rows, empty: NDArray[np.int64], problems: Problems) 
         return
     for row in rows.good:
         for side, other in (("left", "right"), ("right", "left")):
-            values = rows.X[row, rows.columns[side]]
-            wall = ~np.isfinite(values) | (values == 0)
+            columns = rows.columns[side]
+            wall = rows.bad(row)[columns] | (rows.X[row, columns] == 0)
             if _alike(wall, usual[other]) > _SAME_WALL and _alike(wall, usual[side]) < _OTHER_WALL:
                 text = f"is named {side}, but its medial wall is that of the {other} hemisphere"
                 problems.add(rows.where[row][side], text)

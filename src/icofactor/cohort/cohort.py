@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.names import check_words
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.sphere.names import hemispheres
 from icofactor.sphere.sites import Sites
 
 Hemisphere = Literal["left", "right", "both"]
@@ -34,13 +36,11 @@ class Truth:
         for name in ("components", "loadings"):
             array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
             if array.ndim != 2:
-                raise ValueError(f"{name} must have two dimensions; got shape {array.shape}")
+                raise ArgumentError(name, Phrase(f"shape {array.shape}"), "of two dimensions")
             object.__setattr__(self, name, array)
         if len(self.components) != self.loadings.shape[1]:
-            raise ValueError(
-                f"components and loadings must hold the same number of components; "
-                f"got {len(self.components)} and {self.loadings.shape[1]}"
-            )
+            found = Phrase(f"{len(self.components)} and {self.loadings.shape[1]}")
+            raise ArgumentError("loadings", found, "of as many components as {components}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +59,7 @@ class Cohort:
     participants : column name → one value per subject, e.g. {"age": [...]}.
     truth : what simulated data were made of, else None.
     provenance : where the data came from, as JSON would hold it; ``"simulated": True`` for simulated data.
+    checked : whether X is known to be finite at every site in use, so that it is not looked through again.
 
     Examples
     --------
@@ -81,59 +82,64 @@ class Cohort:
     participants: Mapping[str, NDArray[Any] | Sequence[Any]] = field(default_factory=dict)
     truth: Truth | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
         X = np.asarray(self.X)
         if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, subjects × sites; got shape {X.shape}")
+            raise ArgumentError("X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites")
         object.__setattr__(self, "X", np.ascontiguousarray(X, dtype=np.float32))
         object.__setattr__(self, "subjects", tuple(str(name) for name in self.subjects))
         self._check_sites()
         self._check_mask()
         self._check_subjects()
-        self._check_finite()
+        if not checked:
+            self._check_finite()
 
     def _check_sites(self) -> None:
-        if self.hemisphere not in get_args(Hemisphere):
-            raise ValueError(f'hemisphere must be "left", "right" or "both"; got {self.hemisphere!r}')
-        found = len(np.unique(self.sites.hemisphere))
-        wanted = 2 if self.hemisphere == "both" else 1
+        found, wanted = len(np.unique(self.sites.hemisphere)), len(hemispheres(self.hemisphere, "hemisphere"))
         if found != wanted:
-            raise ValueError(
-                f"hemisphere={self.hemisphere!r} needs sites of {wanted} hemisphere(s); {self.sites!r} has {found}"
+            what = (
+                f"{{hemisphere={self.hemisphere!r}}} needs sites of {wanted} hemisphere(s); {self.sites!r} has {found}"
             )
+            raise ArgumentError("hemisphere", None, what)
         if self.X.shape[1] != self.sites.n:
-            raise ValueError(f"{self.sites!r} has {self.sites.n} sites; X has {self.X.shape[1]} columns")
+            found_columns = Phrase(f"{self.X.shape[1]} columns")
+            raise ArgumentError("X", found_columns, f"of one column per site: {self.sites!r} has {self.sites.n} sites")
         if self.truth is not None:
             shape = (self.truth.loadings.shape[0], self.truth.components.shape[1])
             if shape != self.X.shape:
-                raise ValueError(f"X has shape {self.X.shape}; loadings @ components of truth have {shape}")
+                raise ArgumentError("truth", shape, f"of the shape of {{X}}, {self.X.shape}")
 
     def _check_mask(self) -> None:
         if self.mask is None:
             return
         mask = np.array(self.mask)
         if mask.dtype != bool:
-            raise ValueError(f"mask must be boolean, True where a site is used; got {mask.dtype}")
+            raise ArgumentError("mask", Phrase(str(mask.dtype)), "boolean, True where a site is used")
         if mask.shape != (self.sites.n,):
-            raise ValueError(f"mask must have shape ({self.sites.n},), one entry per site; got {mask.shape}")
+            raise ArgumentError("mask", Phrase(f"shape {mask.shape}"), f"of one entry per site, ({self.sites.n},)")
         if not mask.any():
-            raise ValueError("mask must be True somewhere; it leaves no site")
+            raise ArgumentError("mask", None, "True somewhere; it leaves no site")
         object.__setattr__(self, "mask", mask)
 
     def _check_subjects(self) -> None:
         n_subjects = len(self.X)
         if n_subjects == 0:
-            raise ValueError("X must have at least one row; it has none")
+            raise ArgumentError("X", None, "of at least one row; it has none")
         if len(self.subjects) != n_subjects:
-            raise ValueError(f"X has {n_subjects} rows; subjects has {len(self.subjects)} names")
+            raise ArgumentError(
+                "subjects", Phrase(f"{len(self.subjects)}"), f"as many names as X has rows, {n_subjects}"
+            )
         if len(set(self.subjects)) != n_subjects:
             twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
-            raise ValueError(f"subjects must differ; {twice!r} occurs {self.subjects.count(twice)} times")
+            what = f"no two alike; {literal(repr(twice))} occurs {self.subjects.count(twice)} times"
+            raise ArgumentError("subjects", None, what)
         check_words(self.subjects, self.participants)
         for column, values in self.participants.items():
             if len(values) != n_subjects:
-                raise ValueError(f"X has {n_subjects} rows; participants[{column!r}] has {len(values)} values")
+                found = Phrase(f"{len(values)} values in {column!r}")
+                raise ArgumentError("participants", found, f"columns of one value per row of X, {n_subjects}")
 
     def _check_finite(self) -> None:
         for first in range(0, len(self.X), _ROWS_PER_CHECK):
@@ -142,9 +148,12 @@ class Cohort:
                 bad &= self.mask
             if bad.any():
                 row, column = np.argwhere(bad)[0]
-                raise ValueError(
-                    f"X must be finite at every site in use; subject {self.subjects[first + row]!r} has "
-                    f"{self.X[first + row, column]} at site {column}. Leave such sites out with mask"
+                subject, value = literal(repr(self.subjects[first + row])), self.X[first + row, column]
+                raise ArgumentError(
+                    "X",
+                    None,
+                    f"finite at every site in use; subject {subject} has {value} at site {column}. "
+                    "Leave such sites out with {mask}",
                 )
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 from icofactor.io.archive import array_header
 from icofactor.io.filenames import side_of
 from icofactor.io.gifti import parse_gifti
@@ -19,6 +19,7 @@ from icofactor.io.guard import Unreadable, check_regular
 from icofactor.io.json import read_text
 from icofactor.io.labels import read_annot
 from icofactor.io.maps import read_maps, reading
+from icofactor.sphere.names import SIDES
 
 Bools = NDArray[np.bool_]
 _WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)
@@ -39,7 +40,7 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
     if not (isinstance(given, Sequence) and given and all(isinstance(g, str | os.PathLike) for g in given)):
         mask = np.asarray(given)
         if mask.shape != (total,) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
-            raise CohortError(f"mask: must hold True or False for each of {total} sites; found shape {mask.shape}")
+            raise CohortError("mask", f"must hold True or False for each of {total} sites; found shape {mask.shape}")
         return mask.astype(bool)
     parts: dict[str, Bools] = {}
     for number, name in enumerate(given):
@@ -51,16 +52,15 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
         parts.update({str(side): part for side, part in told.items()})
     missing = [side for side in widths if side not in parts]
     if missing:
-        raise CohortError(f"mask: names no file for the {missing[0]} hemisphere")
+        raise CohortError("mask", f"names no file for the {missing[0]} hemisphere")
+    files = literal(", ".join(map(str, given)))
     for side, n in widths.items():
         if len(parts[side]) != n:
-            files = ", ".join(map(str, given))
-            raise CohortError(
-                f"mask: {files} has {len(parts[side])} vertices in the {side} hemisphere; the maps have {n}"
-            )
+            text = f"has {len(parts[side])} vertices in the {side} hemisphere; the maps have {n}"
+            raise CohortError("mask", f"{files} {text}")
     mask = np.concatenate([parts[side] for side in widths])
     if not mask.any():
-        raise CohortError(f"mask: {', '.join(map(str, given))} leaves no vertex")
+        raise CohortError("mask", f"{files} leaves no vertex")
     return mask
 
 
@@ -70,13 +70,13 @@ def _placed(path: Path, part: Bools, widths: dict[str, int], number: int | None)
     if side is not None:
         return {side: part}
     if number is not None:
-        return {("left", "right")[number]: part}
+        return {SIDES[number]: part}
     if len(part) == sum(widths.values()):
         ends = np.cumsum(list(widths.values()))[:-1]
         return dict(zip(widths, np.split(part, ends), strict=True))
     if len(widths) == 1:
         return {next(iter(widths)): part}
-    raise CohortError(f"{path}: is it left or right? Give the mask as (left file, right file)")
+    raise CohortError(path, "is it left or right? Give the mask as (left file, right file)")
 
 
 def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
@@ -127,7 +127,7 @@ def _from_label(path: Path, widths: dict[str, int]) -> Bools:
         vertices = np.array(vertices_listed, dtype=np.int64)
     except (ValueError, OverflowError):
         raise Unreadable(
-            "is no FreeSurfer label: after a comment and a count, a vertex number begins each line"
+            "is not a FreeSurfer label: after a comment and a count, a vertex number begins each line"
         ) from None
     if len(vertices) != n_listed:
         raise Unreadable(f"is truncated: {n_listed} vertices should be listed, {len(vertices)} are")

@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from icofactor.errors import CohortError
+from icofactor.errors import ArgumentError, CohortError, Phrase, as_reference
 from icofactor.sphere.fs_lr import fs_lr_sites
 from icofactor.sphere.hierarchy import n_faces, n_nodes
 from icofactor.sphere.meshes import sites_for
-from icofactor.sphere.names import N_FS_LR, is_fs_lr, mesh_name_of
+from icofactor.sphere.names import MESHES, N_FS_LR, is_fs_lr, mesh_name_of
 from icofactor.sphere.sites import Sites
 
-_LEVELS = range(3, 8)
+_LEVELS = [mesh.level for mesh in MESHES.values() if mesh.level is not None]
 _DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * N_FS_LR}
 
 
@@ -35,7 +35,7 @@ class Mesh:
         """From what the user gives: a name, Sites, a sphere file, or a pair of these."""
         if isinstance(mesh, tuple | list):
             if len(mesh) != 2:
-                raise ValueError(f"mesh must be one mesh or a pair (left, right); found {len(mesh)}")
+                raise ArgumentError("mesh", Phrase(str(len(mesh))), "one mesh or a pair (left, right)")
             left, right = (_sites(one) for one in mesh)
             return cls((left, right))
         if mesh is None or isinstance(mesh, Sites):
@@ -44,9 +44,11 @@ class Mesh:
             if is_fs_lr(mesh):
                 return cls((fs_lr_sites("left"), fs_lr_sites("right")))
             if mesh.lower().replace("_", "").startswith("fslr"):
-                raise ValueError(
-                    f"mesh {mesh!r} is not known by name, only fsLR32k is: pass its sphere file "
-                    "*.sphere.*_fs_LR.surf.gii, or for both hemispheres the pair (left, right)"
+                raise ArgumentError(
+                    "mesh",
+                    mesh,
+                    "known by name, as of fs_LR only fsLR32k is: pass its sphere file *.sphere.*_fs_LR.surf.gii, or "
+                    "for both hemispheres the pair (left, right)",
                 )
             Sites.named(mesh)
             return cls(mesh)
@@ -94,14 +96,17 @@ class Mesh:
         if isinstance(mesh, tuple) and hemi != "both":
             mesh = mesh[hemi == "right"]
         elif isinstance(mesh, Sites) and mesh.n_roots == 20 and hemi == "both":
-            raise CohortError(
-                "mesh: is one hemisphere, the maps are of both: pass the pair (left, right), or hemisphere='left'"
-            )
+            text = "is one hemisphere, the maps are of both: pass the pair (left, right), or {hemisphere='left'}"
+            raise CohortError("mesh", text)
         try:
-            return sites_for(sum(widths.values()), mesh, hemi)[0]
-        except ValueError as error:
-            text = str(error).replace("X has", "the maps have").replace("hemi=", "hemisphere=")
-            raise CohortError(f"mesh: {text}") from None
+            return sites_for(sum(widths.values()), mesh, hemi, "The maps have")[0]
+        except ArgumentError as error:
+            raise CohortError("mesh", error.describe(_as_hemisphere)) from None
+
+
+def _as_hemisphere(argument: str, value: str | None) -> str:
+    """A reference to an argument, by the name that it has in `load_cohort`."""
+    return as_reference("hemisphere" if argument == "hemi" else argument, value)
 
 
 @cache
@@ -121,4 +126,4 @@ def _sites(mesh: Any) -> Sites:
         return Sites.named(mesh)
     if isinstance(mesh, str | os.PathLike):
         return Sites.from_file(Path(mesh).expanduser())
-    raise ValueError(f"mesh must be a name, Sites, a sphere file or a pair of these; found {type(mesh).__name__}")
+    raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a name, Sites, a sphere file or a pair of these")

@@ -1,4 +1,4 @@
-"""What names of files tell: the subject, the hemisphere, the mesh and the measure."""
+"""What names of files say: the subject, the hemisphere, the mesh and the measure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from icofactor.errors import ArgumentError
+from icofactor.sphere.names import MESHES
 
 _MAX_NAME, _BREAKS = 200, "\t\n\r"
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
@@ -16,7 +19,7 @@ _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
 _FS_LR = re.compile(r"(?:^|[._])(\d+k)_fs_LR|space-fsLR_(?:.*_)?den-(\d+k)")
 _GRAYORDINATES = {"91k": "32k", "170k": "59k"}
-_DENSITIES = {"642": "fsaverage3", "3k": "fsaverage4", "10k": "fsaverage5", "41k": "fsaverage6", "164k": "fsaverage7"}
+_DENSITIES = {mesh.density: mesh.name for mesh in MESHES.values() if mesh.space == "fsaverage"}
 _UNITS = {
     "thickness": "mm",
     "corrthickness": "mm",
@@ -34,11 +37,11 @@ def check_words(subjects: Sequence[str], participants: Mapping[str, Any]) -> Non
     """Refuse names and cells that no table could hold, before hours of work end in a table."""
     for name in subjects:
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():
-            raise ValueError(f"subjects must be named by 1 to {_MAX_NAME} printable characters; found {name[:80]!r}")
+            raise ArgumentError("subjects", name[:80], f"named by 1 to {_MAX_NAME} printable characters")
     for column, values in participants.items():
         for cell in (column, *(value for value in values if isinstance(value, str))):
             if any(mark in cell for mark in _BREAKS):
-                raise ValueError(f"participants must not hold tabs or line breaks; found {cell[:80]!r}")
+                raise ArgumentError("participants", cell[:80], "free of tabs and line breaks")
 
 
 def subject_of(path: Path) -> str | None:

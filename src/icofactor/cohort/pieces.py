@@ -1,10 +1,12 @@
-"""One file read for a cohort: its maps by hemisphere, and its entry in the provenance."""
+"""One file of a cohort, read once: its maps by hemisphere, and its entry in the provenance."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.meshes import Mesh
-from icofactor.errors import CohortError
+from icofactor.cohort.problems import Problems
+from icofactor.errors import CohortError, literal
 from icofactor.io.guard import Unreadable
 from icofactor.io.maps import read_maps, reading
 from icofactor.io.types import Maps
+from icofactor.sphere.names import SIDES
 
-
-@dataclass(frozen=True)
-class How:
-    """How files are to be read.
-
-    Attributes
-    ----------
-    mesh : what is known of it.
-    hemisphere : "left", "right", "both", or None for what is there.
-    measure : name of the array in npz files that hold several.
-    map_name : name or number of the map to take from files that hold several.
-    """
-
-    mesh: Mesh
-    hemisphere: str | None = None
-    measure: str | None = None
-    map_name: str | int | None = None
+Files = dict[str | None, Path]
+"""Hemisphere that the name says (None: both, or unknown) → file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,76 +58,128 @@ class Piece:
         """Number of maps, the same in both hemispheres."""
         return len(next(iter(self.parts.values())))
 
+    def without_values(self) -> Piece:
+        """What is needed to report on the file."""
+        empty = {side: np.empty((self.n_maps, 0)) for side in self.parts}
+        return replace(self, parts=empty, maps=replace(self.maps, parts=dict(empty.items()), mask=None))
 
-def read_piece(path: Path, side: str | None, how: How) -> Piece:
-    """Read one file.
+
+class Reader:
+    """Reads the files of a cohort, each once: what was looked at while planning is kept until it is taken.
 
     Parameters
     ----------
-    side : the hemisphere its name tells of, or None.
-
-    Raises
-    ------
-    CohortError, with the file's name.
+    mesh : what is known of it.
+    hemisphere : "left", "right", "both", or None for what is there.
+    measure : name of the array in npz files that hold several.
+    map_name : name or number of the map to take from files that hold several.
     """
-    maps = read_maps(path, how.measure)
-    with reading(path):
-        parts = _by_hemisphere(maps.parts, side, how)
-        masks = {} if maps.mask is None else _masks(maps, side, how)
-        if how.map_name is not None:
-            number = _number(maps, how.map_name)
-            parts = {side: part[number : number + 1] for side, part in parts.items()}
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        record = {
-            "path": str(path),
-            "bytes": path.stat().st_size,
-            "sha256": digest,
-            "reader": maps.reader,
-            "hemisphere": "both" if len(parts) == 2 else next(iter(parts)),
-        }
-        if maps.array:
-            record["array"] = maps.array
-    sizes = {side: part.shape[1] for side, part in parts.items()}
-    return Piece(parts, maps, Seen(path, sizes, record, masks, maps.notes))
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        hemisphere: str | None = None,
+        measure: str | None = None,
+        map_name: str | int | None = None,
+    ) -> None:
+        self.mesh, self.hemisphere, self.measure, self.map_name = mesh, hemisphere, measure, map_name
+        self.seconds = 0.0
+        """Time that reading the first file took."""
+        self._kept: dict[Path, Piece | CohortError] = {}
+
+    def look(self, path: Path, side: str | None) -> Piece | CohortError:
+        """Read a file and keep it; `side` is the hemisphere its name says, or None."""
+        if path not in self._kept:
+            begin = time.perf_counter()
+            self._kept[path] = self._read(path, side)
+            self.seconds = self.seconds or time.perf_counter() - begin
+        return self._kept[path]
+
+    def take(self, path: Path, side: str | None) -> Piece | CohortError:
+        """A file that was looked at, or read now; it is not kept any longer."""
+        found = self._kept.pop(path, None)
+        return self._read(path, side) if found is None else found
+
+    def first(self, files: Iterable[tuple[Path, str | None]], fitting: bool = False) -> Piece | None:
+        """The first file that can be read, and (`fitting`) can be of the mesh: a wrong first file must not decide."""
+        for path, side in files:
+            piece = self.look(path, side)
+            if isinstance(piece, CohortError):
+                continue  # reported when all files are read
+            if not fitting or all(n in (self.mesh.wanted(side) or [n]) for side, n in piece.seen.sizes.items()):
+                return piece
+            self._kept[path] = piece.without_values()  # there may be many such files
+        return None
+
+    def _read(self, path: Path, side: str | None) -> Piece | CohortError:
+        try:
+            return self._piece(path, side)
+        except CohortError as error:
+            return error
+
+    def _piece(self, path: Path, side: str | None) -> Piece:
+        maps = read_maps(path, self.measure)
+        with reading(path):
+            parts = _by_hemisphere(maps.parts, side, self)
+            masks = {} if maps.mask is None else _masks(maps, side, self)
+            if self.map_name is not None:
+                number = _number(maps, self.map_name)
+                parts = {side: part[number : number + 1] for side, part in parts.items()}
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            record = {
+                "path": str(path),
+                "bytes": path.stat().st_size,
+                "sha256": digest,
+                "reader": maps.reader,
+                "hemisphere": "both" if len(parts) == 2 else next(iter(parts)),
+            }
+            if maps.array:
+                record["array"] = maps.array
+        sizes = {side: part.shape[1] for side, part in parts.items()}
+        return Piece(parts, maps, Seen(path, sizes, record, masks, maps.notes))
 
 
-def _masks(maps: Maps, told: str | None, how: How) -> dict[str, NDArray[np.bool_]]:
+def _masks(maps: Maps, told: str | None, reader: Reader) -> dict[str, NDArray[np.bool_]]:
     """The mask of a file, cut as its maps are."""
     sizes = {side: part.shape[1] for side, part in maps.parts.items()}
     cuts = np.split(np.asarray(maps.mask), np.cumsum(list(sizes.values()))[:-1])
     rows = {side: cut[None] for side, cut in zip(sizes, cuts, strict=True)}
-    return {side: row[0] for side, row in _by_hemisphere(rows, told, how).items()}
+    return {side: row[0] for side, row in _by_hemisphere(rows, told, reader).items()}
 
 
-def _by_hemisphere(found: Mapping[str | None, NDArray[Any]], told: str | None, how: How) -> dict[str, NDArray[Any]]:
+def _by_hemisphere(
+    found: Mapping[str | None, NDArray[Any]], told: str | None, reader: Reader
+) -> dict[str, NDArray[Any]]:
     """Which columns are left and which are right, from the file, its name, or the user."""
     parts: dict[str, NDArray[Any]] = {side: part for side, part in found.items() if side is not None}
     whole = found.get(None)
     if whole is not None:
         n = whole.shape[1]
-        n_left, known = how.mesh.split(n), how.mesh.wanted("left")
+        n_left, known = reader.mesh.split(n), reader.mesh.wanted("left")
         if n_left is not None:
             if told is not None:
                 raise Unreadable(f"is named {told}, but has {n} sites, as both hemispheres together have")
             parts = {"left": whole[:, :n_left], "right": whole[:, n_left:]}
         elif told is not None:
             parts = {told: whole}
-        elif how.hemisphere in ("left", "right"):
-            parts = {how.hemisphere: whole}
+        elif reader.hemisphere in SIDES:
+            parts = {reader.hemisphere: whole}
         elif known and n not in known:
-            raise Unreadable(f"has {n} sites; mesh {how.mesh} has {known[0]} in each hemisphere")
+            raise Unreadable(f"has {n} sites; mesh {reader.mesh} has {known[0]} in each hemisphere")
         else:
-            raise Unreadable(f"has {n} sites and does not say of which hemisphere; pass hemisphere='left' or 'right'")
+            raise Unreadable(
+                f"has {n} sites and does not say of which hemisphere; pass {{hemisphere='left'}} or 'right'"
+            )
     elif told is not None and told not in parts:
         raise Unreadable(f"is named {told}, but its own metadata say {next(iter(parts))}: which hemisphere is it?")
-    if how.hemisphere in ("left", "right"):
-        if how.hemisphere not in parts:
+    if reader.hemisphere in SIDES:
+        if reader.hemisphere not in parts:
             raise Unreadable(
-                f"holds the {next(iter(parts))} hemisphere only; hemisphere={how.hemisphere!r} was asked for"
+                f"holds the {next(iter(parts))} hemisphere only; {{hemisphere={reader.hemisphere!r}}} was asked for"
             )
-        parts = {how.hemisphere: parts[how.hemisphere]}
-    return {side: parts[side] for side in ("left", "right") if side in parts}
+        parts = {reader.hemisphere: parts[reader.hemisphere]}
+    return {side: parts[side] for side in SIDES if side in parts}
 
 
 def _number(maps: Maps, wanted: str | int) -> int:
@@ -147,8 +188,8 @@ def _number(maps: Maps, wanted: str | int) -> int:
         return maps.names.index(wanted)
     if isinstance(wanted, int) and 0 <= wanted < maps.n_maps:
         return wanted
-    named = f" called {', '.join(maps.names[:10])}" if maps.names else ""
-    raise Unreadable(f"has no map {wanted!r}; it has {maps.n_maps}{named}")
+    named = f" called {literal(', '.join(maps.names[:10]))}" if maps.names else ""
+    raise Unreadable(f"has no map {literal(repr(wanted))}; it has {maps.n_maps}{named}")
 
 
 def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
@@ -157,15 +198,27 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
         into[...] = values
 
 
-def first_readable(
-    files: list[tuple[Path, str | None]], how: How, fits: Callable[[Seen], bool] = lambda seen: True
-) -> Piece | None:
-    """The first file that can be read, and fits; it tells what the others should be."""
-    for path, side in files:
-        try:
-            piece = read_piece(path, side, how)
-        except CohortError:
-            continue  # reported when all files are read
-        if fits(piece.seen):
-            return piece
-    return None
+def several(piece: Piece) -> CohortError:
+    """A file with many maps where one was expected."""
+    return CohortError(
+        piece.seen.path,
+        f"holds {piece.n_maps} maps, one per subject was expected; take one with {{map_name}}, "
+        "or bring a time series to one map first (icofactor prepare)",
+    )
+
+
+def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None:
+    """Files with another number of vertices than the mesh, or than most others."""
+    counts = Counter(item for seen in files for item in seen.sizes.items())
+    for seen in files:
+        for side, n in seen.sizes.items():
+            wanted = mesh.wanted(side)
+            if wanted and n not in wanted:
+                problems.add(seen.path, f"has {n} vertices in the {side} hemisphere; mesh {mesh} has {wanted[0]}")
+            usual = max((m for s, m in counts if s == side), key=lambda m: counts[side, m])
+            if not wanted and n != usual and counts[side, usual] == 1 and len(files) > 2:
+                text = f"has {n} vertices, others {usual}: no two files are on one mesh, as maps on the subjects' own"
+                problems.add(seen.path, f"{text} surfaces are; bring them to one first (recon-all -qcache)")
+            elif not wanted and n != usual:
+                text = f"has {n} vertices; most of the files ({counts[side, usual]}) have {usual}: another mesh"
+                problems.add(seen.path, text)

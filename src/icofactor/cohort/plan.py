@@ -1,60 +1,108 @@
-"""What `load_cohort` would read: the files by name, one of them opened to see its size; the others stay closed."""
+"""Plan a cohort before it is read: find its files, choose its subjects, look at one file.
+
+`plan_cohort` is all that `icofactor ... --dry-run` shows, and the first half of `load_cohort`; `Plan.read` is the
+second. A file that was looked at is kept for the reading, so that no file is read twice.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.assemble import Files, is_stack, several, stack_columns
 from icofactor.cohort.find.files import find_sources
-from icofactor.cohort.find.source import Wanted
-from icofactor.cohort.masks import read_mask
+from icofactor.cohort.find.source import Found, Source, Wanted
+from icofactor.cohort.images import read_image
 from icofactor.cohort.meshes import Mesh
-from icofactor.cohort.pieces import How, Piece, first_readable, read_piece
-from icofactor.cohort.problems import Journal, Problems
-from icofactor.cohort.subjects import Task, grouped, map_names, read_participants, report_twice
-from icofactor.errors import CohortError
-from icofactor.sphere.names import mesh_name_of
+from icofactor.cohort.names import subject_of
+from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
+from icofactor.cohort.problems import Journal, Problems, some
+from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
+from icofactor.cohort.store.layout import is_zarr
+from icofactor.cohort.subjects import Selection, check_names, unnamed
+from icofactor.errors import ArgumentError, CohortError, literal
+from icofactor.sphere.names import SIDES, hemispheres, mesh_name_of
+from icofactor.sphere.sites import Sites
+
+if TYPE_CHECKING:
+    from icofactor.cohort.cohort import Cohort
+    from icofactor.cohort.store.read import StoredCohort
+
+Twice = dict[str, list[tuple[Path, str]]]
+"""Subject → its files beyond one for each hemisphere, and what is wrong with each."""
+_NO_MASK = "none given; sites that are NaN or zero in everyone are left out"
 
 
-@dataclass(frozen=True)
-class Preview:
+@dataclass(frozen=True, eq=False)
+class Plan:
     """A cohort before it is read.
 
     Attributes
     ----------
-    n_files, n_bytes : files that would be read, and their size.
-    subjects, n_sites : rows and columns of X.
+    subjects : rows of X, in order.
     participants : column of the participants' table → one value per subject.
-    hemisphere, mesh : of the sites.
-    mask : what is known of the mask, in words.
-    notes : what was chosen and left out.
+    sites : columns of X; None where that is not known, which `check` reports.
+    hemisphere : of the sites.
+    mask : what is known of the mask, as text.
+    problems : what is wrong so far; reading reports it together with what it finds itself.
+    journal : what was chosen and left out.
+    n_files, n_bytes : files that would be read, and their size.
     lowest : the smallest value in use of the first file; 0 for a store.
     seconds : to read all, as long as the first file took times their number; 0 for a store.
-    stored : whether it is a cohort store that is not loaded.
+    stored : whether it is a cohort store, which is opened and not loaded.
     """
 
-    n_files: int
-    n_bytes: int
     subjects: tuple[str, ...]
-    participants: Mapping[str, Any]
-    n_sites: int
+    participants: Mapping[str, NDArray[Any]]
+    sites: Sites | None
     hemisphere: str
-    mesh: str
     mask: str
-    notes: tuple[str, ...]
-    lowest: float
-    seconds: float
+    problems: Problems
+    journal: Journal
+    open: Callable[[int | None], Cohort | StoredCohort] = field(repr=False)
+    n_files: int = 0
+    n_bytes: int = 0
+    lowest: float = 0.0
+    seconds: float = 0.0
     stored: bool = False
+    unknown_sites: CohortError | None = None
+
+    @property
+    def n_sites(self) -> int:
+        """Columns of X."""
+        self.check()
+        assert self.sites is not None
+        return self.sites.n
+
+    @property
+    def mesh(self) -> str:
+        """Name of the mesh."""
+        self.check()
+        return mesh_name_of(self.sites)
+
+    def check(self) -> None:
+        """Raise what is wrong so far, as a CohortError."""
+        self.problems.check()
+        if self.unknown_sites is not None:
+            raise self.unknown_sites
+
+    def read(self, n_threads: int | None = None) -> Cohort | StoredCohort:
+        """The cohort; a CohortError names every bad file.
+
+        Parameters
+        ----------
+        n_threads : files read at the same time.
+        """
+        return self.open(n_threads)
 
 
-def preview_cohort(
+def plan_cohort(
     paths: Any,
     *,
     participants: Any = None,
@@ -65,128 +113,345 @@ def preview_cohort(
     target: str | None = None,
     entities: Mapping[str, str] | None = None,
     mask: Any = None,
+    subjects: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     missing: str = "raise",
-) -> Preview:
-    """What would be read; the arguments are those of `load_cohort`. Problems that names tell of are raised alike."""
-    skip = missing == "skip"
-    task = Task(Problems(), Journal(), read_participants(participants), tuple(exclude), skip, None, None)
+    map_name: str | int | None = None,
+    modality: str | None = None,
+    units: str | None = None,
+    verbose: bool = False,
+) -> Plan:
+    """What would be read; the arguments are those of `load_cohort`.
+
+    Raises
+    ------
+    ArgumentError, and CohortError where no subject is left to read. Other problems with files are kept in the plan.
+    """
+    if hemisphere is not None:
+        hemispheres(hemisphere, "hemisphere")
+    selection, journal, problems = Selection.of(participants, exclude, missing), Journal(verbose), Problems()
+    if isinstance(paths, list | tuple) and len(paths) == 1:
+        paths = paths[0]
+    if isinstance(paths, str | os.PathLike) and is_zarr(paths):
+        of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
+        of_files |= {"entities": entities, "mask": mask, "subjects": subjects, "map_name": map_name}
+        of_files |= {"modality": modality, "units": units}
+        return _plan_store(Path(paths).expanduser(), of_files, selection, problems, journal)
+    names = None if subjects is None else tuple(map(str, subjects))
+    details = Details(selection, mask, mesh, measure, modality, units, problems, journal)
+    if hasattr(paths, "mesh") and hasattr(getattr(paths, "data", None), "parts"):
+        return _plan_image(paths, hemisphere, names, details)
     wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
-    found = find_sources(paths, wanted, task.problems)
-    groups, twice = grouped(found, wanted)
-    how = How(Mesh.read(found.mesh if mesh is None else mesh), hemisphere, measure)
-    begin = time.perf_counter()
-    files = [(path, side) for there in groups.values() for side, path in there.items()]
-    first = first_readable(files, how)
-    seconds = time.perf_counter() - begin
-    if first is None:
-        task.select(list(groups), found.missing, twice)
-        _report_unreadable(files, how, task.problems)
-        task.problems.check()
-        of = f" of the {hemisphere} hemisphere" if hemisphere in ("left", "right") else ""
-        raise CohortError(f"paths: lead to no files of maps{of}")
-    stacks = _stacks(groups, how, task) if is_stack(groups, how) else []
-    stacked = bool(stacks)
-    if first.n_maps > 1 and not stacked:
-        task.problems.add_error(first.seen.path, several(first))
-    names = [name for _, ids in stacks for name in ids] if stacked else list(groups)
+    found = find_sources(paths, wanted, problems)
+    for note in found.notes:
+        journal.note(note)
+    details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
+    reader = Reader(Mesh.read(details.mesh), hemisphere, measure, map_name)
+    groups, twice = _grouped(found, wanted)
+    if not groups and not found.missing and not problems:
+        of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""
+        problems.add("paths", f"lead to no files of maps{of}")
+    stacked = map_name is None and _are_stacks(groups, reader)
+    if stacked or names is not None:  # files that are not single subjects: all that is there twice
+        for path, text in (one for several in twice.values() for one in several):
+            problems.add(path, text)
     if stacked:
-        report_twice(twice, task.problems)
-    chosen = task.select(names, found.missing, {} if stacked else twice)
-    task.problems.check()
-    if not chosen:
-        raise CohortError("paths: no subject is left to read")
-    used = files if stacked else [(path, side) for _, name in chosen for side, path in groups[name].items()]
-    widths = _widths(first, [side for _, side in used], groups, how)
-    sites = how.mesh.sites(widths)
-    given = None if mask is None else read_mask(mask, widths)
-    return Preview(
-        n_files=len(used),
-        n_bytes=sum(path.stat().st_size for path, _ in used),
-        subjects=tuple(name for name, _ in chosen),
-        participants={
-            **(stack_columns(stacks, [there for _, there in chosen]) if stacked else {}),
-            **_table(task, [name for name, _ in chosen]),
-        },
-        n_sites=sites.n,
-        hemisphere="both" if len(widths) == 2 else next(iter(widths)),
-        mesh=mesh_name_of(sites),
-        mask=_mask_in_words(given, first),
-        notes=(*found.notes, *task.journal.steps),
-        lowest=_lowest(first, given, widths),
-        seconds=seconds * len(used),
+        return _plan_stacks(groups, names, reader, details)
+    if names is not None:
+        what = f"the files are of {len(groups)} subjects ({some(groups)})"
+        groups = dict(zip(check_names(names, len(groups), what), groups.values(), strict=True))
+    chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
+    return _plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
+
+
+# ---------------------------------------------------------------------- one subject per file
+
+
+def _plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader, details: Details) -> Plan:
+    """One map per file, one or two files per subject."""
+    problems = details.problems
+    if not people:
+        if not problems:
+            problems.add("paths", "no subject is left to read")
+        problems.check()
+    named = {side for _, files in people for side in files if side is not None}
+    sides = wanted.sides if wanted.hemisphere is not None else [side for side in SIDES if side in named]
+    files = [(path, side) for _, there in people for side, path in there.items()]
+    widths = _widths(files, sides, reader)
+    first = reader.first(files)
+    if first is None:
+        for path, side in files:
+            problems.add_error(reader.look(path, side))  # type: ignore[arg-type]
+    elif first.n_maps > 1:
+        problems.add_error(several(first))
+    names = [name for name, _ in people]
+    return _plan_read(
+        names,
+        {},
+        widths,
+        [path for path, _ in files],
+        reader,
+        details,
+        first,
+        lambda details, sites, n_threads: read_singles(people, sides, widths, sites, reader, details, n_threads),
     )
 
 
-def _report_unreadable(files: Sequence[tuple[Path, str | None]], how: How, problems: Problems) -> None:
-    for path, side in files:
+def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], reader: Reader) -> dict[str, int]:
+    """Hemisphere → number of sites, from the first readable file of each that can be of the mesh."""
+    widths: dict[str, int] = {}
+    for wanted in sides or (None,):
+        if wanted not in widths:
+            mine = [(path, side) for path, side in files if side in (None, wanted) or wanted is None]
+            piece = reader.first(mine, fitting=True) or reader.first(mine)
+            widths.update({} if piece is None else piece.seen.sizes)
+    return {side: widths[side] for side in SIDES if side in widths}
+
+
+# ---------------------------------------------------------------------- several subjects per file
+
+
+def _are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
+    """Whether the files hold several subjects each.
+
+    One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
+    series are not taken for subjects.
+    """
+    names: list[str] = []
+    for files in groups.values():
+        piece = reader.first((path, side) for side, path in files.items())
+        if piece is None:
+            continue
+        if piece.n_maps == 1 and not (piece.maps.reader == "npz" and piece.maps.names):
+            return False
+        if len(groups) == 1:
+            return True
+        if not piece.maps.names:
+            return False
+        names += piece.maps.names
+    return bool(names) and len(set(names)) == len(names)
+
+
+def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader: Reader, details: Details) -> Plan:
+    """Files with several maps each, one per subject; who they are is read from the files."""
+    problems = details.problems
+    stacks: list[Stack] = []
+    for files in groups.values():
+        pieces: list[Piece] = []
+        for side, path in files.items():
+            piece = reader.look(path, side)
+            if isinstance(piece, CohortError):
+                problems.add_error(piece)
+            else:
+                pieces.append(piece)
+        if len({piece.n_maps for piece in pieces}) > 1:
+            one, other = pieces
+            problems.add(other.seen.path, f"holds {other.n_maps} maps; {literal(one.seen.path)} holds {one.n_maps}")
+        elif pieces:
+            stacks.append(Stack(pieces, _names_in(pieces, names if len(groups) == 1 else None, len(groups), details)))
+    report_meshes([piece.seen for stack in stacks for piece in stack.pieces], reader.mesh, problems)
+    present = {side for stack in stacks for side in stack.sizes} | (
+        set(SIDES) if reader.hemisphere == "both" else set()
+    )
+    for stack in stacks:
+        for side in present - set(stack.sizes):
+            problems.add(stack.path, f"lacks the {side} hemisphere")
+    known = [name for stack in stacks for name in stack.names]
+    for name, count in Counter(known).items():
+        if count > 1:
+            files_with = sorted({str(stack.path) for stack in stacks if name in stack.names})
+            problems.add(f"subject {name}", f"occurs {count} times in {literal(', '.join(files_with))}")
+    problems.check()
+    chosen = details.selection.select(known, problems, details.journal)
+    if not chosen and not problems:
+        problems.add("paths", "no subject could be read")
+    problems.check()
+    sizes = {side: n for stack in stacks for side, n in stack.sizes.items()}
+    widths = {side: sizes[side] for side in SIDES if side in sizes}
+    return _plan_read(
+        [name for name, _ in chosen],
+        stack_columns(stacks, [there for _, there in chosen]),
+        widths,
+        [path for files in groups.values() for path in files.values()],
+        reader,
+        details,
+        stacks[0].pieces[0],
+        lambda details, sites, n_threads: read_stacks(stacks, chosen, widths, sites, details),
+    )
+
+
+def _names_in(pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: int, details: Details) -> list[str]:
+    """Subjects of the maps of a file: as given, as the maps are named, as participants lists them, or numbers."""
+    n, path = pieces[0].n_maps, pieces[0].seen.path
+    if given is not None:
+        return check_names(given, n, f"{literal(path)} holds {n} maps")
+    for piece in pieces:
+        names = [subject_of(Path(name)) or name for name in piece.maps.names]
+        if len(set(names)) == n:
+            return names
+    return unnamed(n, str(path), details.selection.participants if n_groups == 1 else None, details.journal)
+
+
+# ---------------------------------------------------------------------- files of either kind
+
+
+def _plan_read(
+    names: list[str],
+    columns: Mapping[str, NDArray[Any]],
+    widths: dict[str, int],
+    files: list[Path],
+    reader: Reader,
+    details: Details,
+    first: Piece | None,
+    finish: Callable[[Details, Sites | None, int | None], Cohort],
+) -> Plan:
+    """The plan of files, once it is known who is in them."""
+    sites, unknown = None, None
+    if widths:
         try:
-            read_piece(path, side, how)
+            sites = reader.mesh.sites(widths)
         except CohortError as error:
-            problems.add_error(path, error)
+            unknown = error
+        details = details.with_mask(widths)
+    table = details.selection.participants
+    return Plan(
+        subjects=tuple(names),
+        participants={**columns, **({} if table is None else table.about(names))},
+        sites=sites,
+        hemisphere="both" if len(widths) == 2 else next(iter(widths), ""),
+        mask=_mask_as_text(details.mask_array, first),
+        problems=details.problems,
+        journal=details.journal,
+        open=lambda n_threads: finish(replace(details, unknown_sites=unknown), sites, n_threads),
+        n_files=len(files),
+        n_bytes=sum(path.stat().st_size for path in files if path.is_file()),
+        lowest=0.0 if first is None else _lowest(first, details.mask_array, widths),
+        seconds=reader.seconds * len(files),
+        unknown_sites=unknown,
+    )
 
 
-def _stacks(groups: Mapping[str, Files], how: How, task: Task) -> list[tuple[list[Piece], list[str]]]:
-    """Files with many subjects each, and the names of these."""
-    found = [first_readable([(path, side) for side, path in there.items()], how) for there in groups.values()]
-    return [([piece], map_names([piece], task, len(groups) == 1)) for piece in found if piece is not None]
-
-
-def _lowest(first: Piece, given: NDArray[np.bool_] | None, widths: Mapping[str, int]) -> float:
+def _lowest(first: Piece, mask: NDArray[np.bool_] | None, widths: Mapping[str, int]) -> float:
     """The smallest value of the first file, where it is in use."""
     ends = dict(zip(widths, np.cumsum(list(widths.values())), strict=True))
     low = 0.0
     for side, part in first.parts.items():
-        used = slice(None) if given is None else given[ends[side] - widths[side] : ends[side]]
-        values = part[0][used]
-        low = min(low, float(np.min(values, where=np.isfinite(values), initial=0.0)))
+        if side in widths and part.shape[1] == widths[side]:
+            used = slice(None) if mask is None else mask[ends[side] - widths[side] : ends[side]]
+            values = part[0][used]
+            low = min(low, float(np.min(values, where=np.isfinite(values), initial=0.0)))
     return low
 
 
-def _widths(first: Piece, sides: Sequence[str | None], groups: Any, how: How) -> dict[str, int]:
-    """Hemisphere → number of sites; of the hemisphere that the first file lacks, from the first file that has it."""
-    widths = {side: part.shape[1] for side, part in first.parts.items()}
-    for side in {str(side) for side in sides if side is not None} - set(widths):
-        other = first_readable([(there[side], side) for there in groups.values() if side in there], how)
-        widths.update({} if other is None else {s: part.shape[1] for s, part in other.parts.items()})
-    return {side: widths[side] for side in ("left", "right") if side in widths}
-
-
-def _table(task: Task, subjects: Sequence[str]) -> dict[str, Any]:
-    """What the participants' table tells of the subjects."""
-    if task.table is None:
-        return {}
-    rows = [task.table.ids.index(name) for name in subjects]
-    return {name: column[rows] for name, column in task.table.columns.items()}
-
-
-def _mask_in_words(given: NDArray[np.bool_] | None, first: Piece) -> str:
+def _mask_as_text(given: NDArray[np.bool_] | None, first: Piece | None) -> str:
+    if first is None:
+        return _NO_MASK
     if given is None and first.seen.masks:
         given = np.concatenate(list(first.seen.masks.values()))
     if given is not None:
-        return (
-            f"given, {int((~given).sum())} of {len(given)} sites left out; and those that are NaN or zero in everyone"
-        )
+        left_out = f"{int((~given).sum())} of {len(given)} sites left out"
+        return f"given, {left_out}; and those that are NaN or zero in everyone"
     empty = sum(int((~np.isfinite(part[0]) | (part[0] == 0)).sum()) for part in first.parts.values())
-    return f"none given; sites that are NaN or zero in everyone are left out ({empty} are, in the first file)"
+    return f"{_NO_MASK} ({empty} are, in the first file)"
 
 
-def preview_store(stored: Any, rows: Sequence[int], participants: Mapping[str, Any]) -> Preview:
-    """The same of a cohort store: the subjects in `rows` of it, with this table."""
+def _grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
+    """Subject → its files, and what is there twice; a missing hemisphere goes to `found.missing`."""
+    groups: dict[str, Files] = {}
+    twice: Twice = {}
+    for source in found.sources:
+        files = groups.setdefault(source.subject, {})
+        clash = next((s for s in files if s == source.side or None in (s, source.side)), "")
+        if clash == "":
+            files[source.side] = source.path
+        else:
+            twice.setdefault(source.subject, []).append((source.path, _also(source, files[clash])))
+    named = {side for files in groups.values() for side in files if side is not None}
+    sides = wanted.sides if wanted.hemisphere is not None else sorted(named)
+    for subject, files in groups.items():
+        if None not in files and subject not in found.missing:
+            for side in sides:
+                if side not in files:
+                    only = literal(next(iter(files.values())))
+                    found.missing.setdefault(subject, []).append(f"the {side} hemisphere (there is only {only})")
+    ordered = {name: dict(sorted(files.items(), key=lambda item: str(item[0]))) for name, files in groups.items()}
+    return ordered, twice
+
+
+def _also(source: Source, other: Path) -> str:
+    side = f", {source.side} hemisphere" if source.side else ""
+    choose = ", or choose with {entities} (ses, task, run, ...)" if source.path.name.startswith("sub-") else ""
+    return f"subject {literal(source.subject)}{side} is also in {literal(other)}; give one file for each{choose}"
+
+
+# ---------------------------------------------------------------------- what is held or stored already
+
+
+def _plan_image(image: Any, hemisphere: str | None, names: Sequence[str] | None, details: Details) -> Plan:
+    """A nilearn SurfaceImage: one subject per map."""
+    maps, sites, hemi = read_image(image, details.mesh, hemisphere)
+    n, problems = maps.shape[0], details.problems
+    if names is None:
+        names = unnamed(n, "SurfaceImage", details.selection.participants, details.journal)
+    names = check_names(names, n, f"the SurfaceImage holds {n} maps")
+    chosen = details.selection.select(names, problems, details.journal)
+    if not chosen and not problems:
+        problems.add("paths", "no subject is left to read")
+    problems.check()
+    n_left = int((sites.hemisphere == 0).sum())
+    widths = {"left": n_left, "right": sites.n - n_left} if hemi == "both" else {hemi: n_left}
+    details = details.with_mask(widths)
+    rows = [names.index(there) for _, there in chosen]
+    table, subjects = details.selection.participants, [name for name, _ in chosen]
+    return Plan(
+        subjects=tuple(subjects),
+        participants={} if table is None else table.about(subjects),
+        sites=sites,
+        hemisphere=hemi,
+        mask=_NO_MASK if details.mask_array is None else "given",
+        problems=problems,
+        journal=details.journal,
+        open=lambda n_threads: read_image_maps(maps, rows, subjects, widths, sites, details),
+    )
+
+
+def _plan_store(
+    folder: Path, of_files: Mapping[str, Any], selection: Selection, problems: Problems, journal: Journal
+) -> Plan:
+    """A cohort store: it has its mesh, measure and mask; subjects may be chosen, and the table given anew."""
+    from icofactor.cohort.store.read import open_store
+
+    for name, value in of_files.items():
+        if value is not None:
+            why = f"{{{name}}} is for files; {literal(folder)} is a cohort store, which has its mesh, measure and mask"
+            raise ArgumentError(name, None, why)
+    stored = open_store(folder)
+    chosen = selection.select(stored.subjects, problems, journal)
+    if not chosen and not problems:
+        problems.add(folder, "no subject is left")
+    problems.check()
+    rows = [stored.subjects.index(there) for _, there in chosen]
+    columns = {str(name): np.asarray(values)[rows] for name, values in stored.participants.items()}
+    if selection.participants is not None:
+        columns |= selection.participants.about([name for name, _ in chosen])
+
+    def opened(n_threads: int | None) -> Any:
+        if rows == list(range(len(stored.subjects))):
+            return stored if selection.participants is None else replace(stored, participants=columns)
+        return stored.select(rows, columns)
+
+    files = [file for file in folder.rglob("*") if file.is_file()]
     out = 0 if stored.mask is None else int((~stored.mask).sum())
-    files = [file for file in Path(stored.path).rglob("*") if file.is_file()]
-    left = len(stored.subjects) - len(rows)
-    return Preview(
+    return Plan(
+        subjects=tuple(stored.subjects[row] for row in rows),
+        participants=columns,
+        sites=stored.sites,
+        hemisphere=stored.hemisphere,
+        mask=f"that of the store, {out} of {stored.sites.n} sites left out",
+        problems=problems,
+        journal=journal,
+        open=opened,
         n_files=len(files),
         n_bytes=sum(file.stat().st_size for file in files),
-        subjects=tuple(stored.subjects[row] for row in rows),
-        participants=participants,
-        n_sites=stored.sites.n,
-        hemisphere=stored.hemisphere,
-        mesh=mesh_name_of(stored.sites),
-        mask=f"that of the store, {out} of {stored.sites.n} sites left out",
-        notes=(f"{left} of its {len(stored.subjects)} subjects are left out",) if left else (),
-        lowest=0.0,
-        seconds=0.0,
         stored=True,
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from icofactor.errors import CohortError
-
-# A whole folder of wrong files is understood from its first fifty.
-_LISTED = 50
+from icofactor.errors import CohortError, FileError, literal
 
 
 @dataclass
@@ -24,26 +22,18 @@ class Problems:
         if what not in found:
             found.append(what)
 
-    def add_error(self, where: str | Path, error: CohortError) -> None:
-        """Take up an error whose message may begin with the file it is about."""
-        place, _, what = str(error).partition(": ")
-        if what and (place == str(where) or Path(place).is_file()):
-            self.add(place, what)
-        else:
-            self.add(where, str(error))
+    def add_error(self, error: FileError) -> None:
+        """Take up what an error says, of however many files."""
+        for where, what in error.problems if isinstance(error, CohortError) else [(error.path, error.problem)]:
+            self.add(where, what or "")
 
     def __bool__(self) -> bool:
         return bool(self.listed)
 
     def check(self) -> None:
         """Raise one CohortError that names every bad file, when there is any."""
-        if not self.listed:
-            return
-        lines = [f"{where}: {'; '.join(what)}" for where, what in self.listed.items()]
-        if len(lines) == 1:
-            raise CohortError(lines[0])
-        more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-        raise CohortError(f"{len(lines)} problems:\n  " + "\n  ".join(lines[:_LISTED] + more))
+        if self.listed:
+            raise CohortError.of([(where, "; ".join(what)) for where, what in self.listed.items()])
 
 
 @dataclass
@@ -54,13 +44,14 @@ class Journal:
     steps: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Remember a step, and say it aloud."""
+        """Remember a step, and show it."""
         self.steps.append(text)
         if self.shown:
             print(text, file=sys.stderr)
 
 
-def some(things: list[str], n: int = 5) -> str:
-    """'a, b, c, d, e and 7 more'."""
-    more = f" and {len(things) - n} more" if len(things) > n else ""
-    return ", ".join(things[:n]) + more
+def some(names: Iterable[str], most: int = 5) -> str:
+    """'a, b, c, d, e and 7 more', as far as the names can be shown; safe inside the text of an error."""
+    listed = list(names)
+    shown = ["".join(c if c.isprintable() else "?" for c in name[:60]) for name in listed[:most]]
+    return literal(", ".join(shown)) + (f" and {len(listed) - most} more" if len(listed) > most else "")

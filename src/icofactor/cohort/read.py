@@ -1,35 +1,31 @@
-"""load_cohort: the files people have → a Cohort, or one report of everything that is wrong with them."""
+"""Read what was planned: files → the rows of X, each once, and a Cohort, or one report of everything wrong."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from icofactor.cohort.assemble import Read, is_stack, read_singles, read_stacks
-from icofactor.cohort.checks import check_values
+from icofactor.cohort.checks import Rows, check_values
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.find.files import find_sources
-from icofactor.cohort.find.source import Found, Wanted
-from icofactor.cohort.images import read_image
 from icofactor.cohort.masks import read_mask
-from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.names import measure_of, modality_of, units_of
-from icofactor.cohort.pieces import How, copy_map
+from icofactor.cohort.pieces import Files, Piece, Reader, Seen, copy_map, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems
-from icofactor.cohort.subjects import Task, grouped, map_names, numbered, read_participants, renamed, report_twice
-from icofactor.errors import CohortError
+from icofactor.cohort.subjects import Selection
+from icofactor.errors import CohortError, literal
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 
 if TYPE_CHECKING:
     from icofactor.cohort.store.read import StoredCohort
-
-_HEMISPHERES = (None, "left", "right", "both")
 
 
 def load_cohort(
@@ -59,10 +55,10 @@ def load_cohort(
     paths : a file, a glob, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep,
         XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
         CIFTI-2 dscalar and dtseries, npy, npz.
-    participants : participants.tsv (or CSV, columns, or names): selects and orders the subjects; a column "exclude"
-        (or "include") leaves out some.
+    participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
+        "exclude" (or "include") leaves out some.
     mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
-        number of vertices tell.
+        number of vertices say.
     hemisphere : "left", "right", "both"; None: what is there.
     measure : e.g. "thickness", "myelin", "reho"; the name of the array in npz files.
     smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
@@ -70,18 +66,19 @@ def load_cohort(
     entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
     mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
         (left, right). In any case sites that are NaN or zero in every subject are left out.
-    subjects : names in the order of the files (or maps), instead of those the paths tell.
+    subjects : names in the order of the files (or maps), instead of those in the paths.
     exclude : subjects to leave out.
     missing : whether subjects without all their files are an error ("raise") or left out ("skip").
     map_name : name or number of the map to take from files that hold several for one subject.
-    modality, units : what the cohort says it is; None: what the measure tells.
+    modality, units : what the cohort says it is; None: as the measure says.
     n_threads : files read at the same time.
     verbose : whether to show progress, and say what was chosen and left out.
 
     Returns
     -------
     Cohort. Its provenance holds the files with their checksums, and the steps taken. A store gives a StoredCohort,
-    which is opened and not loaded, as it is: the other arguments are for files.
+    which is opened and not loaded; `participants`, `exclude` and `missing` choose its subjects, the other arguments
+    are for files.
 
     Raises
     ------
@@ -99,139 +96,301 @@ def load_cohort(
     >>> cohort.X.shape, cohort.hemisphere
     ((4, 642), 'left')
     """
-    if hemisphere not in _HEMISPHERES:
-        raise ValueError(f"hemisphere must be 'left', 'right', 'both' or None; found {hemisphere!r}")
-    if missing not in ("raise", "skip"):
-        raise ValueError(f"missing must be 'raise' or 'skip'; found {missing!r}")
-    if isinstance(paths, list | tuple) and len(paths) == 1:
-        paths = paths[0]
-    if isinstance(paths, str | os.PathLike) and (Path(paths).expanduser() / "zarr.json").is_file():
-        from icofactor.cohort.store.read import open_store
+    from icofactor.cohort.plan import plan_cohort  # which knows how to read what it plans
 
-        return open_store(Path(paths).expanduser())
-    task = Task(
-        Problems(),
-        Journal(verbose),
-        read_participants(participants),
-        tuple(map(str, exclude)),
-        missing == "skip",
-        None if subjects is None else tuple(map(str, subjects)),
-        n_threads,
+    plan = plan_cohort(
+        paths,
+        participants=participants,
+        mesh=mesh,
+        hemisphere=hemisphere,
+        measure=measure,
+        smoothing=smoothing,
+        target=target,
+        entities=entities,
+        mask=mask,
+        subjects=subjects,
+        exclude=exclude,
+        missing=missing,
+        map_name=map_name,
+        modality=modality,
+        units=units,
+        verbose=verbose,
     )
-    if hasattr(paths, "mesh") and hasattr(getattr(paths, "data", None), "parts"):
-        read: Read
-        sites: Sites | None
-        read, sites = _read_image(paths, mesh, hemisphere, task)
-        found, spheres = Found(measure=measure), mesh
-    else:
-        wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
-        found = find_sources(paths, wanted, task.problems)
-        for note in found.notes:
-            task.journal.note(note)
-        how = How(Mesh.read(found.mesh if mesh is None else mesh), hemisphere, measure, map_name)
-        read = _read_files(found, how, wanted, task)
-        sites = _sites(read, how, task.problems)
-        spheres = found.mesh if mesh is None else mesh
-    arrays = [measure_of(record["array"]) for record in read.records if "array" in record]
-    kind = modality or modality_of(found.measure or measure or next(filter(None, arrays), "unknown"))
-    return _finish(read, sites, mask, spheres, kind, units_of(kind) if units is None else units, task)
+    return plan.read(n_threads)
 
 
-def _read_files(found: Found, how: How, wanted: Wanted, task: Task) -> Read:
-    """All files into one X."""
-    groups, twice = grouped(found, wanted)
-    if not groups and not found.missing and not task.problems:
-        of = f" of the {how.hemisphere} hemisphere" if how.hemisphere in ("left", "right") else ""
-        task.problems.add("paths", f"lead to no files of maps{of}")
-    stacked = how.map_name is None and is_stack(groups, how)
-    read: Read | None
-    if stacked or task.subjects is not None:
-        report_twice(twice, task.problems)
-    if stacked:
-        name_rows = lambda pieces: map_names(pieces, task, len(groups) == 1)
-        read = read_stacks(list(groups.values()), how, name_rows, lambda names: task.select(names, {}), task.problems)
-    else:
-        groups = renamed(groups, task)
-        chosen = task.select(list(groups), found.missing, twice)
-        people = [(name, groups[there]) for name, there in chosen]
-        if not people:
-            if not task.problems:
-                task.problems.add("paths", "no subject is left to read")
-            task.problems.check()
-        told = {side for _, files in people for side in files if side is not None}
-        sides = wanted.sides if how.hemisphere is not None else [s for s in ("left", "right") if s in told]
-        with Stages(task.journal.shown).stage("reading") as show:
-            read = read_singles(people, sides, how, task.problems, show, task.n_threads)
-    if read is None:
-        task.problems.check()
-        raise CohortError("paths: no subject could be read")
-    return read
+@dataclass(frozen=True, eq=False)
+class Details:
+    """What goes from the plan to the cohort.
 
+    Attributes
+    ----------
+    selection : which subjects are used.
+    mask, mesh : as given.
+    measure, modality, units : what is known of the maps.
+    problems, journal : gather what goes wrong, and what is done.
+    mask_array : the mask, once the number of sites is known.
+    unknown_sites : why it is not known where the columns lie.
+    """
 
-def _read_image(image: Any, mesh: Any, hemisphere: str | None, task: Task) -> tuple[Read, Sites]:
-    """A nilearn SurfaceImage: one subject per map."""
-    maps, sites, hemi = read_image(image, mesh, hemisphere)
-    n = maps.shape[0]
-    names = tuple(task.subjects or numbered(n, "SurfaceImage", task))
-    if len(names) != n:
-        raise CohortError(f"subjects: has {len(names)} names; the SurfaceImage holds {n} maps")
-    chosen = task.select(names, {})
-    n_left = int((sites.hemisphere == 0).sum())
-    widths = {"left": n_left, "right": sites.n - n_left} if hemi == "both" else {hemi: n_left}
-    where = [
-        dict.fromkeys(widths, f"SurfaceImage (map {names.index(found)}, subject {name})") for name, found in chosen
-    ]
-    X = np.empty((len(chosen), sites.n), dtype=np.float32)
-    for row, (_, there) in enumerate(chosen):
-        copy_map(maps[names.index(there)], X[row])
-    subjects = [name for name, _ in chosen]
-    record = {"path": None, "reader": "nilearn SurfaceImage", "hemisphere": hemi, "subject": subjects}
-    return Read(subjects, X, widths, where, list(range(len(chosen))), [record]), sites
+    selection: Selection
+    mask: Any
+    mesh: Any
+    measure: str | None
+    modality: str | None
+    units: str | None
+    problems: Problems
+    journal: Journal
+    mask_array: NDArray[np.bool_] | None = None
+    unknown_sites: CohortError | None = None
 
-
-def _sites(read: Read, how: How, problems: Problems) -> Sites | None:
-    """Where the columns lie; None when that is not known, which is reported."""
-    try:
-        return how.mesh.sites(read.widths)
-    except CohortError as error:
-        # files of another mesh than the one given are named one by one already
-        if not problems:
-            problems.add_error("mesh", error)
-        return None
-
-
-def _finish(read: Read, sites: Sites | None, mask: Any, mesh: Any, modality: str, units: str, task: Task) -> Cohort:
-    """Check the numbers, and put the cohort together."""
-    given, source = None, []
-    for note in read.notes:
-        task.journal.note(note)
-    if read.masks and set(read.masks) >= set(read.widths):
-        given, source = np.concatenate([read.masks[side] for side in read.widths]), ["the files of maps"]
-    if mask is not None:
+    def with_mask(self, widths: dict[str, int]) -> Details:
+        """The mask read; what is wrong with it is reported with the files."""
+        if self.mask is None:
+            return self
         try:
-            given, source = read_mask(mask, read.widths), [_described(mask)]
+            return replace(self, mask_array=read_mask(self.mask, widths))
         except CohortError as error:
-            task.problems.add_error("mask", error)
-    used = check_values(read.rows(), given, task.problems, task.journal)
-    task.problems.check()
+            self.problems.add_error(error)
+            return self
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Files with several maps each that belong together, a hemisphere each or both in one, and their subjects."""
+
+    pieces: Sequence[Piece]
+    names: Sequence[str]
+
+    @property
+    def path(self) -> Path:
+        return self.pieces[0].seen.path
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {side: n for piece in self.pieces for side, n in piece.seen.sizes.items()}
+
+
+@dataclass
+class Assembly:
+    """X while it is put together.
+
+    Attributes
+    ----------
+    subjects : one name per row.
+    X : (n_subjects, n_sites) float32.
+    widths : hemisphere → number of its sites, in the order of the columns.
+    where : per row, hemisphere → its file (and map).
+    good : rows that were read whole.
+    records : files, for the provenance.
+    columns : what npz files say of the subjects.
+    masks : hemisphere → the mask that came with the files.
+    """
+
+    subjects: Sequence[str]
+    X: NDArray[np.float32]
+    widths: dict[str, int]
+    where: list[dict[str, str]]
+    good: Sequence[int] = ()
+    records: list[dict[str, Any]] = field(default_factory=list)
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, subjects: Sequence[str], widths: dict[str, int], n_rows: int | None = None) -> Assembly:
+        """Room for these subjects."""
+        n = len(subjects) if n_rows is None else n_rows
+        return cls(subjects, np.empty((n, sum(widths.values())), dtype=np.float32), widths, [{} for _ in subjects])
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Hemisphere → its columns."""
+        ends = np.cumsum([0, *self.widths.values()])
+        return {side: slice(ends[i], ends[i + 1]) for i, side in enumerate(self.widths)}
+
+    def remember(self, seen: Seen, who: str | list[str], journal: Journal) -> None:
+        """Keep what the provenance says of a file."""
+        self.records.append({**seen.record, "subject": who})
+        self.masks.update(seen.masks)
+        for note in seen.notes:
+            if note not in journal.steps:
+                journal.note(note)
+
+
+def read_singles(
+    people: Sequence[tuple[str, Files]],
+    sides: Sequence[str],
+    widths: dict[str, int],
+    sites: Sites | None,
+    reader: Reader,
+    details: Details,
+    n_threads: int | None = None,
+) -> Cohort:
+    """One map per file, one row per subject.
+
+    Parameters
+    ----------
+    people : subject and its files.
+    sides : the hemispheres to read; what the first readable file holds when empty.
+    widths : hemisphere → number of sites; without one of `sides` when no file of it can be read.
+    n_threads : files read at the same time; decompression and reading let other threads run.
+    """
+    problems = details.problems
+    files = [(row, side, path) for row, (_, there) in enumerate(people) for side, path in there.items()]
+    whole = bool(widths) and all(side in widths for side in sides)
+    made = Assembly.empty([name for name, _ in people], widths, None if whole else 0)
+    slices = made.slices
+
+    def one(file: tuple[int, str | None, Path]) -> Seen | CohortError:
+        row, named, path = file
+        piece = reader.take(path, named)
+        if isinstance(piece, CohortError):
+            return piece
+        if piece.n_maps > 1:
+            return several(piece)
+        for side, part in piece.parts.items():
+            if whole and part.shape[1] == widths.get(side):
+                copy_map(part[0], made.X[row, slices[side]])
+        return piece.seen
+
+    done: list[tuple[int, Seen]] = []
+    with (
+        Stages(details.journal.shown).stage("reading") as show,
+        ThreadPoolExecutor(n_threads or min(4, os.cpu_count() or 1)) as pool,
+    ):
+        for number, (file, seen) in enumerate(zip(files, pool.map(one, files), strict=True)):
+            show((number + 1) / len(files))
+            if isinstance(seen, CohortError):
+                problems.add_error(seen)
+            else:
+                done.append((file[0], seen))
+                made.remember(seen, made.subjects[file[0]], details.journal)
+                made.where[file[0]].update(dict.fromkeys(seen.sizes, str(file[2])))
+    report_meshes([seen for _, seen in done], reader.mesh, problems)
+    _report_copies([seen for _, seen in done], problems)
+    _report_lacking(made, people, sides or list(widths), problems)
+    wrong = {row for row, seen in done if any(n != widths.get(side) for side, n in seen.sizes.items())}
+    made.good = [row for row, there in enumerate(made.where) if set(there) >= set(widths) and row not in wrong]
+    if not whole:
+        problems.check()
+        raise CohortError("paths", "no subject could be read")
+    return _finished(made, sites, details)
+
+
+def _report_copies(files: Sequence[Seen], problems: Problems) -> None:
+    """Two files with the same bytes are one map under two names."""
+    first: dict[str, Path] = {}
+    for seen in files:
+        twin = first.setdefault(seen.record["sha256"], seen.path)
+        if twin is not seen.path:
+            problems.add(seen.path, f"is the same, byte for byte, as {literal(twin)}")
+
+
+def _report_lacking(
+    made: Assembly, people: Sequence[tuple[str, Files]], sides: Sequence[str], problems: Problems
+) -> None:
+    """Subjects of whom a hemisphere is missing, where nothing was said about them yet."""
+    for (name, files), there in zip(people, made.where, strict=True):
+        lacking = [side for side in sides if side not in there]
+        if lacking and not problems.listed.keys() & {f"subject {name}", *map(str, files.values())}:
+            text = f"subject {literal(name)} lacks the {' and '.join(lacking)} hemisphere"
+            problems.add(next(iter(files.values())), text)
+
+
+def read_stacks(
+    stacks: Sequence[Stack],
+    chosen: Sequence[tuple[str, str]],
+    widths: dict[str, int],
+    sites: Sites | None,
+    details: Details,
+) -> Cohort:
+    """Files with several maps each, one per subject; `chosen` are names in the cohort and in the files."""
+    made = Assembly.empty([name for name, _ in chosen], widths)
+    made.good = range(len(chosen))
+    slices, row_of = made.slices, {there: row for row, (_, there) in enumerate(chosen)}
+    for stack in stacks:
+        used = [(number, row_of[name]) for number, name in enumerate(stack.names) if name in row_of]
+        for piece in stack.pieces:
+            for number, row in used:
+                for side, part in piece.parts.items():
+                    copy_map(part[number], made.X[row, slices[side]])
+                    made.where[row][side] = f"{piece.seen.path} (map {number}, subject {made.subjects[row]})"
+            made.remember(piece.seen, [made.subjects[row] for _, row in used], details.journal)
+    made.columns = stack_columns(stacks, [there for _, there in chosen])
+    return _finished(made, sites, details)
+
+
+def stack_columns(stacks: Sequence[Stack], chosen: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """What all files say of their subjects, in the order of the rows."""
+    tables = [stack.pieces[0].maps.columns for stack in stacks]
+    place = {name: i for i, name in enumerate(name for stack in stacks for name in stack.names)}
+    order = [place[name] for name in chosen]
+    shared = [name for name in tables[0] if all(name in table for table in tables)]
+    return {name: np.concatenate([table[name] for table in tables])[order] for name in shared}
+
+
+def read_image_maps(
+    maps: NDArray[Any],
+    rows: Sequence[int],
+    subjects: Sequence[str],
+    widths: dict[str, int],
+    sites: Sites,
+    details: Details,
+) -> Cohort:
+    """Some maps of a nilearn SurfaceImage."""
+    made = Assembly.empty(subjects, widths)
+    made.good = range(len(rows))
+    for row, number in enumerate(rows):
+        copy_map(maps[number], made.X[row])
+        made.where[row] = dict.fromkeys(widths, f"SurfaceImage (map {number}, subject {subjects[row]})")
+    hemi = "both" if len(widths) == 2 else next(iter(widths))
+    made.records.append({"path": None, "reader": "nilearn SurfaceImage", "hemisphere": hemi, "subject": list(subjects)})
+    return _finished(made, sites, details)
+
+
+def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
+    """Check the numbers, and make the cohort."""
+    problems, journal, table = details.problems, details.journal, details.selection.participants
+    if details.unknown_sites is not None and not problems:
+        problems.add_error(details.unknown_sites)  # else the files of another mesh are named one by one already
+    given, source = None, []
+    if made.masks and set(made.masks) >= set(made.widths):
+        given, source = np.concatenate([made.masks[side] for side in made.widths]), ["the files of maps"]
+    if details.mask_array is not None:
+        given, source = details.mask_array, [_described(details.mask)]
+    used = check_values(Rows(made.X, made.good, made.slices, made.where), given, problems, journal)
+    problems.check()
     assert sites is not None  # else there was a problem
     if used is not None and (given is None or (given & ~used).any()):
         source.append("NaN or zero in every subject")
-    table = {"participant_id": np.array(read.subjects), **read.columns}
-    if task.table is not None:
-        rows = [task.table.ids.index(name) for name in read.subjects]
-        table.update({name: column[rows] for name, column in task.table.columns.items()})
+    columns = {"participant_id": np.array(made.subjects), **made.columns}
+    if table is not None:
+        columns.update(table.about(made.subjects))
+    arrays = [measure_of(record["array"]) for record in made.records if "array" in record]
+    modality = details.modality or modality_of(details.measure or next(filter(None, arrays), "unknown"))
     provenance = {
         "loaded_with": "icofactor.load_cohort",
         "mesh": repr(sites),
-        "inputs": read.records,
-        "participants": None if task.table is None else dict(task.table.source),
+        "inputs": made.records,
+        "participants": None if table is None else dict(table.source),
         "mask": {"source": source, "left_out": 0 if used is None else int((~used).sum())},
-        "mesh_and_mask_files": [*_files(mesh), *_files(mask)],
-        "steps": task.journal.steps,
+        "mesh_and_mask_files": [*_files(details.mesh), *_files(details.mask)],
+        "steps": journal.steps,
     }
-    hemisphere: Any = "both" if len(read.widths) == 2 else next(iter(read.widths))
-    return Cohort(read.X, tuple(read.subjects), sites, used, hemisphere, modality, units, table, provenance=provenance)
+    hemisphere: Any = "both" if len(made.widths) == 2 else next(iter(made.widths))
+    units = units_of(modality) if details.units is None else details.units
+    return Cohort(
+        made.X,
+        tuple(made.subjects),
+        sites,
+        used,
+        hemisphere,
+        modality,
+        units,
+        columns,
+        provenance=provenance,
+        checked=True,
+    )
 
 
 def _files(given: Any) -> list[dict[str, str]]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from scipy.special import log_ndtr, ndtri
 
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.cohort.cohort import Cohort, Hemisphere, Truth
+from icofactor.sphere.names import hemispheres
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
 
@@ -212,8 +213,7 @@ def _check_arguments(
         raise ValueError(f"n_components must be at most 50, or regions would be smaller than noise; got {n_components}")
     if modality not in MODALITIES:
         raise ValueError(f"modality must be one of {', '.join(map(repr, MODALITIES))}; got {modality!r}")
-    if hemisphere not in get_args(Hemisphere):
-        raise ValueError(f'hemisphere must be "left", "right" or "both"; got {hemisphere!r}')
+    hemispheres(hemisphere, "hemisphere")
     if mesh not in _MESHES:
         raise ValueError(f"mesh must be one of {', '.join(map(repr, _MESHES))}; got {mesh!r}")
     if random_state is not None:
@@ -252,7 +252,7 @@ def group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
     """The modality's positive group map on the sites."""
     parts = []
     source = cKDTree(Sites.named("fsaverage5").coordinates)
-    for half, name in enumerate(_sides(hemisphere)):
+    for half, name in enumerate(hemispheres(hemisphere)):
         _, nearest = source.query(sites.coordinates[sites.hemisphere == half])
         # no cortex label is embedded: the medial wall, where thickness is 0, gets the least thickness of cortex
         thickness = np.clip(_embedded_map("thickness", name), 1.5, 4.0)[nearest]
@@ -260,10 +260,6 @@ def group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
             kind.group_map(thickness, _embedded_map("sulcal", name)[nearest], _embedded_map("area", name)[nearest])
         )
     return np.concatenate(parts)
-
-
-def _sides(hemisphere: Hemisphere) -> tuple[str, ...]:
-    return ("left", "right") if hemisphere == "both" else (hemisphere,)
 
 
 def _regions(
@@ -275,7 +271,7 @@ def _regions(
     seeds = _separated_points(rng, n_local)
     sizes = _SHARPNESS * _SIZE_SPREAD * rng.standard_normal(n_local)
     regions = np.zeros((n_components, sites.n))
-    for half, side in enumerate(_sides(hemisphere)):
+    for half, side in enumerate(hemispheres(hemisphere)):
         mine = np.flatnonzero(sites.hemisphere == half)
         # both hemispheres share one sphere, so the right one's counterpart of a place is its mirror image in x
         mirror = np.array([1.0 if side == "left" else -1.0, 1.0, 1.0])

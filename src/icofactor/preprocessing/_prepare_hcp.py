@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort, Hemisphere
+from icofactor.cohort.problems import some
 from icofactor.cohort.simulate import MODALITIES
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.layout import is_store
-from icofactor.cohort.subjects import Participants, read_participants
-from icofactor.errors import CohortError
+from icofactor.cohort.subjects import Participants, Selection
+from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, literal, render
 from icofactor.preprocessing.hcp import Inputs
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
 from icofactor.preprocessing.projection import Cortex, Projection, atlas_cortex, file_cortex, projections, target_sites
@@ -33,7 +34,7 @@ _LONGEST = 120
 
 @dataclass(frozen=True)
 class Failure:
-    """Someone whose map could not be made, which one, and why."""
+    """A map that could not be made: whose, which one, and why (a text that may refer to arguments)."""
 
     subject: str
     output: str
@@ -58,16 +59,31 @@ class Prepared:
     reused: int
 
     def summary(self) -> str:
-        """The stores, in words; `failure_lines` tells of the failures."""
+        """The stores, as text; `failure_lines` lists the failures."""
         lines = [f"{path}: {name} of {self.subjects[name]} subjects" for name, path in self.stores.items()]
         if self.reused:
             lines.append(f"{self.reused} maps were there from an earlier run")
         return "\n".join(lines)
 
 
+def failed(failures: Sequence[Failure], what: str) -> CohortError:
+    """An error that names every map that could not be made."""
+    listed = [(f"{failure.subject} ({failure.output})", failure.why) for failure in failures]
+    return CohortError.of([("prepare", what), *listed])
+
+
+def _why(problem: Exception) -> str:
+    """What an error says, on one line, with references to arguments."""
+    if isinstance(problem, CohortError):
+        return "; ".join(f"{literal(where)}: {what}" for where, what in problem.problems)
+    if isinstance(problem, ArgumentError):
+        return problem.describe(as_reference)
+    return literal(str(problem) or type(problem).__name__)
+
+
 def failure_lines(failures: Sequence[Failure]) -> list[str]:
     """One line per failure; the first twenty."""
-    lines = [f"  {failure.subject} ({failure.output}): {failure.why}" for failure in failures[:_LISTED]]
+    lines = [f"  {failure.subject} ({failure.output}): {render(failure.why)}" for failure in failures[:_LISTED]]
     if len(failures) > _LISTED:
         lines.append(f"  ... and {len(failures) - _LISTED} more")
     return [f"{len(failures)} failed:", *lines] if failures else []
@@ -98,7 +114,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class HcpPlan:
     """What would be done.
 
     Attributes
@@ -106,7 +122,7 @@ class Foreseen:
     n_subjects : in the tree, and chosen.
     sizes : for each map to be made the sizes of its files in bytes.
     stores : name of what is computed → store.
-    failures : who will fail for want of files.
+    failures : subjects that will fail because files are missing.
     """
 
     n_subjects: int
@@ -159,7 +175,7 @@ class _Job:
             about["sha256"] = np.array([_sha256(file) for file in task.inputs.files.values()])
             self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
         except (ValueError, OSError, MemoryError) as problem:
-            return task, False, str(problem) or type(problem).__name__
+            return task, False, _why(problem)
         return task, False, None
 
 
@@ -170,6 +186,7 @@ def prepare_hcp(
     target: Target,
     *,
     participants: Any = None,
+    exclude: Sequence[str] = (),
     n_procs: int = 1,
     work_dir: str | Path | None = None,
     overwrite: bool = False,
@@ -184,6 +201,7 @@ def prepare_hcp(
     steps : what is computed, and how.
     target : mesh and hemispheres.
     participants : TSV file or columns: who belongs to the cohort, in which order, and what is known about them.
+    exclude : subjects to leave out.
     n_procs : subjects worked on at the same time, each in a process of its own.
     work_dir : where finished maps are kept until the stores are written; None: OUT.work, removed when nothing failed.
     overwrite : whether stores there may be replaced.
@@ -200,9 +218,10 @@ def prepare_hcp(
     >>> prepare_hcp(inputs, "thickness.store", Steps("thickness"), Target("HCPpipelines"))  # doctest: +SKIP
     """
     if n_procs < 1:
-        raise ValueError(f"n_procs must be 1 or more; got {n_procs}")
-    table = read_participants(participants)
-    chosen, failures = _chosen(inputs, table)
+        raise ArgumentError("n_procs", n_procs, "1 or more")
+    selection = Selection.of(participants, exclude)
+    table = selection.participants
+    chosen, failures = _chosen(inputs, selection)
     out = Path(out)
     tasks, stores, cortex, ways = _ready(chosen, out, steps, target, overwrite)
     run = {
@@ -223,32 +242,33 @@ def prepare_hcp(
             failures.append(Failure(task.inputs.subject, task.output, why))
     failures.sort(key=lambda failure: (failure.subject, failure.output))
     if not done:
-        raise CohortError("\n".join(["no map could be made", *failure_lines(failures)]))
+        raise failed(failures, "no map could be made")
     counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
     if work_dir is None and not failures:
         _remove(folder, tasks)
     return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
 
 
-def foresee_hcp(
+def plan_hcp(
     inputs: Sequence[Inputs],
     out: str | Path,
     steps: Steps,
     target: Target,
     *,
     participants: Any = None,
+    exclude: Sequence[str] = (),
     overwrite: bool = False,
-) -> Foreseen:
+) -> HcpPlan:
     """What `prepare_hcp` would read and write; it raises what that would raise before its work."""
-    chosen, failures = _chosen(inputs, read_participants(participants))
+    chosen, failures = _chosen(inputs, Selection.of(participants, exclude))
     tasks, stores, _, _ = _ready(chosen, Path(out), steps, target, overwrite)
     failures += [
-        Failure(task.inputs.subject, task.output, f"{file}: is missing")
+        Failure(task.inputs.subject, task.output, f"{literal(file)}: is missing")
         for task in tasks
         for file in task.inputs.missing.values()
     ]
     sizes = [[file.stat().st_size for file in task.inputs.files.values()] for task in tasks]
-    return Foreseen(len(chosen), sizes, stores, tuple(failures))
+    return HcpPlan(len(chosen), sizes, stores, tuple(failures))
 
 
 def _ready(
@@ -263,18 +283,17 @@ def _ready(
     return tasks, stores, cortex, projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
 
 
-def _chosen(inputs: Sequence[Inputs], table: Participants | None) -> tuple[list[Inputs], list[Failure]]:
-    """The subjects of the table in its order, and those of it that have no folder."""
-    if table is None:
-        return list(inputs), []
+def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs], list[Failure]]:
+    """The subjects to prepare, in order, and those of the table that have no folder."""
     by_name = {one.subject: one for one in inputs}
-    there = table.match(by_name)
-    if not there:
-        raise CohortError(f"participants: none of its {len(table.ids)} subjects is in the tree")
+    choice, table = selection.choose(list(by_name)), selection.participants
+    if choice.unknown:
+        raise CohortError("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
+    if not choice.chosen:
+        what = "no subject is left" if table is None else f"none of its {len(table.ids)} subjects is in the tree"
+        raise CohortError("exclude" if table is None else "participants", what)
     why = "is in the table of participants, not in the tree"
-    return [by_name[found] for found in there.values()], [
-        Failure(name, "all", why) for name in table.ids if name not in there
-    ]
+    return [by_name[there] for _, there in choice.chosen], [Failure(name, "all", why) for name in choice.absent]
 
 
 def _tasks(inputs: Inputs, kind: str) -> list[_Task]:
@@ -293,11 +312,9 @@ def _places(out: Path, outputs: Sequence[str], kind: str) -> dict[str, Path]:
 def check_new_store(place: Path, overwrite: bool) -> None:
     """Refuse before the work what would be refused after it."""
     if place.exists() and not (overwrite and is_store(place)):
-        raise FileExistsError(
-            f"{place} exists; pass overwrite=True to replace it"
-            if is_store(place)
-            else f"{place} exists and is not a cohort store: name a new folder"
-        )
+        if is_store(place):
+            raise ExistsError(place)
+        raise ExistsError(place, "exists and is not a cohort store: name a new folder")
     if not place.absolute().parent.is_dir():
         raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
 
@@ -354,7 +371,11 @@ def _write(
             "inputs": [record for task in mine for record in _records(job.work, task)],
             "participants": None if table is None else dict(table.source),
             **_told(job.work, mine),
-            "failed": [asdict(failure) for failure in failures if failure.output in (output, "all")],
+            "failed": [
+                {**asdict(failure), "why": render(failure.why)}
+                for failure in failures
+                if failure.output in (output, "all")
+            ],
         }
         create_store(place, _cohorts(mine, job, target, table, provenance), overwrite=overwrite)
         counts[output] = len(mine)
@@ -410,17 +431,13 @@ def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
 def _kept(work: Checkpoint, task: _Task) -> Mapping[str, NDArray[Any]]:
     kept = work.get(task.key)
     if kept is None:
-        raise CohortError(f"{work.folder}: the map {task.key} was removed meanwhile")
+        raise CohortError(str(work.folder), f"the map {literal(task.key)} was removed meanwhile")
     return kept
 
 
 def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
     """Columns of the participants, one value per subject."""
-    found = {"participant_id": np.array(subjects)}
-    if table is not None:
-        rows = {tree: table.ids.index(name) for name, tree in table.match(subjects).items()}
-        found |= {name: np.asarray(values)[[rows[one] for one in subjects]] for name, values in table.columns.items()}
-    return found
+    return {"participant_id": np.array(subjects), **({} if table is None else table.about(subjects))}
 
 
 def _remove(folder: Path, tasks: Sequence[_Task]) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.problems import some
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.tables import cell_text, is_missing, is_number
+
 CATEGORIES = ("sex", "gender", "site", "scanner", "center", "centre", "batch", "group", "study", "cohort")
 """Columns that are categories even where they are coded by numbers."""
 _CATEGORY = ":category"
-_MISSING = ("", "n/a", "na", "nan", "none", "null")
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,10 @@ class Term:
         unknown = [i for i, cell in enumerate(cells) if cell not in self.levels]
         if unknown:
             found = sorted({cells[i] for i in unknown})
-            raise ValueError(
-                f"covariate {self.name!r} is {_some(found)} in {_people(unknown, subjects)}; the fit knew only "
-                f"{_some(self.levels)}, so nothing is known about how to adjust them: leave them out"
+            name, levels = literal(repr(self.name)), some(self.levels, 10)
+            raise _wrong(
+                f"covariate {name} is {some(found, 10)} in {_people(unknown, subjects)}; the fit knew only {levels}: "
+                "nothing is known about how to adjust them, leave them out"
             )
         return _dummies(cells, self.levels) - self.means
 
@@ -48,12 +52,12 @@ class Term:
 
 
 def code_terms(
-    names: Sequence[str], participants: Mapping[str, Sequence[Any]], subjects: Sequence[str]
+    names: Sequence[str], participants: Mapping[str, Any], subjects: Sequence[str]
 ) -> tuple[tuple[Term, ...], np.ndarray]:
     """The terms of the fitted subjects and their centred columns; refuses what cannot be told apart."""
     plain = [name.removesuffix(_CATEGORY) for name in names]
     if not plain or len(set(plain)) < len(plain):
-        raise ValueError(f"covariates must be names of columns, no two alike; found {', '.join(names) or 'none'}")
+        raise ArgumentError("covariates", Phrase(", ".join(names) or "none"), "names of columns, no two alike")
     problems, terms, blocks = [], [], []
     for name, column in zip(names, plain, strict=True):
         try:
@@ -61,92 +65,79 @@ def code_terms(
             term = _term(column, values, subjects, name.endswith(_CATEGORY))
             terms.append(term)
             blocks.append(term.columns(values, subjects))
-        except ValueError as problem:
-            problems.append(str(problem))
+        except ArgumentError as problem:
+            problems.append(problem)
     if problems:
-        raise ValueError("; ".join(problems))
+        raise _all_of(problems)
     Z = np.hstack(blocks)
     if Z.shape[1] + 2 > len(Z):
-        raise ValueError(f"covariates make {Z.shape[1]} columns; {len(Z)} subjects leave nothing over: use fewer")
+        raise _wrong(f"{{covariates}} make {Z.shape[1]} columns; {len(Z)} subjects leave nothing over: use fewer")
     for i in range(1, len(terms) + 1):
         sofar = np.hstack(blocks[:i])
         if np.linalg.matrix_rank(sofar / np.linalg.norm(sofar, axis=0), tol=1e-8) < sofar.shape[1]:
-            before = ", ".join(repr(term.name) for term in terms[: i - 1])
-            raise ValueError(
-                f"covariate {terms[i - 1].name!r} cannot be told apart from {before} in these subjects: leave one out"
+            last, before = literal(repr(terms[i - 1].name)), ", ".join(repr(term.name) for term in terms[: i - 1])
+            raise _wrong(
+                f"covariate {last} cannot be told apart from {literal(before)} in these subjects: leave one out"
             )
     return tuple(terms), Z
 
 
-def columns_of(terms: Sequence[Term], participants: Mapping[str, Sequence[Any]], subjects: Sequence[str]) -> np.ndarray:
-    """Centred columns of subjects, new or not; whatever is wrong with any covariate is told at once."""
+def columns_of(terms: Sequence[Term], participants: Mapping[str, Any], subjects: Sequence[str]) -> np.ndarray:
+    """Centred columns of subjects, new or not; whatever is wrong with any covariate is said at once."""
     problems, blocks = [], []
     for term in terms:
         try:
             blocks.append(term.columns(table_column(term.name, participants, subjects), subjects))
-        except ValueError as problem:
-            problems.append(str(problem))
+        except ArgumentError as problem:
+            problems.append(problem)
     if problems:
-        raise ValueError("; ".join(problems))
+        raise _all_of(problems)
     return np.hstack(blocks)
 
 
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
     cells = _cells(name, values, subjects)
     levels = None
-    if category or name.lower() in CATEGORIES or not any(map(_is_number, cells)):
+    if category or name.lower() in CATEGORIES or not any(map(is_number, cells)):
         levels = tuple(sorted(set(cells)))
     columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
     if np.ptp(columns, axis=0).max(initial=0) == 0:
-        raise ValueError(f"covariate {name!r} is {cells[0]} in all subjects: leave it out")
+        raise _wrong(f"covariate {literal(repr(name))} is {literal(cells[0])} in all subjects: leave it out")
     return Term(name, levels, tuple(columns.mean(axis=0).tolist()))
 
 
-def table_column(name: str, participants: Mapping[str, Sequence[Any]], subjects: Sequence[str]) -> Sequence[Any]:
+def table_column(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> Sequence[Any]:
     """A column of the participants' table, one value per subject."""
     if name not in participants:
         known = ", ".join(repr(str(column)) for column in participants if column != "participant_id") or "none"
         if known == "none":
-            raise ValueError(f"covariate {name!r} needs participants=, a table with that column")
-        raise ValueError(f"the participants' table has no column {name!r} for a covariate; its columns: {known}")
+            raise _wrong(f"covariate {literal(repr(name))} needs {{participants}}, a table with that column")
+        text = f"the participants' table has no column {name!r} for a covariate; its columns: {known}"
+        raise _wrong(literal(text))
     values = participants[name]
     if len(values) != len(subjects):
-        raise ValueError(f"participants[{name!r}] holds {len(values)} values for {len(subjects)} subjects")
+        text = f"column {name!r} of the participants' table holds {len(values)} values for {len(subjects)} subjects"
+        raise _wrong(literal(text))
     return values
 
 
 def _cells(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[str]:
     """Values as text, numbers written one way; none missing."""
-    cells = [_text(value) for value in values]
-    missing = [i for i, cell in enumerate(cells) if cell.lower() in _MISSING]
+    cells = [cell_text(value) for value in values]
+    missing = [i for i, cell in enumerate(cells) if is_missing(cell)]
     if missing:
-        raise ValueError(f"covariate {name!r} is missing in {_people(missing, subjects)}: fill it in or leave them out")
+        who = _people(missing, subjects)
+        raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out")
     return cells
 
 
-def _text(value: Any) -> str:
-    """A cell; 2, 2.0 and "2" are one category, however the table was read."""
-    if value is None:
-        return ""
-    text = str(value).strip()
-    if _is_number(text) and float(text).is_integer():
-        return str(int(float(text)))
-    return text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
-
-
 def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.ndarray:
-    wrong = [i for i, cell in enumerate(cells) if not _is_number(cell)]
+    wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
     if wrong:
-        raise ValueError(
-            f"covariate {name!r} holds numbers, but {cells[wrong[0]]!r} in {_people(wrong, subjects)}; "
-            f"if it is a category, write {name}{_CATEGORY}"
+        cell, who = literal(repr(cells[wrong[0]])), _people(wrong, subjects)
+        raise _wrong(
+            f"covariate {literal(repr(name))} holds numbers, but {cell} in {who}; if it is a category, write "
+            f"{literal(name)}{_CATEGORY}"
         )
     return np.array([float(cell) for cell in cells])
 
@@ -157,9 +148,14 @@ def _dummies(cells: Sequence[str], levels: Sequence[str]) -> np.ndarray:
 
 
 def _people(numbers: Sequence[int], subjects: Sequence[str]) -> str:
-    return f"{'subject' if len(numbers) == 1 else 'subjects'} {_some([subjects[i] for i in numbers])}"
+    return f"{'subject' if len(numbers) == 1 else 'subjects'} {some([subjects[i] for i in numbers], 10)}"
 
 
-def _some(words: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+def _wrong(text: str) -> ArgumentError:
+    """A covariate cannot be used; the text says which and why."""
+    return ArgumentError("covariates", None, text[0].upper() + text[1:])
+
+
+def _all_of(problems: Sequence[ArgumentError]) -> ArgumentError:
+    """What is wrong with several covariates, as one error."""
+    return ArgumentError("covariates", None, ". ".join(problem.expected for problem in problems))

@@ -1,8 +1,4 @@
-"""Where an HCP tree keeps the maps and series of its subjects, and reading them.
-
-HCP_DIR/{id}/MNINonLinear/fsaverage_LR32k/{id}.{map}_MSMAll.32k_fs_LR.dscalar.nii
-HCP_DIR/{id}/MNINonLinear/Results/{run}/{run}_Atlas_MSMAll_hp2000_clean.dtseries.nii
-"""
+"""The maps and series of the subjects of an HCP tree, on fs_LR 32k: which files, and reading them."""
 
 from __future__ import annotations
 
@@ -16,13 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import CohortError
+from icofactor.cohort.find.hcp import RESTING_RUNS, map_file, runs_in, series_file
+from icofactor.cohort.find.source import folders_in
+from icofactor.cohort.problems import some
+from icofactor.errors import ArgumentError, CohortError, as_reference, literal
+from icofactor.io.maps import read_maps
+from icofactor.sphere.names import N_FS_LR
 
 KINDS = ("thickness", "myelin", "reho", "alff")
 MAPS = {"thickness": "thickness_MSMAll", "corrected": "corrThickness_MSMAll", "myelin": "MyelinMap_BC_MSMAll"}
 SERIES = "_Atlas_MSMAll_hp2000_clean"
-N_VERTICES = 32492
-_RUNS = "rfMRI_REST*"
 
 
 @dataclass(frozen=True)
@@ -75,92 +74,75 @@ def find_inputs(
     >>> inputs = find_inputs("HCP", "thickness")  # doctest: +SKIP
     """
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+        raise ArgumentError("kind", kind, f"one of {', '.join(KINDS)}")
     tree = Path(folder)
     if not tree.is_dir():
-        raise CohortError(f"{tree}: no such folder; an HCP tree has one folder per subject")
-    names = [place.parent.name for place in sorted(tree.glob("*/MNINonLinear"))]
-    if not names:
-        raise CohortError(f"{tree} is no HCP tree: none of its folders holds MNINonLinear")
-    absent = sorted(set(subjects or ()) - set(names))
+        raise CohortError(tree, "no such folder; an HCP tree has one folder per subject")
+    places = {place.name: place for place in folders_in(tree) if (place / "MNINonLinear").is_dir()}
+    if not places:
+        raise CohortError(tree, "is not an HCP tree: none of its folders holds MNINonLinear")
+    absent = sorted(set(subjects or ()) - set(places))
     if absent:
-        raise CohortError(
-            f"{tree} has no subject {', '.join(absent)}; it has {len(names)}: {', '.join(names[:5])}, ..."
-        )
-    chosen = [name for name in names if subjects is None or name in subjects]
+        raise CohortError(tree, f"has no subject {some(absent)}; it has {len(places)}: {some(places)}")
+    chosen = [place for name, place in places.items() if subjects is None or name in subjects]
     if kind in ("thickness", "myelin"):
-        return [_maps(tree / name / "MNINonLinear", name, map_name or MAPS[kind]) for name in chosen]
-    wanted = list(runs) if runs else _all_runs(tree, chosen, series)
-    return [_series(tree / name / "MNINonLinear", name, wanted, series) for name in chosen]
-
-
-def _maps(place: Path, subject: str, map_name: str) -> Inputs:
-    file = place / "fsaverage_LR32k" / f"{subject}.{map_name}.32k_fs_LR.dscalar.nii"
-    return Inputs(subject, {"map": file}) if file.is_file() else Inputs(subject, {}, {"map": file})
-
-
-def _all_runs(tree: Path, subjects: Sequence[str], series: str) -> list[str]:
-    found = {
-        file.parent.name
-        for name in subjects
-        for file in (tree / name / "MNINonLinear" / "Results").glob(f"{_RUNS}/{_RUNS}{series}.dtseries.nii")
-        if file.name == f"{file.parent.name}{series}.dtseries.nii"
-    }
-    if not found:
-        raise CohortError(
-            f"{tree} has no series MNINonLinear/Results/{_RUNS}/RUN{series}.dtseries.nii of any subject: "
-            "name the runs (runs=), or what follows RUN in the names of the files (series=)"
-        )
-    return sorted(found)
-
-
-def _series(place: Path, subject: str, runs: Sequence[str], series: str) -> Inputs:
-    for run in runs:
+        return [_inputs(place, {"map": map_file(place, map_name or MAPS[kind])}) for place in chosen]
+    for run in runs or ():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", run):
-            raise ValueError(f"runs must be names of folders such as rfMRI_REST1_LR; got {run!r}")
-    files = {run: place / "Results" / run / f"{run}{series}.dtseries.nii" for run in runs}
-    there = {run: file for run, file in files.items() if file.is_file()}
-    return Inputs(subject, there, {run: file for run, file in files.items() if run not in there})
+            raise ArgumentError("runs", run, "names of folders such as rfMRI_REST1_LR")
+    wanted = list(runs) if runs else runs_in(chosen, series)
+    if not wanted:
+        raise CohortError(
+            tree,
+            f"has no series MNINonLinear/Results/{RESTING_RUNS}/RUN{literal(series)}.dtseries.nii of any subject: name "
+            "the {runs}, or what follows RUN in the names of the files ({series})",
+        )
+    return [_inputs(place, {run: series_file(place, run, series) for run in wanted}) for place in chosen]
+
+
+def _inputs(place: Path, files: Mapping[str, Path]) -> Inputs:
+    there = {name: file for name, file in files.items() if file.is_file()}
+    return Inputs(place.name, there, {name: file for name, file in files.items() if name not in there})
 
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """What goes wrong inside is told with the file's name."""
+    """Errors raised inside get the file's name."""
     try:
         yield
     except CohortError:
         raise  # the readers name the file themselves
+    except ArgumentError as problem:
+        raise CohortError(file, problem.describe(as_reference)) from problem
     except ValueError as problem:
-        raise CohortError(f"{file}: {problem}") from problem
+        raise CohortError(file, literal(problem)) from problem
 
 
 def read_map(file: Path) -> dict[str, NDArray[Any]]:
-    """Side → (32492,) values of a dscalar file with one map; NaN where the file has no value."""
+    """Side → (n_vertices,) values of a dscalar file with one map; NaN where the file has no value."""
     parts = _read(file).parts
     for values in parts.values():
         if len(values) != 1:
-            raise CohortError(f"{file}: has {len(values)} maps; a subject's file of one map was expected")
+            raise CohortError(file, f"has {len(values)} maps; a subject's file of one map was expected")
     return {str(side): values[0] for side, values in parts.items()}
 
 
 def read_series(file: Path, side: str) -> tuple[NDArray[Any], float | None]:
-    """(32492, n_volumes) series of one hemisphere, NaN where the file has none; and the seconds between volumes."""
+    """(n_vertices, n_volumes) series of a hemisphere, NaN where the file has none; and the seconds between volumes."""
     maps = _read(file)
     if side not in maps.parts:
-        raise CohortError(f"{file}: has no {side} cortex")
+        raise CohortError(file, f"has no {side} cortex")
     return np.ascontiguousarray(maps.parts[side].T), maps.step
 
 
 def read_region(file: Path) -> dict[str, NDArray[np.bool_]]:
-    """Side → (32492,) where a dscalar or dtseries file has values at all."""
+    """Side → (n_vertices,) where a dscalar or dtseries file has values at all."""
     return {str(side): ~np.isnan(values).all(axis=0) for side, values in _read(file).parts.items()}
 
 
 def _read(file: Path) -> Any:
-    from icofactor.io.maps import read_maps
-
     maps = read_maps(file)
     for side, values in maps.parts.items():
-        if side is None or values.shape[1] != N_VERTICES:
-            raise CohortError(f"{file}: its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_VERTICES}")
+        if side is None or values.shape[1] != N_FS_LR:
+            raise CohortError(file, f"its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_FS_LR}")
     return maps

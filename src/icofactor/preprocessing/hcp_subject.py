@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import CohortError
+from icofactor.errors import ArgumentError, CohortError
 from icofactor.preprocessing.alff import alff
 from icofactor.preprocessing.hcp import KINDS, Inputs, naming, read_map, read_series
 from icofactor.preprocessing.missing import MAX_MISSING, check_missing, fill_from_neighbours, still_vertices
@@ -81,22 +81,21 @@ class Steps:
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
-        """What is wrong for every subject is told before the first is read."""
+        """Refuse what is wrong for every subject before the first is read."""
         if self.kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
+            raise ArgumentError("kind", self.kind, f"one of {', '.join(KINDS)}")
         if self.tr is not None:
             checked_tr(self.tr)
         if not 0 < self.low < self.high:
-            raise ValueError(f"the band must have 0 < low < high, in Hz; got low={self.low}, high={self.high}")
+            text = f"The band must have 0 < low < high, in Hz; found {{low={self.low}}}, {{high={self.high}}}"
+            raise ArgumentError("low", None, text)
         if self.limit is not None and not self.limit > 0:
-            raise ValueError(f"n_deviations must be positive; got {self.limit}")
+            raise ArgumentError("n_deviations", self.limit, "positive")
         if not 0 <= self.max_missing < 1:
-            raise ValueError(
-                f"max_missing must be a share of the cortex, 0 or more and under 1; got {self.max_missing}"
-            )
+            raise ArgumentError("max_missing", self.max_missing, "a share of the cortex, 0 or more and under 1")
         for name in ("rings", "order"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a whole number, 1 or more; got {getattr(self, name)!r}")
+                raise ArgumentError(name, getattr(self, name), "a whole number, 1 or more")
 
     def record(self) -> list[dict[str, Any]]:
         """The steps in order, with what concerns each, for the provenance."""
@@ -124,7 +123,7 @@ def subject_map(inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], co
     CohortError, with the name of the file that is missing or wrong.
     """
     if inputs.missing:
-        raise CohortError("; ".join(f"{file}: no such file" for file in inputs.missing.values()))
+        raise CohortError.of([(str(file), "no such file") for file in inputs.missing.values()])
     files = list(inputs.files.values())
     if steps.kind == "alff":
         return _both(ways, _alff, files[0], steps)
@@ -176,7 +175,7 @@ def _series(file: Path, side: str, way: Projection, steps: Steps) -> tuple[NDArr
     series, found = read_series(file, side)
     with naming(file):
         if steps.tr is None and found is None:
-            raise CohortError(f"{file}: does not say its repetition time in seconds: pass tr")
+            raise CohortError(file, "does not say its repetition time in seconds: pass {tr}")
         tr = checked_tr(found if steps.tr is None else steps.tr)
         still = way.roi & still_vertices(series)
         check_missing(still, way.roi, side, "are constant", steps.max_missing)
@@ -187,7 +186,7 @@ def _morphometry(file: Path, steps: Steps, ways: Mapping[str, Projection], corte
     maps = read_map(file)
     lacking = [side for side in ways if side not in maps]
     if lacking:
-        raise CohortError(f"{file}: has no {' and no '.join(lacking)} cortex")
+        raise CohortError(file, f"has no {' and no '.join(lacking)} cortex")
     missing = {side: cortex[side] & ~np.isfinite(values) for side, values in maps.items()}
     with naming(file):
         for side in maps:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError
 from icofactor.preprocessing.reho import ring_incidence
 from icofactor.preprocessing.temporal import Bools
 
@@ -35,9 +36,12 @@ def check_missing(missing: Bools, cortex: Bools, side: str, what: str, most: flo
     """
     found, whole = int(missing.sum()), int(cortex.sum())
     if found > most * whole:
-        raise ValueError(
-            f"{found} of {whole} vertices of the {side} cortex {what}, the first is {int(np.flatnonzero(missing)[0])}; "
-            f"up to {100 * most:g} % (max_missing) are filled from their neighbours"
+        first = int(np.flatnonzero(missing)[0])
+        raise ArgumentError(
+            "max_missing",
+            None,
+            f"Too much is missing: {found} of {whole} vertices of the {side} cortex {what}, the first is {first}; "
+            f"up to {100 * most:g} % ({{max_missing}}) are filled from their neighbours",
         )
 
 

@@ -14,16 +14,17 @@ from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import StoredCohort
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.preprocessing.outliers import limit_outliers
-from icofactor.preprocessing.projection import MOSTLY, sides_of
+from icofactor.preprocessing.projection import MOSTLY
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.smoothing import SurfaceSmoother
 from icofactor.preprocessing.templates import find_meshes
+from icofactor.sphere.names import hemispheres, mesh_known_as, mesh_name_of
 from icofactor.sphere.sites import Sites
 
 # Subjects whose maps are held together.
 _BLOCK = 64
-_BY_SIZE = {32492: "fsLR32k"}
 AnyCohort = Cohort | StoredCohort
 Maps = NDArray[Any]
 
@@ -103,8 +104,14 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
         sites = parts[0] if len(parts) == 1 else Sites.both(*parts)
         covered = np.concatenate([one.coverage >= MOSTLY for one in resamplers.values()])
         mask = None if cohort.mask is None else covered
-        source = cohort.sites.name or _BY_SIZE.get(cohort.sites.n // len(resamplers))
-        steps.append({"step": "resample", "from": source, "to": changes.resample_to, "method": changes.method})
+        steps.append(
+            {
+                "step": "resample",
+                "from": mesh_name_of(cohort.sites),
+                "to": changes.resample_to,
+                "method": changes.method,
+            }
+        )
     return _Plan(transforms, [{**step, "icofactor": __version__} for step in steps], sites, mask)
 
 
@@ -153,7 +160,7 @@ def _by_side(cohort: AnyCohort, steps: Mapping[str, Any]) -> Callable[[Maps], Ma
 
 def _regions(cohort: AnyCohort) -> dict[str, NDArray[np.bool_] | None]:
     """Side → the vertices in use."""
-    sides = sides_of(cohort.hemisphere)
+    sides = hemispheres(cohort.hemisphere, "hemisphere")
     half = cohort.sites.hemisphere
     numbers = np.unique(half)
     mask = cohort.mask
@@ -166,13 +173,15 @@ def _smoothers(cohort: AnyCohort, changes: Changes) -> dict[str, SurfaceSmoother
     surfaces: tuple[Any, ...] | None = changes.surfaces
     if surfaces is None:
         if cohort.sites.name != "fsaverage5":
-            raise ValueError(
-                f"surfaces must name the midthickness surfaces to smooth along, {' and '.join(regions)}: "
-                f"only those of fsaverage5 are at hand, and these are {cohort.sites!r}"
+            raise ArgumentError(
+                "surfaces",
+                None,
+                f"the midthickness surfaces to smooth along, {' and '.join(regions)}: only those of fsaverage5 are at "
+                f"hand, and these are {cohort.sites!r}",
             )
         surfaces = tuple(_fsaverage5_middle(side) for side in regions)
     if len(surfaces) != len(regions):
-        raise ValueError(f"surfaces must be {len(regions)}, {' and '.join(regions)}; got {len(surfaces)}")
+        raise ArgumentError("surfaces", Phrase(str(len(surfaces))), f"{len(regions)}, {' and '.join(regions)}")
     found = {
         side: SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side])
         for side, surface in zip(regions, surfaces, strict=True)
@@ -194,16 +203,17 @@ def _fsaverage5_middle(side: str) -> tuple[Maps, Maps]:
 def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
     _check_whole(cohort, "resampled")
     if changes.spheres is None:
-        raise ValueError(
-            "spheres is missing: the folder with registered spheres, of HCPpipelines or TemplateFlow "
-            "(global/templates/standard_mesh_atlases/resample_fsaverage)"
+        raise ArgumentError(
+            "spheres",
+            None,
+            "{spheres} is missing: the folder with registered spheres, of HCPpipelines or TemplateFlow "
+            "(global/templates/standard_mesh_atlases/resample_fsaverage)",
         )
     regions = _regions(cohort)
-    source = cohort.sites.name or _BY_SIZE.get(cohort.sites.n // len(regions))
-    if source is None:
-        raise ValueError(
-            f"resample_to={changes.resample_to}: only fsaverage and fs_LR 32k are resampled, not {cohort.sites!r}"
-        )
+    source = mesh_name_of(cohort.sites)
+    if mesh_known_as(source) is None:
+        what = f"{{resample_to={changes.resample_to!r}}}: only fsaverage and fs_LR 32k are resampled"
+        raise ArgumentError("resample_to", None, f"{what}, not {cohort.sites!r}")
     found = {}
     for side, region in regions.items():
         meshes = (source, str(changes.resample_to))
@@ -215,4 +225,6 @@ def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
 def _check_whole(cohort: AnyCohort, done: str) -> None:
     sites = cohort.sites
     if sites.on != "vertices" or sites.n != sites.n_mesh:
-        raise ValueError(f"only maps on all vertices of a mesh can be {done}; these are on {sites!r}")
+        raise ArgumentError(
+            "cohort", None, f"Only maps on all vertices of a mesh can be {done}; these are on {sites!r}"
+        )

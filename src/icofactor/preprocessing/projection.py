@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from icofactor.cohort.cohort import Hemisphere
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 from icofactor.preprocessing.hcp import read_region
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.preprocessing.weights import apply_weights
+from icofactor.sphere.names import SIDES, hemispheres
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_roi, as_sphere
 from icofactor.streaming.checkpoint import digest
 
-SIDES: tuple[str, str] = ("left", "right")
 # A vertex of the target counts as cortex when at least half of what it would be made of lies in the cortex.
 MOSTLY = 0.5
 
@@ -32,7 +32,7 @@ class Cortex:
 
     Attributes
     ----------
-    regions : side → (32492,) bool.
+    regions : side → (n_vertices,) bool.
     origin : where it comes from, for the provenance.
     """
 
@@ -47,8 +47,8 @@ class Projection:
     Attributes
     ----------
     faces : (F, 3) triangles of fs_LR 32k.
-    roi : (32492,) bool, the cortex without the medial wall.
-    weights : (n_target, 32492) sparse; rows sum to 1, or to 0 far from the cortex.
+    roi : (n_vertices,) bool, the cortex without the medial wall.
+    weights : (n_target, n_vertices) sparse; rows sum to 1, or to 0 far from the cortex.
     mask : (n_target,) bool, where the target is cortex.
     sites : the target's vertices.
     """
@@ -60,20 +60,13 @@ class Projection:
     sites: Sites
 
     def __call__(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """(n_target,) of a map (32492,); 0 outside the mask."""
+        """(n_target,) of a map on fs_LR 32k; 0 outside the mask."""
         carried = apply_weights(self.weights, values.astype(np.float64), "fs_LR 32k")
         return np.where(self.mask, carried, 0.0).astype(np.float32)
 
     def digest(self) -> str:
         """Tells this projection from others."""
         return digest(self.roi, self.weights.data, self.weights.indices, self.weights.indptr, self.mask)
-
-
-def sides_of(hemisphere: str) -> tuple[str, ...]:
-    """Left, right, or both in this order."""
-    if hemisphere not in (*SIDES, "both"):
-        raise ValueError(f'hemisphere must be "left", "right" or "both"; got {hemisphere!r}')
-    return SIDES if hemisphere == "both" else (hemisphere,)
 
 
 def projections(
@@ -89,7 +82,8 @@ def projections(
     method : "adaptive" or "barycentric".
     cortex : the region that holds data.
     """
-    return {side: _projection(spheres, side, target, method, cortex.regions[side]) for side in sides_of(hemisphere)}
+    sides = hemispheres(hemisphere, "hemisphere")
+    return {side: _projection(spheres, side, target, method, cortex.regions[side]) for side in sides}
 
 
 def _projection(spheres: str | Path, side: str, target: str, method: str, roi: NDArray[np.bool_]) -> Projection:
@@ -122,17 +116,19 @@ def file_cortex(files: Iterable[Path]) -> Cortex:
         try:
             regions = read_region(file)
         except (ValueError, OSError) as problem:
-            unreadable = unreadable or f"; {problem}"
+            unreadable = unreadable or f"; {literal(problem)}"
             continue
         if set(regions) != set(SIDES) or any(region.all() for region in regions.values()):
             raise CohortError(
-                f"{file}: its brain models do not tell the cortex from the medial wall of both hemispheres, and the "
-                "folder of spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii"
+                file,
+                "its brain models do not tell the cortex from the medial wall of both hemispheres, and the folder of "
+                "spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii",
             )
         return Cortex(regions, f"brain models of {file.name}")
     raise CohortError(
-        "the folder of spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii, and no file "
-        f"to take the cortex from can be read{unreadable}"
+        "spheres",
+        "the folder has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii, and no file to take the "
+        f"cortex from can be read{unreadable}",
     )
 
 

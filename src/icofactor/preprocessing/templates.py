@@ -10,16 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_DENSITY = {
-    "fsLR32k": "32k",
-    "fsLR59k": "59k",
-    "fsLR164k": "164k",
-    "fsaverage4": "3k",
-    "fsaverage5": "10k",
-    "fsaverage6": "41k",
-    "fsaverage7": "164k",
-}
-_ALIASES = {"fsaverage": "fsaverage7", "fs_LR_32k": "fsLR32k", "fslr32k": "fsLR32k"}
+from icofactor.errors import ArgumentError
+from icofactor.sphere.names import MESHES, StandardMesh, mesh_known_as
+
 _SUBFOLDERS = (
     ".",
     "resample_fsaverage",
@@ -77,7 +70,7 @@ def find_meshes(
         for kind in (kind for kind, needed in wanted.items() if needed):
             path = _find(files, _names(mesh, side, kind), _entities(mesh, side, kind))
             if path is None:
-                missing.append(f"{kind} of {mesh}: {_names(mesh, side, kind)}")
+                missing.append(f"{kind} of {mesh.name}: {_names(mesh, side, kind)}")
             else:
                 paths[kind] = path
         if "sphere" in paths:
@@ -90,41 +83,42 @@ def find_meshes(
     return found
 
 
-def _known(mesh: str) -> str:
-    mesh = _ALIASES.get(mesh, mesh)
-    if mesh not in _DENSITY:
-        raise ValueError(f"mesh {mesh!r} is not a standard one; known are {', '.join(_DENSITY)}")
-    return mesh
+def _known(mesh: str) -> StandardMesh:
+    found = MESHES.get(mesh) or mesh_known_as(mesh)
+    if found is None:
+        raise ArgumentError("mesh", mesh, f"a standard one; known are {', '.join(MESHES)}")
+    return found
 
 
 def _side(hemisphere: str) -> str:
-    for side, names in {"L": ("left", "l", "lh"), "R": ("right", "r", "rh")}.items():
+    """L or R, as the names of the files have it."""
+    for letter, names in {"L": ("left", "l", "lh"), "R": ("right", "r", "rh")}.items():
         if str(hemisphere).lower() in names:
-            return side
-    raise ValueError(f'hemisphere must be "left" or "right"; got {hemisphere!r}')
+            return letter
+    raise ArgumentError("hemisphere", hemisphere, "'left' or 'right'")
 
 
-def _names(mesh: str, side: str, kind: str) -> str:
+def _names(mesh: StandardMesh, side: str, kind: str) -> str:
     """The file's name in HCPpipelines."""
-    density = _DENSITY[mesh]
-    if mesh.startswith("fsLR"):
+    density = mesh.density
+    if mesh.space == "fsLR":
         return {
             "sphere": f"fs_LR-deformed_to-fsaverage.{side}.sphere.{density}_fs_LR.surf.gii",
             "areas": f"fs_LR.{side}.midthickness_va_avg.{density}_fs_LR.shape.gii",
             "roi": f"{side}.atlasroi.{density}_fs_LR.shape.gii",
         }[kind]
-    name = "fsaverage" if mesh == "fsaverage7" else mesh
+    name = "fsaverage" if mesh.level == 7 else mesh.name
     return {
         "sphere": f"{name}_std_sphere.{side}.{density}_fsavg_{side}.surf.gii",
         "areas": f"{name}.{side}.midthickness_va_avg.{density}_fsavg_{side}.shape.gii",
-        "roi": f"a cortex region of {mesh}, which these folders do not have: pass it as an array",
+        "roi": f"a cortex region of {mesh.name}, which these folders do not have: pass it as an array",
     }[kind]
 
 
-def _entities(mesh: str, side: str, kind: str) -> frozenset[str]:
+def _entities(mesh: StandardMesh, side: str, kind: str) -> frozenset[str]:
     """The parts of the file's name in TemplateFlow, whose order varies."""
-    lr = mesh.startswith("fsLR")
-    parts = {f"tpl-{'fsLR' if lr else 'fsaverage'}", f"hemi-{side}", f"den-{_DENSITY[mesh]}"}
+    lr = mesh.space == "fsLR"
+    parts = {f"tpl-{mesh.space}", f"hemi-{side}", f"den-{mesh.density}"}
     if kind == "sphere":
         return frozenset(parts | ({"space-fsaverage"} if lr else set()) | {"sphere.surf.gii"})
     if kind == "areas":

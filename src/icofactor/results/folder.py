@@ -41,7 +41,7 @@ from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.io.json import read_json
 from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.results.parcellation import distinct_colours, winner_takes_all
-from icofactor.sphere.names import is_fs_lr, map_file, sides_of, vertices_per_side
+from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per_side
 
 _MAX_NAME = 200
 _BIDS_VERSION = "1.10.0"
@@ -99,7 +99,7 @@ def fit_files(
     extras : names of the further files.
     """
     kinds = [_COMPONENTS, _LABELS, _ANNOT, *([_MASK] if mask else [])]
-    own = [map_file(mesh_name, kind, side) for side in sides_of(hemi) for kind in kinds]
+    own = [map_file(mesh_name, kind, side) for side in hemispheres(hemi) for kind in kinds]
     own += [map_file(mesh_name, _DSCALAR)] if is_fs_lr(mesh_name) else []
     own += [_LOADINGS, _PARCELS, _PROVENANCE, _DESCRIPTION]
     own += [_PARTICIPANTS] if participants else []
@@ -241,7 +241,7 @@ def _write_parcels_of_fit(
 
 def _columns(hemi: str | None, n: int) -> list[tuple[str, slice]]:
     """Hemispheres, and which columns of the maps are theirs."""
-    sides = sides_of(hemi)
+    sides = hemispheres(hemi)
     per_side = n // len(sides)
     return [(side, slice(i * per_side, (i + 1) * per_side)) for i, side in enumerate(sides)]
 
@@ -334,7 +334,7 @@ def _check_fit(
     mask: ArrayLike | None,
     participants: Mapping[str, ArrayLike] | None,
 ) -> None:
-    n_sides = len(sides_of(hemi))
+    n_sides = len(hemispheres(hemi))
     if maps.ndim != 2 or table.ndim != 2:
         raise ValueError(f"components and loadings must have two dimensions; got {maps.shape} and {table.shape}")
     if table.shape[1] != len(maps):

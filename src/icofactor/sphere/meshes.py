@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.cifti import N_FS_LR
 from icofactor.sphere.hierarchy import n_faces, n_nodes
+from icofactor.sphere.names import MESHES, SIDES
 from icofactor.sphere.sites import Sites
 
-_NAMED_LEVELS = range(3, 8)
+_NAMED_LEVELS = [mesh.level for mesh in MESHES.values() if mesh.level is not None]
 _CIFTI = {29696: "left", 29716: "right", 59412: "both", 91282: "both"}
 
 
@@ -21,33 +24,48 @@ def same_sites(a: Sites, b: Sites) -> bool:
     return a.n == b.n and a.n_roots == b.n_roots and bool(np.abs(a.coordinates - b.coordinates).max() < 1e-3)
 
 
-def sites_for(n_columns: int, mesh: Any = None, hemi: str | None = None) -> tuple[Sites, str | None]:
-    """The sites that n_columns columns stand for, and the hemisphere."""
+def sites_for(
+    n_columns: int, mesh: Any = None, hemi: str | None = None, maps: str = "X has"
+) -> tuple[Sites, str | None]:
+    """The sites that n_columns columns stand for, and the hemisphere.
+
+    Parameters
+    ----------
+    maps : how an error begins that says how many columns there are.
+    """
+    found = f"{maps} {n_columns} columns"
     if isinstance(mesh, Sites):
         if n_columns != mesh.n:
-            raise ValueError(f"mesh is {mesh!r}; X has {n_columns} columns instead of {mesh.n}")
+            raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}")
         both = mesh.n_roots == 40
         if hemi is not None and both != (hemi == "both"):
-            held = "both hemispheres: use hemi='both'" if both else "one hemisphere: use hemi='left' or 'right'"
-            raise ValueError(f"hemi={hemi!r}, but mesh is {mesh!r}, {held}, or None")
+            held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left'} or 'right'"
+            raise _unknown(f"{{hemi={hemi!r}}}, but {{mesh}} is {mesh!r}, {held}, or None")
         return mesh, "both" if both else hemi
     if isinstance(mesh, tuple | list) and len(mesh) == 2:
         if hemi not in (None, "both"):
-            raise ValueError(f"mesh is a pair, for both hemispheres; found hemi={hemi!r}, use hemi='both' or None")
-        return sites_for(n_columns, Sites.both(*(_one_of_pair(m) for m in mesh)), "both")
+            raise _unknown(
+                f"{{mesh}} is a pair, for both hemispheres; found {{hemi={hemi!r}}}, use {{hemi='both'}} or None"
+            )
+        return sites_for(n_columns, Sites.both(*(_one_of_pair(m) for m in mesh)), "both", maps)
     if isinstance(mesh, Path) or (isinstance(mesh, str) and ("/" in mesh or mesh.endswith(".gii"))):
         if hemi == "both":
-            raise ValueError("mesh names one file; for hemi='both' give the pair (left sphere, right sphere)")
-        return sites_for(n_columns, Sites.from_file(mesh), hemi)
+            raise _unknown("{mesh} names one file; for {hemi='both'} give the pair (left sphere, right sphere)")
+        return sites_for(n_columns, Sites.from_file(mesh), hemi, maps)
     if mesh is None:
-        return _inferred(n_columns, hemi)
+        return _inferred(n_columns, hemi, found)
     if not isinstance(mesh, str):
-        raise ValueError(f"mesh must be a name, a Sites, a sphere file or a pair of these; found {type(mesh).__name__}")
+        raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a name, a Sites, a sphere file or a pair of these")
     level = Sites.named(mesh).max_level
     fits = _fits(n_columns, level, hemi)
     if fits is None:
-        raise ValueError(_does_not_fit(mesh, level, n_columns, hemi))
+        raise _unknown(_does_not_fit(mesh, level, n_columns, hemi, found))
     return Sites.named(mesh, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
+
+
+def _unknown(sentence: str) -> ArgumentError:
+    """Columns and mesh do not go together."""
+    return ArgumentError("mesh", None, sentence)
 
 
 def _one_of_pair(mesh: Any) -> Sites:
@@ -57,7 +75,7 @@ def _one_of_pair(mesh: Any) -> Sites:
     if isinstance(mesh, str) and mesh.startswith("fsaverage") and not Path(mesh).exists():
         return Sites.named(mesh)
     if not isinstance(mesh, str | Path):
-        raise ValueError(f"mesh must be a pair of Sites, names or sphere files; it holds a {type(mesh).__name__}")
+        raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a pair of Sites, names or sphere files")
     return Sites.from_file(mesh)
 
 
@@ -71,49 +89,47 @@ def _fits(n_columns: int, level: int, hemi: str | None) -> tuple[str, str | None
     return None
 
 
-def _does_not_fit(mesh: str, level: int, n_columns: int, hemi: str | None) -> str:
+def _does_not_fit(mesh: str, level: int, n_columns: int, hemi: str | None, found: str) -> str:
     V, F = n_nodes(level), n_faces(level)
-    both = " and hemi='both' twice as many" if hemi in (None, "both") else ""
+    both = " and {hemi='both'} twice as many" if hemi in (None, "both") else ""
     hint = ""
-    if hemi in ("left", "right") and n_columns in (2 * V, 2 * F):
-        hint = "; that is both hemispheres: use hemi='both'"
+    if hemi in SIDES and n_columns in (2 * V, 2 * F):
+        hint = "; that is both hemispheres: use {hemi='both'}"
     if hemi == "both" and n_columns in (V, F):
-        hint = "; that is one hemisphere: use hemi='left' or 'right'"
-    return f"mesh {mesh} has {V} vertices (or {F} faces) per hemisphere{both}; X has {n_columns} columns{hint}"
+        hint = "; that is one hemisphere: use {hemi='left'} or 'right'"
+    return f"{{mesh}} {literal(mesh)} has {V} vertices (or {F} faces) per hemisphere{both}; {found}{hint}"
 
 
-def _inferred(n_columns: int, hemi: str | None) -> tuple[Sites, str | None]:
+def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str | None]:
     """The mesh from the number of columns, where only one has that many."""
     for level in _NAMED_LEVELS:
         fits = _fits(n_columns, level, hemi)
         if fits is None:
             continue
+        name = f"fsaverage{level}"
         if level >= 6:
             other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
-            raise ValueError(
-                f"X has {n_columns} columns: that may be fsaverage{level} or {other}, which order their sites "
-                f"differently; say mesh='fsaverage{level}', or mesh=Sites.from_file(its sphere)"
+            raise _unknown(
+                f"{found}: that may be {name} or {other}, which order their sites differently; say "
+                f"{{mesh='{name}'}}, or give the sphere's file (Sites.from_file)"
             )
-        name = f"fsaverage{level}"
         return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
-    if n_columns in (32492, 64984):
-        what = "its sphere" if n_columns == 32492 else "(left sphere, right sphere)"
-        raise ValueError(
-            f"X has {n_columns} columns, as fs_LR 32k has: pass mesh={what}, the *.sphere.32k_fs_LR.surf.gii file"
-        )
+    if n_columns in (N_FS_LR, 2 * N_FS_LR):
+        what = "its sphere" if n_columns == N_FS_LR else "the pair (left sphere, right sphere)"
+        raise _unknown(f"{found}, as fs_LR 32k has: pass {{mesh}}, {what}, the *.sphere.32k_fs_LR.surf.gii file")
     if n_columns in _CIFTI:
-        raise ValueError(
-            f"X has {n_columns} columns, as CIFTI files without the medial wall have: put the values back onto the "
-            "32492 vertices of each hemisphere, and pass the mask and the sphere files"
+        raise _unknown(
+            f"{found}, as CIFTI files without the medial wall have: put the values back onto the {N_FS_LR} vertices "
+            "of each hemisphere, and pass the mask and the sphere files"
         )
     known = ", ".join(f"fsaverage{level} {n_nodes(level)}" for level in _NAMED_LEVELS)
     sizes = [n for level in _NAMED_LEVELS for n in (n_nodes(level), n_faces(level))]
     hint = ""
-    if hemi in ("left", "right") and n_columns in [2 * n for n in sizes]:
-        hint = "; it has both hemispheres: use hemi='both'"
+    if hemi in SIDES and n_columns in [2 * n for n in sizes]:
+        hint = "; it has both hemispheres: use {hemi='both'}"
     if hemi == "both" and n_columns in sizes:
-        hint = "; it has one hemisphere: use hemi='left' or 'right'"
-    raise ValueError(
-        f"X has {n_columns} columns, which is no mesh known by its size ({known} vertices per hemisphere){hint}; "
-        "otherwise pass mesh=Sites.from_sphere(coordinates, faces) or the sphere's file"
+        hint = "; it has one hemisphere: use {hemi='left'} or 'right'"
+    raise _unknown(
+        f"{found}, which is not the size of a known mesh ({known} vertices per hemisphere){hint}; otherwise "
+        "pass {mesh}, Sites.from_sphere(coordinates, faces) or the sphere's file"
     )

@@ -1,16 +1,66 @@
-"""Hemispheres and standard meshes: their names, sizes and densities, and BIDS names of files made from them."""
+"""Hemispheres and standard meshes: one table of their names, sizes and densities, and BIDS names made from them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
+from icofactor.errors import ArgumentError
 from icofactor.io.cifti import N_FS_LR
 
 SIDES = ("left", "right")
-_HEMI_LABELS = {"left": "L", "right": "R"}
-# BIDS and TemplateFlow name the densities of fsaverage so; the two coarsest have no such name.
-_DENSITIES = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
+"""The hemispheres, in the order of their columns."""
+HEMISPHERES = (*SIDES, "both")
+"""What the argument `hemi` may be."""
+LETTERS = {"left": "L", "right": "R"}
+
+
+@dataclass(frozen=True)
+class StandardMesh:
+    """A standard mesh.
+
+    Attributes
+    ----------
+    name : e.g. "fsaverage5".
+    space : "fsaverage" or "fsLR", as BIDS and TemplateFlow call it.
+    density : e.g. "10k", as they call that.
+    n_vertices : per hemisphere.
+    level : of the icosahedral hierarchy; None for fs_LR.
+    """
+
+    name: str
+    space: str
+    density: str
+    n_vertices: int
+    level: int | None = None
+
+
+_FSAVERAGE = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
+_FS_LR = {"32k": N_FS_LR, "59k": 59292, "164k": 163842}
+MESHES = {
+    mesh.name: mesh
+    for mesh in (
+        *(StandardMesh(f"fsaverage{n}", "fsaverage", density, 10 * 4**n + 2, n) for n, density in _FSAVERAGE.items()),
+        *(StandardMesh(f"fsLR{density}", "fsLR", density, n) for density, n in _FS_LR.items()),
+    )
+}
+"""Name → standard mesh."""
+
+
+def hemispheres(hemi: Any, argument: str = "hemi") -> tuple[str, ...]:
+    """("left",), ("right",) or both, left first.
+
+    Parameters
+    ----------
+    hemi : "left", "right" or "both".
+    argument : what the caller calls it, for the error.
+    """
+    if hemi is None:
+        raise ArgumentError(argument, None, f"{{{argument}}} is not known: pass {{{argument}='left'}} or 'right'")
+    if not isinstance(hemi, str) or hemi not in HEMISPHERES:
+        raise ArgumentError(argument, hemi, "'left', 'right' or 'both'")
+    return SIDES if hemi == "both" else (hemi,)
 
 
 def mesh_name_of(sites: Any) -> str:
@@ -26,45 +76,38 @@ def is_fs_lr(mesh_name: str) -> bool:
     return re.fullmatch(rf"fs_?LR[ _-]?32k|(sphere)?({N_FS_LR}|{2 * N_FS_LR})", mesh_name, re.IGNORECASE) is not None
 
 
-def fsaverage_level(mesh_name: str) -> int | None:
+def mesh_known_as(mesh_name: str) -> StandardMesh | None:
+    """The standard mesh of that name, numbering (fsaverage6-A) or size; None for others."""
+    if is_fs_lr(mesh_name):
+        return MESHES["fsLR32k"]
     found = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
-    return None if found is None else int(found[1] or 7)
+    return None if found is None else MESHES[f"fsaverage{found[1] or 7}"]
+
+
+def fsaverage_level(mesh_name: str) -> int | None:
+    """Level of an fsaverage mesh; None for others."""
+    mesh = mesh_known_as(mesh_name)
+    return None if mesh is None else mesh.level
 
 
 def vertices_per_side(mesh_name: str) -> int | None:
     """Vertices per hemisphere, for meshes known by name."""
-    level = fsaverage_level(mesh_name)
-    if level is not None:
-        return 10 * 4**level + 2
-    return N_FS_LR if is_fs_lr(mesh_name) else None
+    mesh = mesh_known_as(mesh_name)
+    return None if mesh is None else mesh.n_vertices
 
 
 def space(mesh_name: str) -> str:
     """BIDS entities of a mesh: space and, for fsaverage and fs_LR, density."""
-    level = fsaverage_level(mesh_name)
-    if level is not None:
-        return f"space-fsaverage_den-{_DENSITIES[level]}"
-    if is_fs_lr(mesh_name):
-        return "space-fsLR_den-32k"
+    mesh = mesh_known_as(mesh_name)
+    if mesh is not None:
+        return f"space-{mesh.space}_den-{mesh.density}"
     label = re.sub(r"[^0-9A-Za-z]", "", mesh_name)
     if not label:
-        raise ValueError(f"mesh_name must hold letters or digits, for the names of the files; got {mesh_name!r}")
+        raise ArgumentError("mesh_name", mesh_name, "a name with letters or digits, for the names of the files")
     return f"space-{label}"
-
-
-def sides_of(hemi: str | None) -> tuple[str, ...]:
-    """("left",), ("right",) or both."""
-    if hemi is None:
-        raise ValueError("hemi is not known: pass hemi='left' or 'right' (to the estimator, or here)")
-    if hemi not in ("left", "right", "both"):
-        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
-    return SIDES if hemi == "both" else (hemi,)
 
 
 def map_file(mesh_name: str, ending: str, side: str | None = None) -> str:
     """E.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii"; without a side, one file for all."""
-    hemi = "" if side is None else f"hemi-{_HEMI_LABELS[side]}_"
+    hemi = "" if side is None else f"hemi-{LETTERS[side]}_"
     return f"{hemi}{space(mesh_name)}_desc-icofactor_{ending}"
-
-
-HEMISPHERES = ("left", "right", "both")

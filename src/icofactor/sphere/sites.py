@@ -16,6 +16,7 @@ from icofactor.sphere import hierarchy
 from icofactor.sphere.fsaverage import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, n_faces
 from icofactor.sphere.locate import locate_sites
+from icofactor.sphere.names import hemispheres
 from icofactor.sphere.recognise import IcosahedralMatch, recognise
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
@@ -280,9 +281,7 @@ def _check_on(on: str) -> On:
 
 
 def _hemispheres(one: Sites, hemi: str) -> Sites:
-    if hemi not in ("left", "right", "both"):
-        raise ValueError(f'hemi must be "left", "right" or "both"; got {hemi!r}')
-    return Sites.both(one, one) if hemi == "both" else one
+    return Sites.both(one, one) if len(hemispheres(hemi)) == 2 else one
 
 
 def _unit_vectors(coordinates: ArrayLike) -> Floats:

@@ -9,13 +9,14 @@ import re
 from pathlib import Path
 
 from icofactor.cohort.find.hcp import mesh_for
-from icofactor.cohort.find.source import SIDES, Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
 from icofactor.cohort.names import mesh_of
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 from icofactor.io.maps import is_map, without_ending
+from icofactor.sphere.names import LETTERS, SIDES
 
 _ENTITY = re.compile(r"([a-z0-9]+)-([0-9A-Za-z+]+)")
-_SIDES = {"L": "left", "R": "right"}
+_SIDES = {letter: side for side, letter in LETTERS.items()}
 _FOLDERS = ("anat", "func", "surf", "")
 
 
@@ -47,9 +48,12 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
         listed = sorted({_measure(told) for there in files.values() for _, told in there})
-        raise CohortError(f"{root}: no maps of {measure!r} fit; there are {', '.join(listed) or 'no surface maps'}")
+        others = literal(", ".join(listed)) or "no surface maps"
+        raise CohortError(root, f"no maps of {literal(repr(measure))} fit; there are {others}")
     if len(kinds) > 1:
-        raise CohortError(f"{root}: holds {measure} as {', '.join(kinds)}; choose with target= or entities=")
+        raise CohortError(
+            root, f"holds {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}"
+        )
     sides = [
         side for side in SIDES if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)
     ]
@@ -83,8 +87,8 @@ def _measure(told: dict[str, str]) -> str:
 def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]]) -> str:
     measures = sorted({_measure(told) for there in files.values() for _, told in there})
     if len(measures) != 1:
-        listed = ", ".join(measures) or "no surface maps"
-        raise CohortError(f"{root}: choose what to read with measure=; there are {listed}")
+        listed = literal(", ".join(measures)) or "no surface maps"
+        raise CohortError(root, f"choose what to read with {{measure}}; there are {listed}")
     return measures[0]
 
 

@@ -15,7 +15,8 @@ from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.find.source import Found, Source, Wanted, names_in
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
 from icofactor.cohort.problems import Problems
-from icofactor.errors import CohortError
+from icofactor.cohort.store.layout import is_zarr
+from icofactor.errors import ArgumentError, CohortError, Phrase, literal
 from icofactor.io.filenames import side_of
 from icofactor.io.maps import is_map, without_ending
 
@@ -24,7 +25,7 @@ _BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|mo
 _GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS -o TABLE`"
 _TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
 _KINDS = {find_hcp: "an HCP tree", find_freesurfer: "a SUBJECTS_DIR", find_bids: "BIDS derivatives"}
-# what chooses files, for which kinds of input, and these in words
+# what chooses files, for which kinds of input, and these as text
 _CHOICES = (
     ("smoothing", {"a SUBJECTS_DIR"}, "a SUBJECTS_DIR"),
     ("target", {"a SUBJECTS_DIR", "an HCP tree", "BIDS derivatives"}, "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
@@ -53,38 +54,33 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
                 else:
                     files.append(place)
         except CohortError as error:
-            problems.add(*_split(str(error)))
+            problems.add_error(error)
         except OSError as error:
             problems.add(path, f"cannot be looked into ({error.strerror})")
     for find, roots in trees.items():
         try:
             _add_trees(found, find, roots, wanted)
         except CohortError as error:
-            problems.add(*_split(str(error)))
+            problems.add_error(error)
     try:
         _add_files(found, list(dict.fromkeys(files)), wanted)
         _check_used(wanted, {_KINDS[find] for find, roots in trees.items() if roots} | ({"files"} if files else set()))
     except CohortError as error:
-        problems.add(*_split(str(error)))
+        problems.add_error(error)
     return found
-
-
-def _split(message: str) -> tuple[str, str]:
-    where, _, what = message.partition(": ")
-    return (where, what) if what else ("paths", message)
 
 
 def _listed(paths: Any) -> list[Path]:
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     if not isinstance(paths, Iterable):
-        raise ValueError(f"paths must be a path, a glob, a folder or a list of these; found {type(paths).__name__}")
+        raise ArgumentError("paths", Phrase(type(paths).__name__), "a path, a glob, a folder or a list of these")
     entries = list(paths)
     if not entries:
-        raise ValueError("paths is empty; give at least one file, glob or folder")
+        raise ArgumentError("paths", None, "at least one file, glob or folder; it is empty")
     wrong = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
     if wrong:
-        raise ValueError(f"paths must hold paths; it holds a {type(wrong[0]).__name__}")
+        raise ArgumentError("paths", Phrase(type(wrong[0]).__name__), "a list of paths")
     return [Path(entry).expanduser() for entry in entries]
 
 
@@ -95,7 +91,7 @@ def _expanded(path: Path) -> list[Path]:
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     files = [match for match in matches if match.is_file()]
     if not matches:
-        raise CohortError(f"{path}: no file fits this pattern")
+        raise CohortError(path, "no file fits this pattern")
     return files or matches
 
 
@@ -115,10 +111,10 @@ def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[
 def _add_folder(
     trees: dict[Callable[..., Found], dict[Path, list[Path]]], files: list[Path], folder: Path, wanted: Wanted
 ) -> None:
-    if (folder / "zarr.json").is_file():
-        raise CohortError(f"{folder}: is a cohort store; load it alone, not in a list with others")
+    if is_zarr(folder):
+        raise CohortError(folder, "is a cohort store; load it alone, not in a list with others")
     if all((folder / name).is_file() for name in _OF_A_FIT):
-        raise CohortError(f"{folder}: holds the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
+        raise CohortError(folder, f"holds the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
     for subjects_in, find in _TREES:
         subjects = subjects_in(folder)
         if subjects is not None:
@@ -127,8 +123,9 @@ def _add_folder(
     maps = [folder / name for name in names_in(folder) if is_map(folder / name)]
     if not maps:
         raise CohortError(
-            f"{folder}: holds no files of maps, and is no SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear) "
-            "or BIDS derivatives (sub-*)"
+            folder,
+            "holds no files of maps, and is not a SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear) or BIDS "
+            "derivatives (sub-*)",
         )
     named = [
         path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
@@ -141,16 +138,16 @@ def _check_measure(files: list[Path], wanted: Wanted) -> None:
     told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
     if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
         names = ", ".join(sorted(map(str, told)))
-        raise CohortError(f"paths: there are no maps of {wanted.measure}: the names of the files tell of {names}")
+        text = f"there are no maps of {literal(wanted.measure)}: the names of the files are those of {names}"
+        raise CohortError("paths", text)
 
 
 def _check_used(wanted: Wanted, kinds: set[str]) -> None:
     """What chooses among the files of some trees must not be passed over silently where there are none."""
     for name, of, trees in _CHOICES:
         if getattr(wanted, name) not in (None, {}) and kinds and not kinds & of:
-            raise CohortError(
-                f"{name}: chooses among the files of {trees}; found {' and '.join(sorted(kinds))}. Leave it out"
-            )
+            found = " and ".join(sorted(kinds))
+            raise CohortError(name, f"chooses among the files of {trees}; found {found}. Leave it out")
 
 
 def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}
 _TEMPLATES = re.compile(r"fsaverage.*|.*_average|cvs_avg.*|[lr]h\.EC_average")
@@ -28,7 +28,7 @@ def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects."""
     measure = wanted.measure or _DEFAULT_MEASURE
     if not subjects:
-        raise CohortError(f"{root}: holds templates only, no subjects with a surf folder")
+        raise CohortError(root, "holds templates only, no subjects with a surf folder")
     files = {folder: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
     variant = _choose(root, subjects, files, measure, wanted)
     found = Found(measure=measure, mesh=variant[1] if variant[1].startswith("fsaverage") else None)
@@ -73,7 +73,7 @@ def _choose(
         variant for there in files.values() for variant in {variant for _, variant in there}
     )
     if not counts:
-        raise CohortError(f"{root}: no subject has {measure} on a common mesh{_hint(subjects, measure)}")
+        raise CohortError(root, f"no subject has {literal(measure)} on a common mesh{_hint(subjects, measure)}")
     fitting = [variant for variant in counts if _fits(variant, wanted)]
     if wanted.smoothing == 0 and len({target for _, target in fitting}) == 1:
         # -qcache leaves what it smooths beside fwhm0, which is the same but cut to the cortex
@@ -84,12 +84,12 @@ def _choose(
         f"{measure}.{_named(v)} ({counts[v]} subjects)" for v in sorted(counts, key=lambda v: (v[1], v[0] or 0))
     )
     asked = ", ".join(
-        f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value!r}"
+        f"{{{name}={value:g}}}" if isinstance(value, int | float) else f"{{{name}={value!r}}}"
         for name, value in (("smoothing", wanted.smoothing), ("target", wanted.target))
         if value is not None
     )
-    what = "choose with smoothing= and target=" if fitting else f"none fits {asked}"
-    raise CohortError(f"{root}: {what}; there are {listed}")
+    what = "choose with {smoothing} and {target}" if fitting else f"none fits {asked}"
+    raise CohortError(root, f"{what}; there are {literal(listed)}")
 
 
 def _fits(variant: Variant, wanted: Wanted) -> bool:
@@ -113,7 +113,7 @@ def _hint(subjects: list[Path], measure: str) -> str:
         others |= {match["measure"] for name in names if (match := _MAP.fullmatch(name))}
     if native:
         return (
-            f"; {native} have it on their own meshes only (surf/lh.{measure}): "
+            f"; {native} have it on their own meshes only (surf/lh.{literal(measure)}): "
             "bring it to fsaverage with recon-all -qcache or mris_preproc"
         )
-    return f"; there are {', '.join(sorted(others))}: choose with measure=" if others else ""
+    return f"; there are {literal(', '.join(sorted(others)))}: choose with {{measure}}" if others else ""

@@ -1,20 +1,26 @@
-"""An HCP tree: SUBJECT/MNINonLinear/fsaverage_LR32k/SUBJECT.MyelinMap_BC_MSMAll.32k_fs_LR.dscalar.nii."""
+"""An HCP tree: where it keeps the maps and series of its subjects.
+
+SUBJECT/MNINonLinear/fsaverage_LR32k/SUBJECT.MyelinMap_BC_MSMAll.32k_fs_LR.dscalar.nii
+SUBJECT/MNINonLinear/Results/RUN/RUN_Atlas_MSMAll_hp2000_clean.dtseries.nii
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
+from icofactor.sphere.names import LETTERS
 
-_LETTER = {"left": "L", "right": "R"}
 # What users ask for → what the HCP calls it, best first; _MSMAll is the better registration.
 _MEASURES = {
     "myelin": ("MyelinMap_BC_MSMAll", "MyelinMap_BC", "MyelinMap_MSMAll", "MyelinMap"),
     "curv": ("curvature_MSMAll", "curvature"),
 }
 _COMMON = ("myelin", "thickness", "corrThickness", "curvature", "sulc")
+RESTING_RUNS = "rfMRI_REST*"
 _FOLDERS = {"32k": "MNINonLinear/fsaverage_LR32k", "59k": "MNINonLinear/fsaverage_LR59k", "164k": "MNINonLinear"}
 
 
@@ -29,14 +35,14 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects: a dscalar each, or a pair of GIFTI files where there is none."""
     density = _density(wanted.target)
     if wanted.measure is None:
-        raise CohortError(f"{root}: an HCP tree holds several maps; choose with measure= ({', '.join(_COMMON)})")
+        raise CohortError(root, f"an HCP tree holds several maps; choose with {{measure}} ({', '.join(_COMMON)})")
     names = {folder: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
     variant, dense = _choose(root, names, wanted, density)
     found = Found(measure=wanted.measure)
     for folder in subjects:
         subject = folder.absolute().name
         for side in (None,) if dense else wanted.sides:
-            path = folder / _FOLDERS[density] / _file(subject, variant, side, density)
+            path = map_file(folder, variant, side, density)
             if path.name in names[folder]:
                 found.sources.append(Source(path, subject, side))
             else:
@@ -50,14 +56,34 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
 def _density(target: str | None) -> str:
     density = (target or "32k").lower().replace("fs_lr", "").replace("fslr", "").strip("_-") or "32k"
     if density not in _FOLDERS:
-        raise CohortError(f"target must be one of {', '.join(_FOLDERS)} for an HCP tree; found {target!r}")
+        raise CohortError(
+            "target", f"must be one of {', '.join(_FOLDERS)} for an HCP tree; found {literal(repr(target))}"
+        )
     return density
 
 
-def _file(subject: str, variant: str, side: str | None, density: str) -> str:
+def map_file(subject: Path, variant: str, side: str | None = None, density: str = "32k") -> Path:
+    """The file of a map in a subject's folder: a dscalar, or the GIFTI file of one hemisphere."""
+    name, end = subject.absolute().name, f"{density}_fs_LR"
     if side is None:
-        return f"{subject}.{variant}.{density}_fs_LR.dscalar.nii"
-    return f"{subject}.{_LETTER[side]}.{variant}.{density}_fs_LR.shape.gii"
+        return subject / _FOLDERS[density] / f"{name}.{variant}.{end}.dscalar.nii"
+    return subject / _FOLDERS[density] / f"{name}.{LETTERS[side]}.{variant}.{end}.shape.gii"
+
+
+def series_file(subject: Path, run: str, series: str) -> Path:
+    """The file of a run's series in a subject's folder; `series` is what follows the run in its name."""
+    return subject / "MNINonLinear" / "Results" / run / f"{run}{series}.dtseries.nii"
+
+
+def runs_in(subjects: Iterable[Path], series: str) -> list[str]:
+    """The runs at rest that any of the subjects has."""
+    found = {
+        run.name
+        for subject in subjects
+        for run in (subject / "MNINonLinear" / "Results").glob(RESTING_RUNS)
+        if series_file(subject, run.name, series).is_file()
+    }
+    return sorted(found)
 
 
 def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str) -> tuple[str, bool]:
@@ -70,7 +96,7 @@ def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str
         for variant in variants:
             sides = (None,) if dense else wanted.sides
             count = sum(
-                any(_file(folder.absolute().name, variant, side, density) in there for side in sides)
+                any(map_file(folder, variant, side, density).name in there for side in sides)
                 for folder, there in names.items()
             )
             if count > most:
@@ -86,7 +112,8 @@ def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str
             }
         )
         there = f"; there are {', '.join(others)}" if others else ""
-        raise CohortError(f"{root}: no subject has {measure} on fs_LR {density} ({' or '.join(variants)}){there}")
+        text = f"no subject has {measure} on fs_LR {density} ({' or '.join(variants)}){there}"
+        raise CohortError(root, literal(text))
     return best
 
 
@@ -107,7 +134,7 @@ def spheres_beside(path: Path) -> Any:
     density = next((d for d in _FOLDERS if f"{d}_fs_LR" in path.name or f"den-{d}" in path.name), "32k")
     names = names_in(path.parent)
     pair = []
-    for letter in ("L", "R"):
+    for letter in LETTERS.values():
         ends = f"{letter}.sphere.{density}_fs_LR.surf.gii", f"den-{density}_hemi-{letter}_sphere.surf.gii"
         fitting = [name for name in names if name.endswith(ends)]
         # the one of the same subject first: a folder may hold those of several

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SIDES = ("left", "right")
+from icofactor.errors import ArgumentError
+from icofactor.sphere.names import hemispheres
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.smoothing is not None and not 0 <= self.smoothing < math.inf:
-            raise ValueError(f"smoothing must be a width in mm, 0 or more; found {self.smoothing}")
+            raise ArgumentError("smoothing", self.smoothing, "a width in mm, 0 or more")
 
     @property
     def sides(self) -> tuple[str, ...]:
         """The hemispheres to look for."""
-        return SIDES if self.hemisphere in (None, "both") else (str(self.hemisphere),)
+        return hemispheres(self.hemisphere or "both", "hemisphere")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of sites.
 
-How it lies on disk, and what makes a commit, is told in `store_files`. Writing holds the maps of `CHUNK_SUBJECTS`
+`store.layout` says how it lies on disk, and what makes a commit. Writing holds the maps of `CHUNK_SUBJECTS`
 subjects in memory, and one chunk.
 """
 
@@ -30,9 +30,9 @@ from icofactor.cohort.store.layout import (
     write_group,
 )
 from icofactor.cohort.store.read import StoredCohort, StoredMaps, open_store
-from icofactor.cohort.store.table import join
 from icofactor.cohort.store.write import AnyCohort, Part, quadtree_order, write_mesh, write_part
-from icofactor.errors import CohortError
+from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase
+from icofactor.io.tables import join_columns
 
 __all__ = [
     "StoredCohort",
@@ -72,7 +72,8 @@ def create_store(
     chunk_sites, chunk_subjects : sites × subjects of one file.
     """
     if chunk_sites < 1 or chunk_subjects < 1:
-        raise ValueError(f"chunk_sites and chunk_subjects must be at least 1; got {chunk_sites} and {chunk_subjects}")
+        found = Phrase(f"{chunk_sites} and {chunk_subjects}")
+        raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
     folder = Path(path).absolute()
     _check_place(folder, overwrite)
     made = not folder.exists()
@@ -109,7 +110,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
             generation=previous.generation + 1,
             parts=(*previous.parts, (part.name, len(part.subjects))),
             subjects=(*previous.subjects, *part.subjects),
-            participants={name: join(name, column, part.participants[name]) for name, column in columns},
+            participants={name: join_columns(name, column, part.participants[name]) for name, column in columns},
             steps=(*previous.steps, _step("append", part)),
         )
         write_commit(folder, commit, [part.name])
@@ -139,7 +140,7 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     rest = iter(cohorts)
     first = next(rest, None)
     if first is None:
-        raise CohortError(f"there is no subject to write to {folder}")
+        raise CohortError(folder, "there is no subject to write to it")
     sites = first.sites
     mesh = write_mesh(folder, first, quadtree_order(sites))
     part = write_part(folder, 1, chain([first], rest), first, (), chunks)
@@ -212,6 +213,6 @@ def _check_place(folder: Path, overwrite: bool) -> None:
     if not is_store(folder):
         # the lock is there before anything else is
         if any(folder.iterdir()):
-            raise FileExistsError(f"{folder} exists and is not a cohort store: name a new folder")
+            raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
     elif (folder / COMMIT).exists() and not overwrite:
-        raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it")
+        raise ExistsError(folder)

@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.names import check_words
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import brief
 from icofactor.io.json import read_json
@@ -76,12 +76,22 @@ class Commit:
     steps: tuple[dict[str, Any], ...]
 
 
+def is_zarr(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a zarr 3 folder, as cohort stores are; opening it says whether it is one."""
+    return (Path(path).expanduser() / GROUP).is_file()
+
+
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a cohort store of icofactor, finished or not."""
     try:
         return bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
     except (OSError, ValueError, LookupError, TypeError):
         return False
+
+
+def damaged(place: Path, problem: BaseException) -> CohortError:
+    """A part of a store cannot be read, whatever the reader says of it."""
+    return CohortError(place, f"is damaged ({literal(brief(problem))}): {AGAIN}")
 
 
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
@@ -95,14 +105,14 @@ def read_commit(folder: Path) -> Commit:
     if not folder.exists():
         raise FileNotFoundError(f"no cohort store {folder}")
     if not is_store(folder):
-        raise CohortError(f"{folder} is not a cohort store of icofactor")
+        raise CohortError(folder, "is not a cohort store of icofactor")
     file = folder / COMMIT
     if not file.exists():
-        raise CohortError(f"{folder} was never finished: its writing was interrupted. Write it again")
+        raise CohortError(folder, "was never finished: its writing was interrupted. Write it again")
     try:
         found = read_json(file)
         if not isinstance(found, dict):
-            raise ValueError("it is no record of names and values")
+            raise ValueError("it is not a record of names and values")
         kind = found.pop("format"), found.pop("version")
         if kind != (FORMAT, VERSION):
             raise ValueError(f"it is {kind[0]!r} of version {kind[1]!r}; this icofactor reads version {VERSION}")
@@ -119,9 +129,8 @@ def read_commit(folder: Path) -> Commit:
         _check_commit(commit)
         return commit
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        raise CohortError(
-            f"{file} is damaged, or of another version of icofactor ({brief(problem)}): {AGAIN}"
-        ) from problem
+        what = f"is damaged, or of another version of icofactor ({literal(brief(problem))}): {AGAIN}"
+        raise CohortError(file, what) from problem
 
 
 def _check_commit(commit: Commit) -> None:
@@ -190,7 +199,7 @@ def array_metadata(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(file)
         if not isinstance(found, dict):
-            raise ValueError("it is no record of names and values")
+            raise ValueError("it is not a record of names and values")
         if found["zarr_format"] != 3 or found["node_type"] != "array":
             raise ValueError("it is not an array of zarr 3")
         if found["data_type"] not in _NUMBERS:
@@ -206,7 +215,7 @@ def array_metadata(folder: Path) -> dict[str, Any]:
         if len(shape) != len(chunks) or not all(isinstance(n, int) and n > 0 for n in [*shape, *chunks]):
             raise ValueError(f"its shape is {shape} in chunks of {chunks}")
     except (OSError, ValueError, LookupError, TypeError) as problem:
-        raise CohortError(f"{file} is damaged ({brief(problem)}): {AGAIN}") from problem
+        raise damaged(file, problem) from problem
     size = chunk_bytes(found)
     for numbers in product(*(range(-(-n // step)) for n, step in zip(shape, chunks, strict=True))):
         check_chunk(folder, numbers, size)
@@ -228,11 +237,10 @@ def check_chunk(folder: Path, numbers: tuple[int, ...], size: int) -> None:
     try:
         found = os.stat(file).st_size
     except OSError:
-        raise CohortError(
-            f"{file} is missing: the cohort store is damaged, or was replaced while it was read; {AGAIN}"
-        ) from None
+        what = f"is missing: the cohort store is damaged, or was replaced while it was read; {AGAIN}"
+        raise CohortError(file, what) from None
     if found != size:
-        raise CohortError(f"{file} has {found} bytes instead of {size}: the cohort store is damaged; {AGAIN}")
+        raise CohortError(file, f"has {found} bytes instead of {size}: the cohort store is damaged; {AGAIN}")
 
 
 def write_array(folder: Path, values: np.ndarray) -> None:
@@ -266,4 +274,20 @@ def open_array(folder: Path) -> Any:
     try:
         return zarr.open_array(zarr.storage.LocalStore(folder, read_only=True), mode="r", zarr_format=3)
     except Exception as problem:  # whatever zarr misses in metadata that passed our own look
-        raise CohortError(f"{folder / GROUP} is damaged ({brief(problem)}): {AGAIN}") from problem
+        raise damaged(folder / GROUP, problem) from problem
+
+
+def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all inputs of a store have in common, and the steps themselves; one simulated input makes it simulated."""
+    steps = list(steps)
+    inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
+    shared: dict[str, Any] = {}
+    if inputs:
+        shared = {
+            key: value
+            for key, value in inputs[0].items()
+            if key != "steps" and all(key in other and other[key] == value for other in inputs[1:])
+        }
+    if any(source.get("simulated") for source in inputs):
+        shared["simulated"] = True
+    return {**shared, "steps": steps}

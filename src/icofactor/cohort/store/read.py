@@ -24,12 +24,13 @@ from icofactor.cohort.store.layout import (
     chunk_shape,
     open_array,
     read_commit,
+    shared_provenance,
 )
 from icofactor.cohort.store.source import StoreSource
-from icofactor.cohort.store.table import decode, shared_provenance
 from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, brief
 from icofactor.io.records import rebuild
+from icofactor.io.tables import decode_column
 from icofactor.sphere.checks import check_sites
 from icofactor.sphere.sites import Sites
 
@@ -288,7 +289,7 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
         order, mask = arrays.pop("order"), arrays.pop("mask")
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
         _check_mesh(sites, order, mask)
-        participants = {name: decode(column) for name, column in commit.participants.items()}
+        participants = {name: decode_column(column) for name, column in commit.participants.items()}
     except Unreadable as problem:
         raise CohortError(f"{folder} {problem}") from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.problems import some
 from icofactor.cohort.store.layout import new_array, new_name, write_array, write_group
 from icofactor.cohort.store.read import SITE_ARRAYS, StoredCohort
-from icofactor.cohort.store.table import Column, encode, join
-from icofactor.errors import CohortError
-from icofactor.io.tables import plain
+from icofactor.errors import CohortError, literal
+from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
 AnyCohort = Cohort | StoredCohort
-# Coordinates in files are rounded to 1e-4.
-_SAME_PLACE = 1e-3
 
 
 def quadtree_order(sites: Sites) -> NDArray[np.int64]:
@@ -59,9 +58,9 @@ class Part:
 
     def add(self, cohort: AnyCohort) -> None:
         """Take down who and what a cohort is."""
-        columns = {str(name): encode(str(name), values) for name, values in cohort.participants.items()}
+        columns = {str(name): encode_column(str(name), values) for name, values in cohort.participants.items()}
         if self.subjects:
-            columns = {name: join(name, self.participants[name], column) for name, column in columns.items()}
+            columns = {name: join_columns(name, self.participants[name], column) for name, column in columns.items()}
         self.participants = columns
         self.subjects += cohort.subjects
         source = plain(cohort.provenance)
@@ -91,15 +90,14 @@ def write_part(
         problems = _differences(like, cohort)
         twice = sorted(seen.intersection(cohort.subjects))
         if twice:
-            listed = ", ".join(twice[:5]) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
-            problems.append(f"it has these subjects already: {listed}")
+            problems.append(f"it has these subjects already: {some(twice)}")
         if problems:
-            raise CohortError(f"{cohort!r} cannot be added to {folder}: " + "; ".join(problems))
+            raise CohortError(folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems))
         seen.update(cohort.subjects)
         part.add(cohort)
         maps.add(cohort.X)
     if not part.subjects:
-        raise CohortError(f"there is no subject to write to {folder}")
+        raise CohortError(folder, "there is no subject to write to it")
     maps.finish()
     return part
 
@@ -144,7 +142,7 @@ class _Maps:
 
 
 def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
-    """What keeps a cohort from being more of the same, in words."""
+    """What keeps a cohort from being more of the same, as text."""
     if like is cohort:
         return []
     found = []
@@ -168,11 +166,10 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
 
 
 def _same_sites(a: Sites, b: Sites) -> bool:
+    """Whether they are the same sites in the same faces, as the order on disk needs."""
     if a is b:
         return True
-    same = a.n == b.n and a.on == b.on and a.n_roots == b.n_roots and a.max_level == b.max_level
-    return (
-        same
-        and bool(np.abs(a.coordinates - b.coordinates).max() < _SAME_PLACE)
-        and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("hemisphere", "position", "deepest"))
+    same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
+    return same and all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("hemisphere", "position", "deepest")
     )
