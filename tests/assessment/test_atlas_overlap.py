@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from icofactor.assessment.atlas import Atlas, _proposed, enrichment, overlap, read_atlas, write_overlap
+from icofactor.errors import ArgumentError
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
 
@@ -226,14 +227,19 @@ def test_files_that_are_no_atlas(tmp_path: Path) -> None:
 
 def test_what_cannot_be_asked() -> None:
     atlas = Atlas(parcels(4), tuple("abcd"))
-    with pytest.raises(ValueError, match="not fitted yet"):
+    with pytest.raises(ArgumentError) as raised:
         overlap(SimpleNamespace(), atlas)
-    with pytest.raises(ValueError, match="maps must be ≥ 0"):
+    assert raised.value.argument == "model"
+    with pytest.raises(ArgumentError) as raised:
         enrichment(-np.ones((1, SITES.n)), SITES, ~WALL, atlas)
-    with pytest.raises(ValueError, match="n_spins must be a whole number ≥ 1; found 0"):
+    assert raised.value.argument == "maps"
+    with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, atlas, n_spins=0)
-    with pytest.raises(ValueError, match=r"2562 sites; atlas\.labels has shape \(3,\)"):
+    assert (raised.value.argument, raised.value.found) == ("n_spins", 0)
+    with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, Atlas(np.zeros(3, dtype=int), ("a",)))
+    assert (raised.value.argument, raised.value.found) == ("atlas.labels", "shape (3,)")
+    assert "(2562,)" in raised.value.expected
 
 
 def test_real_labels(data_folder: Path) -> None:

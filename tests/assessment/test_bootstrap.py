@@ -13,7 +13,7 @@ from icofactor.assessment.bootstrap import Bootstrap, bootstrap
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
-from icofactor.errors import CheckpointError
+from icofactor.errors import ArgumentError, CheckpointError
 
 
 def fitted(n: int, seed: int = 0, **changes: object) -> tuple[ico.CorticalFactorization, Cohort]:
@@ -154,11 +154,16 @@ def test_a_store_is_resampled_as_the_same_maps_in_memory(
 
 def test_what_cannot_be_resampled(one: tuple[ico.CorticalFactorization, Cohort]) -> None:
     model, cohort = one
-    with pytest.raises(ValueError, match="fitted to 40 subjects; the cohort holds 30"):
+    with pytest.raises(ArgumentError) as raised:
         bootstrap(model, ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0))
-    with pytest.raises(ValueError, match=r"2 of 40 subjects are not those .*the first: 3\); give the cohort"):
+    assert (raised.value.argument, raised.value.found) == ("cohort", "30 subjects")
+    assert "of 40 subjects" in raised.value.expected
+    with pytest.raises(ArgumentError) as raised:
         bootstrap(model, cohort.X[[0, 1, 2, 4, 3, *range(5, 40)]])
-    with pytest.raises(ValueError, match="not fitted yet"):
+    assert raised.value.found == "2 of 40 subjects different, the first of them 3"
+    with pytest.raises(ArgumentError) as raised:
         bootstrap(ico.CorticalFactorization(3), cohort)
-    with pytest.raises(ValueError, match="n_resamples must be a whole number ≥ 2; found 1"):
+    assert raised.value.argument == "model"
+    with pytest.raises(ArgumentError) as raised:
         bootstrap(model, cohort, n_resamples=1)
+    assert (raised.value.argument, raised.value.found) == ("n_resamples", 1)

@@ -90,7 +90,7 @@ def no_work(*arguments: Any, **more: Any) -> None:
 def test_the_place_is_looked_at_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icofactor.results.demo.simulate_cohort", no_work)
+    monkeypatch.setattr("icofactor.cohort.simulate.simulate_cohort", no_work)
     file = tmp_path / "file"
     file.write_text("mine")
     assert main(["demo", str(file), *SMALL]) == 2
@@ -139,7 +139,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("icofactor.results.fit_cohort.plot_components", raising(problem))
+    monkeypatch.setattr("icofactor.results.folder.render_page", raising(problem))
     out = tmp_path / "new" / "out"
     assert main(["demo", str(out), *SMALL]) == status
     assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")
@@ -170,7 +170,7 @@ def test_every_bad_file_has_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = CohortError.of([("a.gii", "cut   short"), ("b.gii", "has no {hemisphere='left'}")])
-    monkeypatch.setattr("icofactor.results.demo.simulate_cohort", raising(problem))
+    monkeypatch.setattr("icofactor.cohort.simulate.simulate_cohort", raising(problem))
     assert main(["demo", str(tmp_path / "out"), *SMALL]) == 2
     expected = "icofactor demo: 2 problems:\n  a.gii: cut short\n  b.gii: has no --hemisphere left\n"
     assert capsys.readouterr() == ("", expected)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
+from icofactor.cli.demo import run_demo
 from icofactor.cli.main import main
-from icofactor.results.demo import run_demo
 
 pytestmark = pytest.mark.slow
 
@@ -175,7 +175,7 @@ def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
 def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icofactor.results.fit_cohort.draw_panels", one_panel)
+    monkeypatch.setattr("icofactor.results.folder.drawn_panels", one_panel)
     first = ["demo", str(tmp_path), "-q", "--n-subjects", "4", "--n-components", "2"]
     assert main(first) == 0
     assert MAPS.replace("hemi-L", "hemi-R") in capsys.readouterr().out
@@ -197,8 +197,8 @@ def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     assert len(load_model(tmp_path / "model.zip").components_[0]) == 10242
 
 
-def one_panel(model: object, diagnostics: object, folder: Path, **more: object) -> None:
-    (folder / "maps.png").write_bytes(b"")
+def one_panel(fit: object) -> list[tuple[str, bytes, float]]:
+    return [("maps.png", b"", 1.0)]
 
 
 def test_progress_goes_to_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

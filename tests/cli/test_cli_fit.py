@@ -86,14 +86,8 @@ def files(tmp_path: Path) -> Files:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure and no page, which take longer than all else; the stories draw them."""
 
-    class Nothing:
-        def savefig(self, path: Path) -> None:
-            path.write_bytes(b"")
-
-    monkeypatch.setattr("icofactor.results.fit_cohort.plot_components", lambda model, **more: Nothing())
-    monkeypatch.setattr(
-        "icofactor.results.fit_cohort.write_page", lambda folder, **more: (folder / "report.html").touch()
-    )
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit: "")
 
 
 def left_in(root: Path) -> list[str]:
@@ -208,7 +202,7 @@ def test_covariates_of_the_table(files: Files, capsys: pytest.CaptureFixture[str
     age, sex = [30, 71, 45, 52, 66, 23, 38, 59], ["F", "M", "M", "F", "F", "M", "F", "M"]
     people = files.participants(age=age, sex=sex)
     assert files.fit("--participants", str(people), "--covariates", "age,sex") == 0
-    assert "age, sex (F, M) took" in capsys.readouterr().out
+    assert "Adjusting for age, sex (F, M) removed" in capsys.readouterr().out
     model = load_model(files.root / "out" / "model.zip")
     mask = files.X.any(axis=0)
     covariates = Covariates.fit(files.X.astype(np.float32), ["age", "sex"], {"age": age, "sex": sex}, mask=mask)
@@ -429,7 +423,7 @@ def test_trouble_leaves_nothing(
     def fail(*arguments: Any, **more: Any) -> None:
         raise problem
 
-    monkeypatch.setattr("icofactor.results.fit_cohort.write_page", fail)  # the last thing that is written
+    monkeypatch.setattr("icofactor.results.folder.render_page", fail)  # the last thing that is written
     assert files.fit() == status
     assert capsys.readouterr().err.startswith("icofactor fit: ")
     assert left_in(files.root) == ["subjects"]

@@ -55,19 +55,12 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_table(root / f"{tree}.people.tsv", people(rows))
     words = ["fit", str(root / "fitted"), "--n-components", "3", "--n-starts", "2", "--no-figures", "-q"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.results.fit_cohort.plot_components", lambda model, **more: Undrawn())
-        patch.setattr(
-            "icofactor.results.fit_cohort.write_page", lambda folder, **more: (folder / "report.html").touch()
-        )
+        patch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+        patch.setattr("icofactor.results.folder.render_page", lambda fit: "")
         assert main([*words, "-o", str(root / "plain")]) == 0
         table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]
         assert main([*words, "-o", str(root / "adjusted"), *table]) == 0
     return root
-
-
-class Undrawn:
-    def savefig(self, path: Path) -> None:
-        path.write_bytes(b"")
 
 
 def transform(place: Path, model: str, tree: str, out: Path, *more: str) -> int:
@@ -248,7 +241,10 @@ def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: 
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 2
     assert capsys.readouterr().err == f"icofactor transform: {tmp_path / MAPS} exists; pass --overwrite to replace it\n"
     assert transform(place, "plain", "new", tmp_path / "new.csv", "-q") == 2
-    assert f"--out must end with .tsv or be a folder; found {tmp_path / 'new.csv'}" in capsys.readouterr().err
+    assert (
+        f"--out must be a file that ends with .tsv, or a folder; found {tmp_path / 'new.csv'}"
+        in capsys.readouterr().err
+    )
     assert transform(place, "plain", "new", tmp_path / "deep" / MAPS, "-q") == 2
     assert f"make {tmp_path / 'deep'} first" in capsys.readouterr().err
     assert (tmp_path / MAPS).read_text() == "mine"

@@ -14,7 +14,7 @@ import numpy as np
 
 from helpers.hostile_fit import small_fit
 from helpers.stores import cohort
-from icofactor.assessment.atlas import Atlas, overlap, read_atlas, write_overlap
+from icofactor.assessment.atlas import Atlas, overlap, read_atlas, read_regions, write_overlap
 from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cohort.masks import read_mask
 from icofactor.cohort.read import load_cohort
@@ -25,11 +25,10 @@ from icofactor.estimator.saving import load_model
 from icofactor.io.maps import read_maps
 from icofactor.preprocessing.hcp import read_series
 from icofactor.preprocessing.resampling import Resampler
+from icofactor.results.description import read_methods
 from icofactor.results.diagnostics.record import load_diagnostics, save_diagnostics
-from icofactor.results.folder import write_fit
-from icofactor.results.report.atlas import read_atlas as read_page_atlas
-from icofactor.results.report.page import _text
-from icofactor.results.report.selection_files import read_beside, read_record, read_selection
+from icofactor.results.folder import FitFolder
+from icofactor.results.report.selection_files import read_choice, read_record, read_selection_files
 from icofactor.results.report.surfaces import cortex_of
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_sphere, as_values
@@ -185,7 +184,7 @@ def _labels(folder: Path) -> list[Specimen]:
         for file, form in atlases
     ]
     found += [
-        Specimen(f"page atlas {f.name}", f, lambda f=f: read_page_atlas([f], ["left"], N), f.name, form)
+        Specimen(f"page atlas {f.name}", f, lambda f=f: read_regions([f], sites, "left"), f.name, form)
         for f, form in atlases
     ]
     return found
@@ -268,13 +267,13 @@ def _fitted(folder: Path) -> list[Specimen]:
         "model.zip": lambda: repr(load_model(place / "model.zip").sites_),
         "coarse.zip": lambda: load_model(place / "coarse.zip"),
         "diagnostics.npz": lambda: load_diagnostics(place / "diagnostics.npz"),
-        "selection.json": lambda: read_selection(place),
+        "selection.json": lambda: read_choice(place),
         "provenance.json": lambda: read_record(place / "provenance.json"),
-        "methods.md": lambda: _text(place / "methods.md"),
+        "methods.md": lambda: read_methods(place / "methods.md"),
     }
     form = {".zip": "zip", ".npz": "zip", ".json": "json", ".md": "text"}
     found = [Specimen(name, place / name, call, name, form[Path(name).suffix]) for name, call in read.items()]
-    beside = lambda: read_beside(trust, model, d.subjects)
+    beside = lambda: read_selection_files(trust, model, d.subjects)
     for name in ("stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"):
         found.append(Specimen(name, trust / name, beside, name, "text"))
     maps = "hemi-L_desc-icofactor_componentsse.shape.gii"
@@ -284,14 +283,12 @@ def _fitted(folder: Path) -> list[Specimen]:
 
 def _earlier_fit(folder: Path) -> Specimen:
     """A folder that is written over: its description says which files are the earlier fit's."""
-    out, rng = folder / "again", np.random.default_rng(0)
-    given: dict[str, Any] = {
-        "components": rng.random((2, N)),
-        "loadings": rng.random((4, 2)),
-        "subjects": list("abcd"),
-        "hemi": "left",
-        "mesh_name": "fsaverage3",
-    }
-    write_fit(out, **given)
+    out = folder / "again"
+
+    def write() -> None:
+        with FitFolder(out, overwrite=True).filled() as new:
+            (new / "provenance.json").write_text("{}")
+
+    write()
     file = out / "dataset_description.json"
-    return Specimen("earlier fit", file, lambda: write_fit(out, **given, overwrite=True), file.name, "json")
+    return Specimen("earlier fit", file, write, file.name, "json")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import f_oneway, pearsonr
 
 from icofactor.cohort.cohort import Cohort
+from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._refine import Refinement
 from icofactor.results.diagnostics import diagnose
@@ -187,15 +188,20 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_cohorts_that_were_not_fitted(fit: Any) -> None:
     model, cohort, _ = fit
-    with pytest.raises(ValueError, match="fitted to 24 subjects; cohort has 20"):
+    with pytest.raises(ArgumentError) as raised:
         diagnose(model, make_cohort(n=20))
-    with pytest.raises(ValueError, match="must be fitted"):
+    assert (raised.value.argument, raised.value.found) == ("cohort", "20 subjects")
+    assert "of 24 subjects" in raised.value.expected
+    with pytest.raises(ArgumentError) as raised:
         diagnose(CorticalFactorization(3), cohort)
+    assert raised.value.argument == "model"
     elsewhere = replace(cohort, X=cohort.X[:, :162], sites=Sites.icosphere(2), mask=None)
-    with pytest.raises(ValueError, match="cohort on Sites"):
+    with pytest.raises(ArgumentError) as raised:
         diagnose(model, elsewhere)
-    with pytest.raises(ValueError, match="cohort must be a Cohort; found ndarray"):
+    assert (raised.value.argument, raised.value.found) == ("cohort", elsewhere.sites)
+    with pytest.raises(ArgumentError) as raised:
         diagnose(model, cohort.X)
+    assert (raised.value.argument, raised.value.found) == ("cohort", "ndarray")
 
 
 def test_x_is_only_sliced(fit: Any) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -11,12 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icofactor.io.atomic import atomic_path
+from helpers.hostile_fit import small_fit
+from icofactor.errors import ArgumentError
+from icofactor.io.atomic import atomic_path, check_folder
 from icofactor.io.tables import write_json, write_tsv
-from icofactor.results.folder import check_folder, fit_files, write_dataset_description, write_fit
+from icofactor.results.description import FitDescription
+from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
 from icofactor.results.parcellation import winner_takes_all
+from icofactor.sphere.fs_lr import fs_lr_sites
+from icofactor.sphere.names import map_file
+from icofactor.sphere.sites import Sites
 
-RNG = np.random.default_rng(0)
+STEM = "space-fsaverage_den-642_desc-icofactor"
+ALWAYS = {
+    *("desc-icofactor_dseg.tsv", "desc-icofactor_loadings.tsv", "provenance.json", "dataset_description.json"),
+    *("model.zip", "diagnostics.npz", "components.png", "report.html"),
+}
 
 
 def test_atomic_path_writes_whole_files_only(tmp_path: Path) -> None:
@@ -96,65 +108,82 @@ def test_dataset_description_is_a_derivative(tmp_path: Path) -> None:
     assert {"BIDSVersion", "SourceDatasets"} <= set(found)
 
 
-def fit_arguments(hemi: str = "both", n_sides: int = 2) -> dict[str, Any]:
-    n = 642 * n_sides
-    return {
-        "components": RNG.random((3, n)),
-        "loadings": RNG.random((4, 3)),
-        "subjects": ["s1", "s2", "s3", "s4"],
-        "hemi": hemi,
-        "mesh_name": "fsaverage3",
-        "mask": np.arange(n) % 3 > 0,
-        "participants": {"participant_id": ["s1", "s2", "s3", "s4"], "age": [20.5, np.nan, 3, 4]},
-        "provenance": {"seed": 1},
-    }
+@functools.cache
+def described(hemi: str = "both", more: bool = True) -> FitDescription:
+    """A small fit; `more` with a mask, participants and a methods paragraph."""
+    sites = Sites.named("fsaverage3", hemi=hemi)
+    mask = np.arange(sites.n) % 3 > 0 if more else None
+    model, diagnostics = small_fit(sites, hemi, mask=mask, n_starts=1, n_iter=20, tol=0.0)
+    ages = np.arange(len(model.loadings_)) + 20.5
+    ages[1] = np.nan
+    people = {"participant_id": diagnostics.subjects, "age": ages}
+    known = {"methods": "# Methods\n\nWe did λ.\n", "participants": people}
+    return FitDescription.of(model, diagnostics, provenance={"seed": 1}, **(known if more else {}))
+
+
+def write(out: Path, *names: str, overwrite: bool = False) -> list[Path]:
+    """A folder that holds these files, as a fit would leave them."""
+    place = FitFolder(out, overwrite)
+    with place.filled() as new:
+        for name in names:
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_text(f"new {name}")
+    return place.files
 
 
 def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
-    arguments = fit_arguments()
-    files = write_fit(tmp_path / "out", **arguments)
-    stem = "space-fsaverage_den-642_desc-icofactor"
-    assert {file.name for file in files} == {
-        f"hemi-L_{stem}_components.shape.gii",
-        f"hemi-R_{stem}_components.shape.gii",
-        f"hemi-L_{stem}_mask.shape.gii",
-        f"hemi-R_{stem}_mask.shape.gii",
-        f"hemi-L_{stem}_dseg.label.gii",
-        f"hemi-R_{stem}_dseg.label.gii",
-        f"hemi-L_{stem}_dseg.annot",
-        f"hemi-R_{stem}_dseg.annot",
-        "desc-icofactor_dseg.tsv",
-        "desc-icofactor_loadings.tsv",
-        "participants.tsv",
-        "provenance.json",
-        "dataset_description.json",
-    }
-    assert set(files) == set((tmp_path / "out").iterdir())
-    right = nib.load(tmp_path / "out" / f"hemi-R_{stem}_components.shape.gii")
+    fit = described()
+    model, out = fit.model, tmp_path / "out"
+    files = write_fit(fit, FitFolder(out, figures=False))
+    kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
+    maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
+    assert {file.name for file in files} == maps | ALWAYS | {"participants.tsv", "methods.md"}
+    assert set(files) == set(out.iterdir())
+    right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert right.darrays[2].meta["Name"] == "component03"
-    np.testing.assert_array_equal(right.darrays[2].data, arguments["components"][2, 642:].astype(np.float32))
-    table = (tmp_path / "out" / "desc-icofactor_loadings.tsv").read_text().splitlines()
+    np.testing.assert_array_equal(right.darrays[2].data, model.components_[2, 642:].astype(np.float32))
+    table = (out / "desc-icofactor_loadings.tsv").read_text().splitlines()
     assert table[0] == "participant_id\tcomponent01\tcomponent02\tcomponent03"
-    assert [float(x) for x in table[2].split("\t")[1:]] == arguments["loadings"][1].tolist()
-    people = (tmp_path / "out" / "participants.tsv").read_text().splitlines()
-    assert people[:3] == ["participant_id\tage", "s1\t20.5", "s2\tn/a"]
+    assert [float(x) for x in table[2].split("\t")[1:]] == model.loadings_[1].tolist()
+    people = (out / "participants.tsv").read_text().splitlines()
+    assert people[0] == "participant_id\tage"
+    assert [line.split("\t")[1] for line in people[1:3]] == ["20.5", "n/a"]
+    assert json.loads((out / "provenance.json").read_text()) == {"seed": 1}
+    assert (out / "methods.md").read_text(encoding="utf-8") == "# Methods\n\nWe did λ.\n"
 
 
 def test_a_fit_is_not_overwritten_in_part(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "provenance.json").write_text("mine")
+    (tmp_path / "provenance.json").write_text("mine")
     with pytest.raises(FileExistsError, match=r"provenance\.json"):
-        write_fit(out, **fit_arguments())
-    assert [file.name for file in out.iterdir()] == ["provenance.json"]
-    write_fit(out, **fit_arguments(), overwrite=True)
-    assert json.loads((out / "provenance.json").read_text()) == {"seed": 1}
+        FitFolder(tmp_path)
+    write(tmp_path, "provenance.json", overwrite=True)
+    assert (tmp_path / "provenance.json").read_text() == "new provenance.json"
+
+
+@pytest.mark.parametrize("name", [f"hemi-R_{STEM}_dseg.annot", f"hemi-L_{STEM}_mask.shape.gii", "figures"])
+def test_the_place_is_refused_before_there_is_a_fit(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir() if name == "figures" else (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=f"{name} exists; pass overwrite=True"):
+        FitFolder(tmp_path)
+    FitFolder(tmp_path, overwrite=True)
+    assert len(list(tmp_path.iterdir())) == 1
+    if name == "figures":
+        FitFolder(tmp_path, figures=False)
+
+
+def test_what_appears_while_the_folder_is_filled_is_kept(tmp_path: Path) -> None:
+    place = FitFolder(tmp_path)
+    with pytest.raises(FileExistsError, match=r"a\.txt exists"), place.filled() as new:
+        (new / "a.txt").write_text("ours")
+        (tmp_path / "a.txt").write_text("theirs")
+    assert contents(tmp_path) == {"a.txt": b"theirs"}
+    assert place.files == []
 
 
 def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot hold a object"):
-        write_fit(tmp_path / "out", **{**fit_arguments(), "provenance": {"x": object()}})
+        write_fit(replace(described(), provenance={"x": object()}), FitFolder(tmp_path / "out"))
     assert not any(tmp_path.iterdir())
 
 
@@ -163,26 +192,23 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("hemi", ["left", "right", "both"])
+@pytest.mark.parametrize("hemi", ["left", "right"])
 @pytest.mark.parametrize("more", [True, False])
-def test_the_names_are_known_before_there_is_a_fit(tmp_path: Path, hemi: str, more: bool) -> None:
-    arguments = fit_arguments(hemi, 2 if hemi == "both" else 1)
-    extras = {"note.txt": lambda path: path.write_text("n")} if more else {}
-    if not more:
-        arguments = {**arguments, "mask": None, "participants": None}
-    names = fit_files(hemi, "fsaverage3", mask=more, participants=more, methods=more, extras=list(extras))
-    files = write_fit(tmp_path, **arguments, methods="# Methods\n" if more else None, extras=extras)
-    assert [file.name for file in files] == names == sorted(contents(tmp_path))
+def test_the_description_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
+    files = [file.name for file in write_fit(described(hemi, more), FitFolder(tmp_path, figures=False))]
+    kinds = ["components.shape.gii", "dseg.label.gii", "dseg.annot", *(["mask.shape.gii"] if more else [])]
+    named = {f"hemi-{hemi[0].upper()}_{STEM}_{kind}" for kind in kinds} | ALWAYS
+    assert set(files) == named | ({"participants.tsv", "methods.md"} if more else set())
+    assert files == sorted(contents(tmp_path))
     description = json.loads((tmp_path / "dataset_description.json").read_text())
-    assert description["GeneratedBy"][0]["Files"] == names
+    assert description["GeneratedBy"][0]["Files"] == files
 
 
 def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) -> None:
-    before = write_fit(tmp_path, **fit_arguments(), extras={"note.txt": lambda path: path.write_text("n")})
+    before = write(tmp_path, "note.txt", "hemi-R.gii", "hemi-L.gii")
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "hemi-R_space-other_desc-icofactor_components.shape.gii").write_text("mine too")
-    arguments = {**fit_arguments("left", 1), "participants": None, "mask": None}
-    after = write_fit(tmp_path, **arguments, overwrite=True)
+    after = write(tmp_path, "hemi-L.gii", overwrite=True)
     assert set(after) < set(before)
     assert set(contents(tmp_path)) == {file.name for file in after} | {
         "mine.txt",
@@ -210,102 +236,86 @@ def test_only_what_icofactor_wrote_here_is_removed(tmp_path: Path, description: 
     for file in kept:
         file.write_text("mine")
     (out / "dataset_description.json").write_text(description, encoding="utf-8", errors="surrogateescape")
-    write_fit(out, **fit_arguments(), overwrite=True)
+    write(out, "a.txt", overwrite=True)
     assert [file.read_text() for file in kept] == ["mine"] * 4
 
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("existing", [True, False])
-def test_a_failing_extra_leaves_all_as_it_was(tmp_path: Path, problem: BaseException, existing: bool) -> None:
+def test_trouble_while_filling_leaves_all_as_it_was(tmp_path: Path, problem: BaseException, existing: bool) -> None:
     out = tmp_path / "deep" / "out"
     if existing:
-        write_fit(out, **fit_arguments())
+        write(out, "a.txt", "b.txt")
     before = contents(tmp_path)
-
-    def fail(path: Path) -> None:
-        path.write_text("half")
+    with pytest.raises(type(problem)), FitFolder(out, overwrite=True).filled() as new:
+        (new / "a.txt").write_text("half")
         raise problem
-
-    with pytest.raises(type(problem)):
-        write_fit(out, **fit_arguments("left", 1), extras={"note.txt": fail}, overwrite=True)
     assert contents(tmp_path) == before
     assert (tmp_path / "deep").exists() == existing
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(14))
 def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """13 files leave and 10 come, one of them new; the interrupt comes after one of these 23 moves, or never."""
-    write_fit(tmp_path, **fit_arguments())
+    """Eight files leave and five come, one of them new; the interrupt comes after one of these 13 moves, or never."""
+    write(tmp_path, *(f"{i}.txt" for i in range(7)))
     before = contents(tmp_path)
     moves = []
-    replace = os.replace
+    move = os.replace
 
     def interrupted(a: Path, b: Path) -> None:
-        replace(a, b)
+        move(a, b)
         # not the moves of single files within the stage
         if tmp_path in (Path(a).parent, Path(b).parent):
             moves.append(b)
             if len(moves) == number + 1:
                 raise KeyboardInterrupt
 
-    arguments = {**fit_arguments("left", 1), "extras": {"note.txt": lambda path: path.write_text("n")}}
+    names = ["0.txt", "1.txt", "2.txt", "note.txt"]
     monkeypatch.setattr(os, "replace", interrupted)
-    if number < 23:
+    if number < 13:
         with pytest.raises(KeyboardInterrupt):
-            write_fit(tmp_path, **arguments, overwrite=True)
+            write(tmp_path, *names, overwrite=True)
         assert contents(tmp_path) == before
     else:
-        write_fit(tmp_path, **arguments, overwrite=True)
-        assert len(moves) == 23
+        write(tmp_path, *names, overwrite=True)
+        assert len(moves) == 13
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".tmp")]
 
 
-def figures(*names: str) -> dict[str, Any]:
-    return {"figures": lambda folder: [(folder / name).write_text(f"new {name}") for name in names]}
-
-
-@pytest.mark.parametrize("number", [0, 3, 9, 14, 20, 99])
+@pytest.mark.parametrize("number", [0, 2, 4, 5, 7, 99])
 def test_figures_come_and_go_with_the_fit(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = {**fit_arguments("left", 1), "folders": figures("a.png", "b.png")}
-    written = write_fit(tmp_path, **one)
-    assert {path.relative_to(tmp_path).as_posix() for path in written} >= {"figures/a.png", "figures/b.png"}
+    names = ("m.gii", "figures/a.png", "figures/b.png")
+    written = write(tmp_path, *names)
+    assert {path.relative_to(tmp_path).as_posix() for path in written} >= set(names)
     (tmp_path / "figures" / "a.png").write_text("old")
     (tmp_path / "figures" / "mine.png").write_text("mine")
+    (tmp_path / "figures" / "maps.png").write_text("drawn by icofactor report")
     with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
-        write_fit(tmp_path, **one)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    replace, moves = os.replace, []
+        write(tmp_path, *names)
+    before = contents(tmp_path)
+    move, moves = os.replace, []
 
     def interrupted(a: Path, b: Path) -> None:
-        replace(a, b)
+        move(a, b)
         if ".tmp" in f"{a}{b}" and Path(a).name == Path(b).name:  # between the stage and the folder
             moves.append(b)
             if len(moves) == number + 1:
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
-    other = {**fit_arguments("left", 1), "folders": figures("a.png", "c.png"), "overwrite": True}
+    others = ("m.gii", "figures/a.png", "figures/c.png")
     if number < 99:
         with pytest.raises(KeyboardInterrupt):
-            write_fit(tmp_path, **other)
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+            write(tmp_path, *others, overwrite=True)
+        assert contents(tmp_path) == before
     else:
-        write_fit(tmp_path, **other)
+        write(tmp_path, *others, overwrite=True)
         found = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
-        assert found == {"a.png": "new a.png", "c.png": "new c.png", "mine.png": "mine"}
+        assert found == {"a.png": "new figures/a.png", "c.png": "new figures/c.png", "mine.png": "mine"}
         (tmp_path / "figures" / "mine.png").unlink()
-        write_fit(tmp_path, **fit_arguments("left", 1), overwrite=True)
+        write(tmp_path, "m.gii", overwrite=True)
         assert not (tmp_path / "figures").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]
-
-
-def test_extras_have_names_of_their_own_and_are_written(tmp_path: Path) -> None:
-    for name in ("provenance.json", "../x", "a/b", ".hidden", ""):
-        with pytest.raises(ValueError, match="extras must be plain names"):
-            write_fit(tmp_path / "out", **fit_arguments(), extras={name: lambda path: path.write_text("n")})
-    with pytest.raises(FileNotFoundError, match=r"nothing was written for note\.txt"):
-        write_fit(tmp_path / "out", **fit_arguments(), extras={"note.txt": lambda path: None})
-    assert not any(tmp_path.iterdir())
 
 
 def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,65 +338,98 @@ def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("n_sites", "hemi", "mesh", "expected"),
     [
-        ({"hemi": None}, r"hemi is not known: pass hemi='left' or 'right'"),
-        ({"hemi": "left"}, "642 vertices per hemisphere; components has 1284 columns"),
-        ({"loadings": np.ones((4, 2))}, "holds 3 components; loadings has 2 columns"),
-        ({"subjects": ["a"]}, "4 rows; subjects has 1 names"),
-        ({"mask": np.ones(5, dtype=bool)}, "one entry per vertex"),
-        ({"participants": {"age": [1]}}, r"participants\['age'\] must hold 4 values"),
-        ({"hemi": "top"}, "hemi must be"),
-        ({"mesh_name": "other", "components": np.ones((3, 7)), "mask": None}, "even number of columns"),
+        (1284, "left", "fsaverage3", "642 vertices per hemisphere"),
+        (1280, "left", "fsaverage3", "642 vertices per hemisphere"),
+        (7, "both", "other", "an even number of sites"),
     ],
 )
-def test_fits_that_do_not_agree(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_maps_that_a_file_per_hemisphere_cannot_hold(n_sites: int, hemi: str, mesh: str, expected: str) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        map_columns(n_sites, hemi, mesh)
+    assert raised.value.argument == "cohort"
+    assert raised.value.found == f"{n_sites} sites"
+    assert expected in raised.value.expected
+
+
+@pytest.mark.parametrize(("hemi", "message"), [(None, "hemi is not known"), ("top", "hemi must be")])
+def test_hemispheres_that_files_cannot_name(hemi: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        write_fit(tmp_path / "out", **{**fit_arguments(), **changes})
-    assert not any(tmp_path.iterdir())
+        map_columns(642, hemi, "fsaverage3")
+
+
+def test_parts_that_do_not_belong_together() -> None:
+    fit, other = described(), described("left")
+    with pytest.raises(ArgumentError) as raised:
+        replace(fit, diagnostics=other.diagnostics)
+    assert raised.value.argument == "diagnostics"
+    assert "12 subjects and 3 components on 642 sites" in str(raised.value)
+    with pytest.raises(ArgumentError) as raised:
+        replace(fit, participants={"age": [1]})
+    assert raised.value.argument == "participants['age']"
+    assert raised.value.expected == "one value per subject"
 
 
 def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
-    arguments = {**fit_arguments("left", 1), "mesh_name": "my-mesh 2", "mask": None, "participants": None}
-    names = {file.name for file in write_fit(tmp_path, **arguments)}
-    assert "hemi-L_space-mymesh2_desc-icofactor_components.shape.gii" in names
+    sites = Sites.icosphere(3)
+    fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
+    names = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
+    assert "hemi-L_space-sphere642_desc-icofactor_components.shape.gii" in names
+    assert map_file("my-mesh 2", "a.gii", "left") == "hemi-L_space-mymesh2_desc-icofactor_a.gii"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh_name", ["fsLR32k", "fs_LR-32k", "sphere64984"])
-def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path, mesh_name: str) -> None:
-    rng = np.random.default_rng(3)
-    arguments = {
-        **fit_arguments(),
-        "mesh_name": mesh_name,
-        "components": rng.random((3, 64984)),
-        "mask": rng.random(64984) < 0.9,
-    }
-    files = {file.name for file in write_fit(tmp_path, **arguments)}
+def test_fs_lr_has_one_name_in_files(mesh_name: str) -> None:
+    assert map_file(mesh_name, "components.dscalar.nii") == "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii"
+
+
+def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path) -> None:
+    sites = Sites.both(fs_lr_sites("left"), fs_lr_sites("right"))
+    mask = np.random.default_rng(3).random(64984) < 0.9
+    fit = FitDescription.of(*small_fit(sites, "both", mask=mask, n_starts=1, n_iter=20, tol=0.0))
+    files = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
     stem = "space-fsLR_den-32k_desc-icofactor"
-    assert f"{stem}_components.dscalar.nii" in files
-    assert f"hemi-R_{stem}_dseg.annot" in files
-    assert sorted(files) == fit_files("both", mesh_name, mask=True, participants=True)
+    assert {f"{stem}_components.dscalar.nii", f"hemi-R_{stem}_dseg.annot"} < files
     values = nib.load(tmp_path / f"{stem}_components.dscalar.nii").get_fdata(dtype=np.float32)
-    np.testing.assert_array_equal(values, arguments["components"][:, arguments["mask"]].astype(np.float32))
+    np.testing.assert_array_equal(values, fit.model.components_[:, mask].astype(np.float32))
+
+
+def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(tmp_path: Path) -> None:
+    sites = Sites.from_sphere(Sites.named("fsaverage3").coordinates)
+    fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
+    names = {file.name for file in write_fit(fit, FitFolder(tmp_path))}
+    assert {"hemi-L_space-sphere642_desc-icofactor_components.shape.gii", "report.html", "loadings.png"} < names
+    assert not {"components.png", "maps.png"} & names
 
 
 def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
-    arguments = fit_arguments()
-    write_fit(tmp_path, **arguments)
-    labels = winner_takes_all(arguments["components"], arguments["loadings"], arguments["mask"])
+    fit = described()
+    model = fit.model
+    write_fit(fit, FitFolder(tmp_path, figures=False))
+    labels = winner_takes_all(model.components_, model.loadings_, model.mask_)
     header, *rows = (line.split("\t") for line in (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines())
     assert header == ["index", "name", "color", "n_vertices"]
     assert [row[1] for row in rows] == ["component01", "component02", "component03"]
     assert [int(row[3]) for row in rows] == [int((labels == i).sum()) for i in (1, 2, 3)]
     for side, part in (("L", labels[:642]), ("R", labels[642:])):
-        stem = tmp_path / f"hemi-{side}_space-fsaverage_den-642_desc-icofactor_dseg"
+        stem = tmp_path / f"hemi-{side}_{STEM}_dseg"
         np.testing.assert_array_equal(nib.load(f"{stem}.label.gii").darrays[0].data, part)
         found, table, _ = nib.freesurfer.read_annot(f"{stem}.annot")
         np.testing.assert_array_equal(found, part)
         assert ["#{:02x}{:02x}{:02x}".format(*colour[:3]) for colour in table[1:]] == [row[2] for row in rows]
 
 
-def test_the_methods_paragraph_is_written_as_it_is(tmp_path: Path) -> None:
-    write_fit(tmp_path, **fit_arguments(), methods="# Methods\n\nWe did λ.\n")
-    assert (tmp_path / "methods.md").read_text(encoding="utf-8") == "# Methods\n\nWe did λ.\n"
+def test_a_description_is_written_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer computes nothing anew and reads nothing back."""
+    fit = described("left")
+    model = copy.copy(fit.model)
+    model.save = lambda path: Path(path).write_bytes(b"model")
+    swapped = replace(fit.diagnostics, parcellation=(4 - fit.diagnostics.parcellation) % 4)
+    refuse = lambda *given, **more: pytest.fail("read back")
+    for name in ("load_model", "load_diagnostics", "read_record", "read_methods", "read_selection_files"):
+        monkeypatch.setattr(f"icofactor.results.description.{name}", refuse)
+    write_fit(replace(fit, model=model, diagnostics=swapped), FitFolder(tmp_path, figures=False))
+    found = nib.load(tmp_path / f"hemi-L_{STEM}_dseg.label.gii").darrays[0].data
+    np.testing.assert_array_equal(found, swapped.parcellation)

@@ -14,7 +14,8 @@ import pytest
 
 from helpers.stores import contents
 from icofactor.cli.main import main
-from icofactor.results.folder import write_fit
+from icofactor.io.gifti import write_maps
+from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Checkpoint
 
@@ -22,7 +23,14 @@ pytestmark = pytest.mark.hostile
 
 SITES = Sites.named("fsaverage3")
 READ = ["--mesh", "fsaverage3", "--hemisphere", "left"]
-FIT = dict(components=np.ones((2, SITES.n)), loadings=np.ones((2, 2)), subjects=["a", "b"], hemi="left")  # noqa: C408
+
+
+def write_fit(out: Path, overwrite: bool = False) -> None:
+    """A folder as a fit leaves one: maps, and the list of its files."""
+    with FitFolder(out, overwrite).filled() as new:
+        maps = new / "hemi-L_space-fsaverage_den-642_desc-icofactor_components.shape.gii"
+        write_maps(maps, np.ones((2, SITES.n)), "left")
+        (new / "provenance.json").write_text("{}")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "loop").symlink_to("loop")
     (folder / "folders").mkdir()
     (folder / "folders" / "again").symlink_to("../folders")
-    write_fit(folder / "fit", **FIT, mesh_name="fsaverage3")
+    write_fit(folder / "fit")
     return folder
 
 
@@ -118,7 +126,7 @@ def test_too_little_memory_is_one_line(
     def greedy(*args: Any, **more: Any) -> None:
         raise MemoryError("Unable to allocate 7. EiB")
 
-    monkeypatch.setattr("icofactor.results.demo.run_demo", greedy)
+    monkeypatch.setattr("icofactor.cli.demo.run_demo", greedy)
     assert main(["demo", str(tmp_path / "out"), "-q"]) == 2
     assert capsys.readouterr().err == (
         "icofactor demo: this needs more memory than there is (Unable to allocate 7. EiB): "
@@ -176,15 +184,12 @@ def test_results_of_the_lab_replace_nothing_unasked(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-import numpy as np
-from icofactor.results.folder import write_fit
+from icofactor.results.folder import FitFolder
 
-def stay(path):
+with FitFolder(Path(sys.argv[1]), overwrite=True).filled() as new:
+    (new / "first.txt").write_text("half")
     print("here", flush=True)
     time.sleep(600)
-
-write_fit(Path(sys.argv[1]), components=np.ones((2, 642)), loadings=np.ones((2, 2)), subjects=["a", "b"], hemi="left",
-          mesh_name="fsaverage3", extras={"last.txt": stay}, overwrite=True)
 """
 needs_locks = pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
 
@@ -193,16 +198,16 @@ needs_locks = pytest.mark.skipif(os.name == "nt", reason="folders are locked on 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_path: Path) -> None:
     """A fit stops while it writes; another one finishes beside it, and after the kill a third cleans up."""
     out = tmp_path / "out"
-    write_fit(out, **FIT, mesh_name="fsaverage3")
+    write_fit(out)
     before = contents(out)
     with subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "here\n"
-        write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+        write_fit(out, overwrite=True)
         assert len(list(out.glob(".tmp-*"))) == 1, "the other's, which is alive"
         writer.send_signal(signal.SIGKILL)
     assert {name: data for name, data in contents(out).items() if not name.startswith(".tmp-")} == before
-    write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+    write_fit(out, overwrite=True)
     assert contents(out) == before
 
 
@@ -223,11 +228,11 @@ def test_a_second_process_leaves_the_pieces_of_the_first_alone(tmp_path: Path) -
 def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:
     """An earlier fit's list may name figures; where that folder is a link, they are someone else's."""
     out, pictures = tmp_path / "out", tmp_path / "pictures"
-    write_fit(out, **FIT, mesh_name="fsaverage3")
+    write_fit(out)
     pictures.mkdir()
     (pictures / "holiday.png").write_text("mine")
     (out / "figures").symlink_to(pictures)
     record = out / "dataset_description.json"
     record.write_text(record.read_text().replace('"provenance.json"', '"provenance.json", "figures/holiday.png"'))
-    write_fit(out, **FIT, mesh_name="fsaverage3", overwrite=True)
+    write_fit(out, overwrite=True)
     assert (pictures / "holiday.png").read_text() == "mine"

@@ -3,6 +3,7 @@ was there before is still there."""
 
 from __future__ import annotations
 
+import copy
 import os
 import resource
 import shutil
@@ -28,9 +29,10 @@ from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.io.tables import write_json, write_tsv
 from icofactor.preprocessing.resampling import Resampler
+from icofactor.results.colours import distinct_colours
+from icofactor.results.description import FitDescription
 from icofactor.results.diagnostics.record import save_diagnostics
-from icofactor.results.folder import write_fit
-from icofactor.results.parcellation import distinct_colours
+from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.page import write_page
 from icofactor.results.transform import NewLoadings, write_loadings
 from icofactor.sphere.sites import Sites
@@ -95,16 +97,11 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
     return folder, model, d
 
 
-def _fit_of(size: int) -> dict[str, Any]:
-    subjects = [f"sub-{i}" for i in range(size)]
-    return {
-        "components": RNG.random((3, SITES.n)),
-        "loadings": RNG.random((size, 3)),
-        "subjects": subjects,
-        "hemi": "left",
-        "mesh_name": "fsaverage3",
-        "extras": {"model.zip": lambda path: path.write_bytes(LARGE.tobytes())},
-    }
+def _large_fit(model: Any, d: Any) -> FitDescription:
+    """A fit whose model does not fit on the disk."""
+    large = copy.copy(model)
+    large.save = lambda path: path.write_bytes(LARGE.tobytes())
+    return FitDescription.of(large, d)
 
 
 def _choice() -> Choice:
@@ -163,11 +160,11 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
         "weights": lambda: Resampler((points, faces), (points, faces), method="barycentric").save(
             place / "w.npz", **again
         ),
-        "fit": lambda: write_fit(place / "fit", **_fit_of(5), **again),
+        "fit": lambda: write_fit(_large_fit(model, d), FitFolder(place / "fit", figures=False, **again)),
         "store": lambda: save_store(big, store, **again),
         "append": lambda: append_store(store, cohort(600, 5000)),
         "checkpoint": lambda: checkpoint.put("piece", {"a": LARGE}),
-        "page": lambda: write_page(source, place / "page", figures=False, model=model, diagnostics=d, **again),
+        "page": lambda: write_page(source, place / "page", figures=False, **again),
         "choice": lambda: _choice().save(place / "choice", **again),
         "bootstrap": lambda: _bootstrap(3).save(place / "boot", model, [str(i) for i in range(3_000)], **again),
         "new loadings": lambda: write_loadings(found, place / "new.tsv", cohort(2), source / "model.zip", **again),
@@ -269,17 +266,13 @@ def test_commands_on_a_full_disk(
 
 def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the page nor the figures appear when the figures do not fit."""
-    source, model, d = fitted
+    source, _, _ = fitted
     place = disk / "figures"
     place.mkdir()
-
-    def draw(model: Any, d: Any, folder: Path, **more: Any) -> None:
-        (folder / "first.png").write_bytes(b"x")
-        (folder / "second.png").write_bytes(LARGE.tobytes())
-
-    monkeypatch.setattr("icofactor.results.report.panels.draw_panels", draw)
+    drawn = [("first.png", b"x", 0.5), ("second.png", LARGE.tobytes(), 1.0)]
+    monkeypatch.setattr("icofactor.results.report.page.drawn_panels", lambda fit: drawn)
     with full(disk, 2**20), pytest.raises(OSError, match=r"No space left|File too large"):
-        write_page(source, place, model=model, diagnostics=d)
+        write_page(source, place)
     assert not contents(place)
 
 

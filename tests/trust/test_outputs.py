@@ -14,9 +14,11 @@ from helpers.stores import cohort, contents
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
+from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing._prepare_hcp import piece_key
 from icofactor.results.diagnostics.record import save_diagnostics
-from icofactor.results.folder import write_fit
+from icofactor.results.fit_cohort import fit_cohort
+from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
 
 pytestmark = pytest.mark.hostile
@@ -164,15 +166,8 @@ def test_subjects_never_become_paths(tmp_path: Path) -> None:
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     save_store(given, inside / "cohort.store")
-    write_fit(
-        inside / "fit",
-        components=np.ones((2, SITES.n)),
-        loadings=np.ones((len(HOSTILE), 2)),
-        subjects=HOSTILE,
-        hemi="left",
-        mesh_name="fsaverage3",
-        participants=given.participants,
-    )
+    model = CorticalFactorization(2, n_starts=1, n_iter=20, random_state=0)
+    fit_cohort(given, model, inside / "fit", figures=False)
     outside = [path for path in tmp_path.rglob("*") if path.is_file() and inside not in path.parents]
     assert not outside
     names = {path.name for path in inside.rglob("*")}
@@ -199,21 +194,19 @@ def test_prepared_keys_differ_where_subjects_do() -> None:
 
 def test_an_earlier_fits_record_cannot_delete_elsewhere(tmp_path: Path) -> None:
     """dataset_description.json says which files an overwrite removes; it may come from anywhere."""
-    given = {
-        "components": np.ones((2, SITES.n)),
-        "loadings": np.ones((2, 2)),
-        "subjects": ["a", "b"],
-        "hemi": "left",
-        "mesh_name": "fsaverage3",
-    }
     out = tmp_path / "out"
-    write_fit(out, **given)
+
+    def write() -> None:
+        with FitFolder(out, overwrite=True).filled() as new:
+            (new / "provenance.json").write_text("{}")
+
+    write()
     keep = tmp_path / "keep.txt"
     keep.write_text("mine")
     (out / "inside.txt").write_text("x")
     record = out / "dataset_description.json"
     record.write_text(record.read_text().replace('"provenance.json"', '"../keep.txt", "/etc/hostname", "."'))
-    write_fit(out, **given, overwrite=True)
+    write()
     assert keep.read_text() == "mine"
     assert (out / "inside.txt").exists()
 

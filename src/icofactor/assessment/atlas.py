@@ -17,10 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.checks import check_parameters
-from icofactor.errors import FileError
+from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.io.filenames import side_of
 from icofactor.io.guard import Unreadable, naming
-from icofactor.io.labels import read_labels
+from icofactor.io.labels import Labels, read_labels
 from icofactor.io.tables import write_tsv
 from icofactor.sphere.rotations import SiteSpinner
 from icofactor.sphere.sites import Sites
@@ -85,7 +85,7 @@ def overlap(
     atlas: Any,
     n_spins: int = 1000,
     random_state: int = 0,
-    on_spin: Callable[[float], None] | None = None,
+    report: Callable[[float], None] | None = None,
 ) -> Overlap:
     """How a fitted model's components overlap with an atlas.
 
@@ -95,14 +95,14 @@ def overlap(
     atlas : Atlas; or the file of one (.annot, .label.gii, .dlabel.nii), a pair of files for two hemispheres.
     n_spins : rotations of the null.
     random_state : int ≥ 0; same seed, same answer.
-    on_spin : called with the share of the rotations that are done.
+    report : called with the share of the rotations that are done.
     """
     if not hasattr(model, "components_"):
-        raise ValueError("model is not fitted yet; call fit first")
+        raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
     sites = model.sites_
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     # dictionary learning has negative values: its mass is the size of the map
-    found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, on_spin)
+    found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, report)
     return _table(found, regions)
 
 
@@ -122,7 +122,7 @@ def enrichment(
     atlas: Atlas,
     n_spins: int = 1000,
     random_state: int = 0,
-    on_spin: Callable[[float], None] | None = None,
+    report: Callable[[float], None] | None = None,
 ) -> Enrichment:
     """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on the cortex."""
     _check_enrichment(maps, sites, mask, atlas, n_spins)
@@ -142,8 +142,8 @@ def enrichment(
             # the sums of the data and of a rotation onto itself differ by rounding
             as_large += there & (spun >= observed - 1e-9 * np.abs(observed))
         null += np.where(there, spun, 0.0)
-        if on_spin is not None:
-            on_spin(done / n_spins)
+        if report is not None:
+            report(done / n_spins)
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(np.isfinite(observed), (1 + as_large) / (1 + known), np.nan)
         return Enrichment(share, counts / mask.sum(), observed.T, (null / known).T, p.T)
@@ -165,12 +165,12 @@ def _density(
 
 def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas, n_spins: int) -> None:
     if maps.ndim != 2 or maps.shape[1] != sites.n:
-        raise ValueError(f"{sites!r} has {sites.n} sites; maps have shape {maps.shape}")
+        raise ArgumentError("maps", Phrase(f"shape {maps.shape}"), f"of shape (n_maps, {sites.n}), as {sites!r} is")
     if (maps[:, mask] < 0).any():
-        raise ValueError("maps must be ≥ 0: the mass of a map with negative values has no share")
+        raise ArgumentError("maps", None, "≥ 0: the mass of a map with negative values has no share")
     for name, array in (("mask", mask), ("atlas.labels", atlas.labels)):
         if array.shape != (sites.n,):
-            raise ValueError(f"{sites!r} has {sites.n} sites; {name} has shape {array.shape}")
+            raise ArgumentError(name, Phrase(f"shape {array.shape}"), f"of shape ({sites.n},), as {sites!r} is")
     check_spins(n_spins)
 
 
@@ -232,43 +232,79 @@ def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> 
 
 
 def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None) -> Atlas:
-    """The regions of sites from .annot, .label.gii (one file per hemisphere) or .dlabel.nii files.
+    """The regions of sites, from the files of an atlas as `read_regions` reads them.
 
-    Annotations of fsaverage (163842 vertices) also serve fsaverage5 and fsaverage6, which are its first vertices.
     Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall, and what is called
-    unknown, is no region.
+    unknown, is not a region.
     """
-    files = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-    sides = ("left", "right") if len(sites.frames) == 2 else (hemi or "left",)
-    if sites.n != sites.n_mesh or sites.on == "points":
-        raise ValueError(f"an atlas needs all vertices or faces of a mesh; the model lies on {sites!r}")
-    found = _read_sides(files, sides, told=hemi is not None or len(sides) == 2)
-    missing = [side for side in sides if side not in found]
-    if missing:
-        raise ValueError(
-            f"atlas: no regions of the {missing[0]} hemisphere in {', '.join(map(str, files))}; "
-            "give one .annot or .label.gii file per hemisphere, left first, or a .dlabel.nii file"
-        )
+    found = read_regions(paths, sites, hemi)
     # a table may list both hemispheres' names in each of its files: what counts is what lies there
-    there = [{found[side][1].get(int(key), "") for key in np.unique(found[side][0])} for side in sides]
-    shared = set.intersection(*there) if len(sides) == 2 else set()
+    there = [{table.get(int(key), "") for key in np.unique(keys)} for keys, table in found.values()]
+    shared = set.intersection(*there) if len(there) == 2 else set()
     labels: list[np.ndarray] = []
     names: list[str] = []
-    for side in sides:
-        keys, table = found[side]
+    for side, (keys, table) in found.items():
         region = np.full(len(keys), -1, dtype=np.int64)
         for key in np.unique(keys):
             name = table.get(int(key), "")
             if _is_region(name):
                 region[keys == key] = len(names)
                 names.append(f"{side} {name}" if name in shared else name)
-        try:
-            labels.append(_on_sites(region, sites, side))
-        except Unreadable as problem:
-            raise FileError(f"{', '.join(map(str, files))}: {problem}") from None
+        labels.append(_on_sites(region, sites))
     if not names:
-        raise ValueError(f"atlas: {', '.join(map(str, files))} names no region")
+        raise FileError(_listed(paths), "names no region of the cortex")
     return Atlas(np.concatenate(labels), tuple(names))
+
+
+def read_regions(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None) -> dict[str, Labels]:
+    """Hemisphere, left first → the key of each vertex of the mesh, and the name of each key.
+
+    Parameters
+    ----------
+    paths : one .annot or .label.gii file per hemisphere, or one .dlabel.nii file. Annotations of fsaverage (163842
+        vertices) also serve fsaverage5 and fsaverage6, which are its first vertices.
+    sites : all vertices or faces of a mesh.
+    hemi : "left", "right", "both", or None for one hemisphere of which it is not known.
+
+    Notes
+    -----
+    The hemisphere of a file is known from its name, or else from its content, or else from its place in the list; from
+    its place alone where the hemisphere of the sites is not known.
+    """
+    if sites.n != sites.n_mesh or sites.on == "points":
+        raise ArgumentError("atlas", None, f"An atlas needs all vertices or faces of a mesh; the maps lie on {sites!r}")
+    sides = ("left", "right") if len(sites.frames) == 2 else (hemi or "left",)
+    known, found = hemi is not None or len(sides) == 2, {}
+    for number, file in enumerate(_files(paths)):
+        if not file.exists():
+            raise FileNotFoundError(f"no atlas file {file}")
+        with naming(file, "atlas"):
+            for written, labels in read_labels(file).items():
+                place = sides[number] if number < len(sides) else None
+                side = (side_of(file.name)[0] or written or place) if known else place
+                if file.name.endswith(".dlabel.nii") and written:
+                    side = written
+                if side is None:
+                    raise Unreadable(f"is file {number + 1} of an atlas for {len(sides)} hemisphere(s); give one each")
+                if side in found:
+                    raise Unreadable(f"is of the {side} hemisphere, as another of the files is")
+                found[side] = _on_mesh(labels, sites, side) if side in sides else labels
+    missing = [side for side in sides if side not in found]
+    if missing:
+        raise FileError(
+            _listed(paths),
+            f"no regions of the {' and the '.join(missing)} hemisphere; give one .annot or .label.gii file per "
+            "hemisphere, left first, or a .dlabel.nii file",
+        )
+    return {side: found[side] for side in sides}
+
+
+def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+
+
+def _listed(paths: str | Path | Sequence[str | Path]) -> str:
+    return ", ".join(map(str, _files(paths)))
 
 
 def _is_region(name: str) -> bool:
@@ -276,40 +312,19 @@ def _is_region(name: str) -> bool:
     return plain not in _NO_REGION and "medial_wall" not in plain
 
 
-def _read_sides(
-    files: Sequence[Path], sides: Sequence[str], told: bool
-) -> dict[str, tuple[np.ndarray, dict[int, str]]]:
-    """Hemisphere → (key of each vertex, name of each key). Which one a file is of, its name tells, or else what is
-    written in it, or else its place in the list; that alone where the model's own hemisphere is not told."""
-    found: dict[str, tuple[np.ndarray, dict[int, str]]] = {}
-    if len(files) not in (1, len(sides)):
-        raise ValueError(f"atlas: {len(files)} files for {len(sides)} hemisphere(s); give one each, left first")
-    for number, file in enumerate(files):
-        if not file.exists():
-            raise FileNotFoundError(f"no atlas file {file}")
-        with naming(file, "atlas"):
-            for side, labels in read_labels(file).items():
-                place = sides[number]
-                which = (side_of(file.name)[0] or side or place) if told else place
-                if file.name.endswith(".dlabel.nii") and side:
-                    which = side
-                if which in found:
-                    raise Unreadable(f"is of the {which} hemisphere, as another of the files is")
-                found[which] = labels
-    return found
+def _on_mesh(labels: Labels, sites: Sites, side: str) -> Labels:
+    """Labels of as many vertices as one hemisphere of the mesh has."""
+    keys, table = labels
+    n = sites.n // len(sites.frames) if sites.on == "vertices" else int(np.asarray(sites.triangles).max()) + 1
+    if len(keys) == _N_FSAVERAGE and sites.name in ("fsaverage5", "fsaverage6"):
+        keys = keys[:n]
+    if len(keys) != n:
+        raise Unreadable(f"has {len(keys)} vertices in the {side} hemisphere; the mesh has {n}")
+    return keys, table
 
 
-def _on_sites(region: np.ndarray, sites: Sites, side: str) -> np.ndarray:
+def _on_sites(region: np.ndarray, sites: Sites) -> np.ndarray:
     """Regions of vertices as regions of the sites of one hemisphere."""
-    n_sides = len(sites.frames)
-    n_vertices = sites.n // n_sides if sites.on == "vertices" else None
-    if n_vertices is None:
-        assert sites.triangles is not None
-        n_vertices = int(np.asarray(sites.triangles).max()) + 1
-    if len(region) == _N_FSAVERAGE and sites.name in ("fsaverage5", "fsaverage6"):
-        region = region[:n_vertices]
-    if len(region) != n_vertices:
-        raise Unreadable(f"has {len(region)} vertices in the {side} hemisphere; the mesh has {n_vertices}")
     if sites.on == "vertices":
         return region
     a, b, c = region[np.asarray(sites.triangles)].T

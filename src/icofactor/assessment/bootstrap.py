@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.checks import check_parameters
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
@@ -30,7 +31,7 @@ from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import write_maps
-from icofactor.io.tables import write_tsv
+from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
@@ -69,8 +70,7 @@ class Bootstrap:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         n = len(self.component_se)
-        width = max(2, len(str(n)))
-        names = [f"component{j + 1:0{width}d}" for j in range(n)]
+        names = numbered("component", n)
         size = np.linalg.norm(model.components_, axis=1)
         table = {
             "component": np.arange(1, n + 1),
@@ -181,14 +181,12 @@ class _Resampling:
     @classmethod
     def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
         if not hasattr(model, "components_"):
-            raise ValueError("model is not fitted yet; call fit first")
+            raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
         data = as_the_fit(cohort, model.covariates_)
         given = read_input(data, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
         if given.X.shape[0] != len(model.loadings_):
-            raise ValueError(
-                f"the model was fitted to {len(model.loadings_)} subjects; the cohort holds {given.X.shape[0]}: "
-                "give the cohort that it was fitted to"
-            )
+            expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"
+            raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
         X = open_stream(given.X, mask)
@@ -258,7 +256,5 @@ def _check_same_subjects(model: Any, cohort: Any) -> None:
     other = np.flatnonzero(np.abs(found - theirs).max(axis=1) > 1e-3 * np.abs(theirs).max())
     if len(other):
         names = list(getattr(cohort, "subjects", range(len(found))))
-        raise ValueError(
-            f"{len(other)} of {len(found)} subjects are not those that the model was fitted to, or in another order "
-            f"(the first: {names[other[0]]}); give the cohort that it was fitted to"
-        )
+        different = Phrase(f"{len(other)} of {len(found)} subjects different, the first of them {names[other[0]]}")
+        raise ArgumentError("cohort", different, "the one that the model was fitted to, in the same order")

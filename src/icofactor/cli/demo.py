@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icofactor.results.fit_cohort import FitResult
 
 SUMMARY = "simulate a cohort, factorize it and write maps, loadings and a report"
 DESCRIPTION = (
@@ -12,6 +16,7 @@ DESCRIPTION = (
     "loadings (TSV), provenance (JSON), the model, a report page and figures for print. Needs no data and no network."
 )
 EXAMPLES = "icofactor demo demo-output"
+_MESH = "fsaverage5"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +33,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor.results.demo import run_demo
-
     begin = time.perf_counter()
     summary = run_demo(
         options.out,
@@ -44,3 +47,51 @@ def run(options: argparse.Namespace) -> None:
     )
     print(summary)
     print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")
+
+
+def run_demo(
+    out: str | Path,
+    *,
+    n_subjects: int = 100,
+    n_components: int = 10,
+    modality: str = "thickness",
+    hemisphere: Any = "both",
+    random_state: int = 0,
+    figures: bool = True,
+    overwrite: bool = False,
+    verbose: bool = True,
+) -> str:
+    """Simulate a cohort, factorize it, and write all that a fit gives into `out`.
+
+    Returns
+    -------
+    A summary, as text.
+    """
+    from icofactor.cohort.simulate import simulate_cohort
+    from icofactor.estimator.estimator import CorticalFactorization
+    from icofactor.progress import Stages
+    from icofactor.results.fit_cohort import fit_cohort
+    from icofactor.results.folder import FitFolder
+
+    place = FitFolder(out, overwrite, figures)
+    with Stages(verbose).stage("simulation"):
+        cohort = simulate_cohort(n_subjects, n_components, modality, hemisphere, random_state, mesh=_MESH)
+    model = CorticalFactorization(n_components, random_state=random_state, verbose=verbose)
+    return _summary(fit_cohort(cohort, model, place, verbose=verbose))
+
+
+def _summary(result: FitResult) -> str:
+    import numpy as np
+
+    from icofactor.factorization.matching import match_components
+
+    model, cohort = result.model, result.data
+    match = match_components(model, cohort.truth.components)
+    found, true = model.loadings_[:, match.a], cohort.truth.loadings[:, match.b]
+    together = [np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])]
+    return (
+        f"{result.found()}\n"
+        f"{100 * cohort.provenance['noise']:.0f} % of that variance is simulated noise. The components match the "
+        f"simulated truth: correlation {match.mean:.2f} of maps, {np.mean(together):.2f} of loadings.\n"
+        f"{result.written()}"
+    )

@@ -67,11 +67,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.covariate_coding import code_terms
-    from icofactor.results.fit_cohort import check_place, fit_cohort
+    from icofactor.results.fit_cohort import fit_cohort
+    from icofactor.results.folder import FitFolder
 
     begin = time.perf_counter()
     model = _model(options)
-    check_place(options.out, options.overwrite, figures=not options.no_figures)
+    place = FitFolder(options.out, options.overwrite, figures=not options.no_figures)
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()
@@ -85,12 +86,10 @@ def run(options: argparse.Namespace) -> None:
     fitted = fit_cohort(
         cohort,
         model,
-        options.out,
+        place,
         covariates=options.covariates,
         timing=timing,
         work_dir=options.work_dir,
-        figures=not options.no_figures,
-        overwrite=options.overwrite,
         verbose=not options.quiet,
     )
     print(f"{fitted.found()}\n{fitted.written()}")

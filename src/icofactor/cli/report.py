@@ -45,6 +45,6 @@ def run(options: argparse.Namespace) -> None:
             atlas=options.atlas,
             figures=not options.no_figures,
             overwrite=options.overwrite,
-            on_step=show,
+            report=show,
         )
     print(f"Open {page}")

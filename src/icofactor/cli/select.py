@@ -191,7 +191,7 @@ def _write_overlap(model: Any, regions: Any, options: argparse.Namespace) -> Non
     from icofactor.progress import Stages
 
     with Stages(not options.quiet).stage("atlas") as show:
-        found = overlap(model, regions, options.spins, options.random_seed, on_spin=show)
+        found = overlap(model, regions, options.spins, options.random_seed, report=show)
     options.out.mkdir(parents=True, exist_ok=True)
     write_overlap(found, options.out / _OVERLAP, overwrite=options.overwrite)
     print("\n".join(f"Component {j}: {name}" for j, name in enumerate(found.names, 1)))

@@ -6,9 +6,11 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from icofactor.errors import ExistsError
 
 
 @contextmanager
@@ -144,3 +146,23 @@ def check_target(target: Path, overwrite: bool) -> None:
         raise FileExistsError(f"{target} exists; pass overwrite=True to replace it")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder of {target} does not exist: make {target.parent} first")
+
+
+def check_folder(
+    folder: str | Path, names: Sequence[str], overwrite: bool = False, folders: Sequence[str] = ()
+) -> None:
+    """Refuse a folder where files, and folders inside it, of these names cannot or may not be written; make nothing."""
+    folder = Path(folder)
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file; a folder is to be written there")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"{there} is not writable")
+    if folder.is_dir():
+        for name in names:
+            check_target(folder / name, overwrite)
+        for inner in (folder / name for name in folders):
+            if inner.exists() and not inner.is_dir():
+                raise NotADirectoryError(f"{inner} is a file; a folder is to be written there")
+            if inner.exists() and not overwrite:
+                raise ExistsError(inner)

@@ -111,7 +111,7 @@ def read_geometry(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 # FreeSurfer's own colour of what is unknown.
-_UNKNOWN = (25, 5, 25)
+UNKNOWN = (25, 5, 25)
 
 
 def write_annot(
@@ -136,7 +136,7 @@ def write_annot(
 
     values, rgb = check_labels(labels, names, colours)
     table = np.zeros((len(names) + 1, 5), dtype=np.int32)
-    table[:, :3] = np.concatenate([[_UNKNOWN], rgb])
+    table[:, :3] = np.concatenate([[UNKNOWN], rgb])
     with atomic_path(path, overwrite) as temporary:
         write(str(temporary), values, table, ["unknown", *map(str, names)], fill_ctab=True)
     return Path(path)

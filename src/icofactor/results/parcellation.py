@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import colorsys
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from icofactor.io.freesurfer import _UNKNOWN
-
-_GOLDEN = 0.6180339887498949
 
 
 def winner_takes_all(
@@ -36,17 +30,3 @@ def winner_takes_all(
     if mask is not None:
         winner[~np.asarray(mask)] = 0
     return winner.astype(np.int32)
-
-
-def distinct_colours(n: int) -> NDArray[np.uint8]:
-    """n colours (n, 3), all different, neighbours far apart: hues by the golden section, three depths in turn."""
-    chosen: list[tuple[int, int, int]] = []
-    step = 0
-    while len(chosen) < n:
-        saturation, value = ((0.75, 0.95), (0.55, 0.75), (0.95, 0.65))[step % 3]
-        red, green, blue = colorsys.hsv_to_rgb(step * _GOLDEN % 1, saturation, value)
-        colour = (round(255 * red), round(255 * green), round(255 * blue))
-        if colour not in (*chosen, _UNKNOWN):
-            chosen.append(colour)
-        step += 1
-    return np.array(chosen, dtype=np.uint8).reshape(n, 3)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from icofactor import __version__
-from icofactor.errors import CohortError
+from icofactor.errors import ArgumentError, CohortError, Phrase
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.saving import load_model
 from icofactor.io.atomic import atomic_path, check_target
-from icofactor.io.tables import write_json, write_tsv
+from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
+from icofactor.results.description import LOADINGS, MODEL
 
-MODEL, TABLE = "model.zip", "desc-icofactor_loadings.tsv"
 _MOST_LOST = 1e-3
 """Share of the mean map's energy at sites where the new subjects may be empty: borders of the cortex, not lobes."""
 
@@ -54,9 +54,9 @@ def table_at(out: str | Path, overwrite: bool) -> Path:
     if place.suffix == ".tsv":
         table = place
     elif place.suffix or place.is_file():
-        raise ValueError(f"out must end with .tsv or be a folder; found {place}")
+        raise ArgumentError("out", Phrase(place), "a file that ends with .tsv, or a folder")
     else:
-        table = place / TABLE
+        table = place / LOADINGS
     if table.parent.is_dir():
         for file in (table, _beside(table)):
             check_target(file, overwrite)
@@ -82,9 +82,8 @@ def loadings_of(model: CorticalFactorization, cohort: Any) -> NewLoadings:
 def write_loadings(
     found: NewLoadings, table: Path, cohort: Any, model_path: Path, *, overwrite: bool = False
 ) -> list[Path]:
-    """The table, and beside it a JSON file that tells where it comes from."""
-    width = max(2, len(str(found.loadings.shape[1])))
-    names = [f"component{j + 1:0{width}d}" for j in range(found.loadings.shape[1])]
+    """The table, and beside it a JSON file that says where it comes from."""
+    names = numbered("component", found.loadings.shape[1])
     about = {
         "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
         "icofactor": __version__,
@@ -120,14 +119,13 @@ def _used(model: CorticalFactorization) -> np.ndarray:
 def _check_sites(model: CorticalFactorization, cohort: Any) -> list[str]:
     """Sites that the fit uses and where no new subject has a value: a few at the border, or another cortex."""
     if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
-        return []  # sites that are not the fit's are told by `transform`
+        return []  # `transform` refuses sites that are not the fit's
     lost = _used(model) & ~np.asarray(cohort.mask)
     if not lost.any():
         return []
     share = float(np.square(model.mean_[lost]).sum() / np.square(model.mean_).sum())
     text = f"{int(lost.sum())} sites that the fit uses are NaN or zero in every new subject"
     if share > _MOST_LOST:
-        raise CohortError(
-            f"{text}; they carry {100 * share:.2g} % of the fit's mean map: is it the same mask and mesh?"
-        )
+        carried = f"they carry {100 * share:.2g} % of the fit's mean map: is it the same mask and mesh?"
+        raise CohortError("the new subjects", f"{text}; {carried}")
     return [f"{text}; they count as 0"]

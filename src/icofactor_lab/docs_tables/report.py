@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import icofactor as ico
-from icofactor.results.demo import run_demo
+from icofactor.cli.demo import run_demo
+from icofactor.results.description import FitDescription
 from icofactor.results.diagnostics import diagnose
 from icofactor.results.report.page import render_page, write_page
 from icofactor_lab.common.timing import timed
@@ -51,7 +52,7 @@ def pictures(options: argparse.Namespace) -> None:
     chromium = browser()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        page.write_text(render_page(model, diagnose(model, cohort)), encoding="utf-8")
+        page.write_text(render_page(FitDescription.of(model, diagnose(model, cohort))), encoding="utf-8")
         shot = take_picture(page, chromium)
     save_small(shot, IMAGES / "report.png")
     print(f"written: {IMAGES / 'report.png'}")

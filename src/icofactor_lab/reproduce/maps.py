@@ -265,7 +265,7 @@ def basis_of_all(dataset: Dataset, drawn: np.ndarray) -> Any:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    from icofactor.results.report.colours import diverging
+    from icofactor.results.colours import diverging
 
     maps = dataset.load()
     canvas = _canvas_of(maps.every, dataset.side)

@@ -17,7 +17,7 @@ from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, recommend
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
-from icofactor.errors import CheckpointError
+from icofactor.errors import ArgumentError, CheckpointError
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_the_table(choice: Choice) -> None:
 def test_noise_has_no_structure() -> None:
     found = choose_n_components(smooth_noise(), range(2, 6), **SMALL)  # type: ignore[arg-type]
     assert found.recommended is None
-    assert found.reasons[0].startswith("No structure")
+    assert found.reasons[0].startswith("No reproducible structure was found with")
     assert "No number of components" in str(found)
 
 
@@ -99,28 +99,36 @@ def test_it_is_written(choice: Choice, tmp_path: Path) -> None:
 def test_stratified_halves_need_columns_that_exist() -> None:
     found = choose_n_components(three_components(), [2, 3], stratify=["sex"], **SMALL)  # type: ignore[arg-type]
     assert found.settings["stratify"] == ["sex"]
-    with pytest.raises(ValueError, match="'scanner', which is no column of the participants; there are: age, sex"):
+    with pytest.raises(ArgumentError) as raised:
         choose_n_components(three_components(), [2, 3], stratify=["scanner"], **SMALL)  # type: ignore[arg-type]
+    assert (raised.value.argument, raised.value.found) == ("stratify", "scanner")
+    assert "age, sex" in raised.value.expected
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "found", "expected"),
     [
-        ({"ranks": [1, 2]}, "ranks must be whole numbers ≥ 2"),
-        ({"ranks": []}, "ranks must be the numbers of components to try"),
-        ({"ranks": [25]}, "ranks go up to 25, but halves of 48 subjects hold 24; use ranks up to 24"),
-        ({"n_splits": 1}, "n_splits must be a whole number ≥ 2; found 1"),
-        ({"n_nulls": 2}, "n_nulls must be a whole number ≥ 5; found 2"),
-        ({"random_state": -1}, "random_state must be a whole number ≥ 0"),
-        ({"method": "NMF"}, "method must be one of"),
-        ({"level": -1}, "level must be a whole number ≥ 0; found -1"),
-        ({"ranks": [2, 14], "level": 0}, "lie on 20 faces of level 0, .* use ranks up to 13, or a higher level"),
+        ({"ranks": [1, 2]}, 1, "whole numbers ≥ 2"),
+        ({"ranks": []}, [], "the numbers of components to try"),
+        ({"ranks": [25]}, 25, "at most 24, the subjects in half of 48"),
+        ({"n_splits": 1}, 1, "a whole number ≥ 2"),
+        ({"n_nulls": 2}, 2, "a whole number ≥ 5"),
+        ({"random_state": -1}, -1, "a whole number ≥ 0"),
+        ({"level": -1}, -1, "a whole number ≥ 0"),
+        ({"ranks": [2, 14], "level": 0}, 14, "at most 13, or {level} higher: the maps lie on 20 faces of level 0"),
     ],
 )
-def test_what_cannot_be_done_is_refused(changes: dict[str, object], message: str) -> None:
+def test_what_cannot_be_done_is_refused(changes: dict[str, object], found: object, expected: str) -> None:
     given = {"ranks": [2, 3], **SMALL, **changes}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentError) as raised:
         choose_n_components(three_components(), **given)  # type: ignore[arg-type]
+    assert (raised.value.argument, raised.value.found) == (next(iter(changes)), found)
+    assert raised.value.expected.startswith(expected)
+
+
+def test_methods_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="method must be one of"):
+        choose_n_components(three_components(), [2], method="NMF")
 
 
 def test_a_store_is_passed_over_once_and_gives_the_same_curves(choice: Choice, tmp_path: Path) -> None:
@@ -138,10 +146,12 @@ def test_what_the_subjects_do_not_allow_is_refused_before_the_maps_are_read(tmp_
     save_store(three_components(), tmp_path / "store")
     stored = open_store(tmp_path / "store")
     shutil.rmtree(tmp_path / "store")  # whoever reads now fails otherwise
-    with pytest.raises(ValueError, match="halves of 48 subjects hold 24"):
+    with pytest.raises(ArgumentError) as raised:
         choose_n_components(stored, [30])
-    with pytest.raises(ValueError, match="'scanner', which is no column"):
+    assert (raised.value.argument, raised.value.found) == ("ranks", 30)
+    with pytest.raises(ArgumentError) as raised:
         choose_n_components(stored, [3], stratify=["scanner"])
+    assert (raised.value.argument, raised.value.found) == ("stratify", "scanner")
 
 
 def test_one_number_and_one_start_are_not_said_to_compare() -> None:
@@ -152,15 +162,17 @@ def test_one_number_and_one_start_are_not_said_to_compare() -> None:
     assert not any("no other number" in reason or "Random starts" in reason for reason in found.reasons)
     assert found.plot().axes
     nothing = choose_n_components(smooth_noise(), [3], **SMALL)  # type: ignore[arg-type]
-    assert nothing.reasons[0].startswith("No structure with 3 components, the only number tried")
+    assert nothing.reasons[0].startswith("No reproducible structure was found with 3 components, the only")
 
 
 def test_the_fewest_subjects() -> None:
     four = with_X(three_components(), three_components().X, np.arange(4))
     found = choose_n_components(four, [2], **SMALL)  # type: ignore[arg-type]
     assert np.isfinite([found.table[name][0] for name in ("error", "heldout", "bicv", "agreement")]).all()
-    with pytest.raises(ValueError, match="at least 4 subjects are needed"):
+    with pytest.raises(ArgumentError) as raised:
         choose_n_components(with_X(four, four.X, np.arange(3)), [2])
+    assert raised.value.argument == "cohort"
+    assert "at least 4 subjects" in raised.value.expected
 
 
 def test_other_methods_and_arrays() -> None:

@@ -22,9 +22,12 @@ from hypothesis import strategies as st
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cli.main import main
+from icofactor.errors import FileError
+from icofactor.results.description import FitDescription
+from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.content import quantised, safe_json
 from icofactor.results.report.page import _SCRIPTS, render_page, write_page
-from icofactor.results.report.selection_files import read_beside
+from icofactor.results.report.selection_files import read_selection_files
 from icofactor.sphere.fs_lr import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
@@ -123,7 +126,7 @@ def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     sites = Sites.named("fsaverage5", hemi="both")
     model, d = small_fit(sites, "both", k=10, n_starts=1)
     model.components_ = np.random.default_rng(0).random(model.components_.shape)  # the worst that can come
-    assert len(render_page(model, d)) < 3e6
+    assert len(render_page(FitDescription.of(model, d))) < 3e6
 
 
 @pytest.mark.slow
@@ -139,7 +142,7 @@ def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     ids=["one", "faces", "sphere", "fifty", "points"],
 )
 def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
-    content = content_of(render_page(*small_fit(sites, hemi, k, n_starts=1, n_iter=20, tol=0.0)))
+    content = content_of(render_page(FitDescription.of(*small_fit(sites, hemi, k, n_starts=1, n_iter=20, tol=0.0))))
     if sites.triangles is None:
         assert "needs the mesh's triangles" in content["cortex"]["missing"]
         return
@@ -181,10 +184,8 @@ def test_the_command_writes_page_and_figures(
 def test_figures_of_an_earlier_report_go_and_nothing_else(
     fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def one_panel(model: object, diagnostics: object, folder: Path, **more: object) -> None:
-        (folder / "components.png").write_text("new")
-
-    monkeypatch.setattr("icofactor.results.report.panels.draw_panels", one_panel)
+    one_panel = [("components.png", b"new", 1.0)]
+    monkeypatch.setattr("icofactor.results.report.page.drawn_panels", lambda fit: one_panel)
     folder = tmp_path / "figures"
     folder.mkdir()
     names = ("components.png", "components-02.png", "stability.pdf", "participants-01_age.png", "mine.png", "maps.svg")
@@ -204,7 +205,7 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(
 def test_fs_lr_32k_has_a_page() -> None:
     sites = Sites.both(fs_lr_sites("left"), fs_lr_sites("right"))
     model, d = small_fit(sites, "both", k=2, mask=np.abs(sites.coordinates[:, 0]) < 0.9, n_starts=1, n_iter=20, tol=0.0)
-    text = render_page(model, d)
+    text = render_page(FitDescription.of(model, d))
     cortex = content_of(text)["cortex"]
     assert cortex["shapes"] == ["sphere"]
     assert cortex["note"] == "Drawn on the sphere."
@@ -243,7 +244,7 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
         ),
         ("loadings_se.tsv", "participant_id\tcomponent01\nsub-1\t0.5\n", "holds 1 subjects and 1 components"),
         ("atlas_overlap.tsv", "component\tregion\n1\n", "has no column share"),
-        ("selection.json", "[]", "holds JSON that is no record"),
+        ("selection.json", "[]", "holds JSON that is not a record"),
         ("selection.json", '{"table": {}, "recommended": 1, "reasons": []}', "no table of numbers by rank"),
     ],
 )
@@ -251,8 +252,10 @@ def test_what_is_of_another_fit_is_refused_by_name(
     fitted: Fitted, tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=rf"{name}.*{re.escape(message)}"):
-        read_beside(tmp_path, fitted.model, fitted.diagnostics.subjects)
+    with pytest.raises(FileError) as raised:
+        read_selection_files(tmp_path, fitted.model, fitted.diagnostics.subjects)
+    assert raised.value.path == str(tmp_path / name)
+    assert message in str(raised.value.problem)
 
 
 def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitted, tmp_path: Path) -> None:
@@ -261,21 +264,43 @@ def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitte
     other = SimpleNamespace(components_=1.01 * model.components_, hemi_="both", sites_=model.sites_)
     spread.save(tmp_path, other, subjects)
     with pytest.raises(ValueError, match=r"stability\.tsv.*standard errors are those of other maps"):
-        read_beside(tmp_path, model, subjects)
+        read_selection_files(tmp_path, model, subjects)
     spread.save(tmp_path, model, subjects, overwrite=True)
-    assert read_beside(tmp_path, model, subjects).stability is not None
+    assert read_selection_files(tmp_path, model, subjects).stability is not None
+
+
+def test_parcels_have_one_colour_in_files_page_and_figures(fitted: Fitted, tmp_path: Path) -> None:
+    """The same colours in .label.gii, .annot, the table, the page and the key of the figure."""
+    import nibabel as nib
+    from matplotlib.colors import to_rgb
+
+    from icofactor.results.report.figures import plot_maps
+
+    fit = FitDescription.of(fitted.model, fitted.diagnostics)
+    write_fit(fit, FitFolder(tmp_path, figures=False))
+    content = content_of(render_page(fit))
+    page = array_of(content, content["cortex"]["distinct"]).reshape(-1, 3)
+    stem = "hemi-L_space-fsaverage_den-3k_desc-icofactor_dseg"
+    labels = nib.load(tmp_path / f"{stem}.label.gii").labeltable.labels[1:]
+    np.testing.assert_array_equal(np.round(255 * np.array([label.rgba[:3] for label in labels])), page)
+    np.testing.assert_array_equal(nib.freesurfer.read_annot(tmp_path / f"{stem}.annot")[1][1:, :3], page)
+    keys = [text for text in plot_maps(fit.model, fit.diagnostics).texts if text.get_bbox_patch() is not None]
+    drawn = [to_rgb(text.get_bbox_patch().get_facecolor()) for text in keys]
+    np.testing.assert_array_equal(np.round(255 * np.array(drawn)), page)
+    rows = (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines()[1:]
+    assert [bytes.fromhex(row.split("\t")[2][1:]) for row in rows] == [bytes(colour) for colour in page]
 
 
 def test_nothing_beside_the_fit(fitted: Fitted, tmp_path: Path) -> None:
-    found = read_beside(tmp_path, fitted.model, fitted.diagnostics.subjects)
+    found = read_selection_files(tmp_path, fitted.model, fitted.diagnostics.subjects)
     assert set(vars(found).values()) == {None}
-    content = content_of(render_page(fitted.model, fitted.diagnostics, beside=found))
+    content = content_of(render_page(FitDescription.of(fitted.model, fitted.diagnostics, selection=found)))
     assert content["selection"] is content["stability"] is content["overlap"] is content["loading_se"] is None
 
 
 def test_regions_of_a_dlabel_atlas_are_on_the_page(fitted: Fitted) -> None:
-    text = render_page(fitted.model, fitted.diagnostics, atlas=[fitted.folder / "atlas.dlabel.nii"])
-    content = content_of(text)
+    atlas = [fitted.folder / "atlas.dlabel.nii"]
+    content = content_of(render_page(FitDescription.of(fitted.model, fitted.diagnostics, atlas=atlas)))
     regions = content["cortex"]["regions"]
     coordinates = fitted.model.sites_.coordinates.reshape(2, -1, 3)
     for half in range(2):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
+from icofactor.results.description import FitDescription
 from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.fs_lr import fs_lr_sites
 from icofactor.sphere.sites import Sites
@@ -279,7 +280,7 @@ def test_other_fits_open_too(browser: Any, tmp_path: Path, sites: Sites, hemi: s
     mask = np.abs(sites.coordinates[:, 0]) < 0.9
     path = tmp_path / "report.html"
     fit = small_fit(sites, hemi, k, mask=mask, n_starts=1, n_iter=20, tol=0.0)
-    path.write_text(render_page(*fit), encoding="utf-8")
+    path.write_text(render_page(FitDescription.of(*fit)), encoding="utf-8")
     found = Opened(browser, path)
     assert found.said == []
     assert found.page.locator("#panels section").count() >= 8

@@ -7,16 +7,17 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from icofactor.results.report.atlas import read_atlas
-from icofactor.results.report.faces import face_lines
+from icofactor.assessment.atlas import read_regions
+from icofactor.errors import FileError
+from icofactor.io.filenames import side_of
 from icofactor.results.report.surfaces import (
     Hemisphere,
     cortex_of,
+    face_lines,
     labels_on_vertices,
     n_vertices,
     on_vertices,
     outward,
-    side_of,
     vertex_normals,
 )
 from icofactor.sphere.sites import Sites
@@ -120,9 +121,9 @@ def test_surfaces_of_the_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["S.L.pial.surf.gii"], "S.L.pial.surf.gii has 162 vertices; .* has 642 per hemisphere"),
+        (["S.L.pial.surf.gii"], "has 162 vertices; .* has 642 per hemisphere"),
         (["S.L.inflated.surf.gii"], "no surface of the right hemisphere with 642 vertices"),
-        (["x.surf.gii"], "its name should tell the hemisphere"),
+        (["x.surf.gii"], "its name should contain the hemisphere"),
         (["missing.surf.gii"], "no file or folder"),
     ],
 )
@@ -149,7 +150,7 @@ def test_surfaces_that_do_not_fit(tmp_path: Path, names: list[str], message: str
     ],
 )
 def test_sides_from_names(name: str, side: str | None) -> None:
-    assert side_of(Path(name)) == side
+    assert side_of(name)[0] == side
 
 
 def test_regions_of_an_atlas(tmp_path: Path) -> None:
@@ -163,21 +164,32 @@ def test_regions_of_an_atlas(tmp_path: Path) -> None:
         table.labels.append(label)
     array = nib.gifti.GiftiDataArray(np.repeat([0, 7, 9], [42, 300, 300]).astype(np.int32), "NIFTI_INTENT_LABEL")
     nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), tmp_path / "a.R.label.gii")
-    regions, names = read_atlas([tmp_path / "lh.a.annot", tmp_path / "a.R.label.gii"], ["left", "right"], 642)
-    assert names[regions["left"][100]] == names[regions["right"][100]] == "front"
-    assert names[regions["left"][600]] == "<b>back</b>"
-    assert names[regions["right"][600]] == "side"
+    sites = Sites.named("fsaverage3", hemi="both")
+    regions = read_regions([tmp_path / "lh.a.annot", tmp_path / "a.R.label.gii"], sites, "both")
+    named = {side: [table.get(int(key), "") for key in keys] for side, (keys, table) in regions.items()}
+    assert named["left"][100] == named["right"][100] == "front"
+    assert named["left"][600] == "<b>back</b>"
+    assert named["right"][600] == "side"
+    left, coarse = Sites.named("fsaverage3"), Sites.named("fsaverage5")
+    one = read_regions([tmp_path / "lh.a.annot", tmp_path / "a.R.label.gii"], left, "left")
+    assert list(one) == ["left"]
     fine = np.zeros(163842, dtype=int)
     fine[:642] = labels
     nib.freesurfer.write_annot(tmp_path / "lh.fine.annot", fine, colours, ["unknown", "front", "<b>back</b>"], True)
-    coarse, _ = read_atlas([tmp_path / "lh.fine.annot"], ["left"], 642, nested=True)
-    np.testing.assert_array_equal(coarse["left"], read_atlas([tmp_path / "lh.a.annot"], ["left"], 642)[0]["left"])
-    with pytest.raises(ValueError, match="no file of the right hemisphere"):
-        read_atlas([tmp_path / "lh.a.annot"], ["left", "right"], 642)
-    with pytest.raises(ValueError, match="163842 vertices in the left hemisphere; the mesh has 642"):
-        read_atlas([tmp_path / "lh.fine.annot"], ["left"], 642)
-    with pytest.raises(ValueError, match="642 vertices in the left hemisphere; the mesh has 2562"):
-        read_atlas([tmp_path / "lh.a.annot"], ["left"], 2562)
+    keys, _ = read_regions([tmp_path / "lh.fine.annot"], coarse, "left")["left"]
+    expected = np.append(labels, np.zeros(10242 - 642, dtype=int))
+    np.testing.assert_array_equal(keys, np.where(expected > 0, expected, -1))  # black is FreeSurfer's "no label"
+    with pytest.raises(FileError) as raised:
+        read_regions([tmp_path / "lh.a.annot"], sites, "both")
+    assert raised.value.path == str(tmp_path / "lh.a.annot")
+    assert "no regions of the right hemisphere" in str(raised.value.problem)
+    for name, mesh, problem in (
+        ("lh.fine.annot", left, "has 163842 vertices in the left hemisphere; the mesh has 642"),
+        ("lh.a.annot", coarse, "has 642 vertices in the left hemisphere; the mesh has 10242"),
+    ):
+        with pytest.raises(FileError) as raised:
+            read_regions([tmp_path / name], mesh, "left")
+        assert (raised.value.path, raised.value.problem) == (str(tmp_path / name), problem)
 
 
 def test_real_fs_LR_spheres(data_folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.io.atomic import atomic_path, check_target
+from icofactor.io.atomic import atomic_path, check_folder
 from icofactor.io.tables import write_json, write_tsv
 
 FILES = ("selection.tsv", "selection.json", "selection.png")
@@ -50,7 +50,7 @@ class Choice:
     def save(self, folder: str | Path, overwrite: bool = False) -> list[Path]:
         """Write selection.tsv, selection.json and selection.png; the folder is made when missing."""
         place = Path(folder)
-        check_files(place, overwrite)
+        check_folder(place, FILES, overwrite)
         place.mkdir(parents=True, exist_ok=True)
         record = {
             "table": dict(self.table),
@@ -59,9 +59,9 @@ class Choice:
             "settings": dict(self.settings),
         }
         with ExitStack() as stack:  # all of them, or none
-            table, words, curves = (stack.enter_context(atomic_path(place / name, overwrite)) for name in FILES)
+            table, text, curves = (stack.enter_context(atomic_path(place / name, overwrite)) for name in FILES)
             write_tsv(table, self.table)
-            write_json(words, record)
+            write_json(text, record)
             self.plot().savefig(curves)
         return [place / name for name in FILES]
 
@@ -70,12 +70,3 @@ class Choice:
         from icofactor.assessment.selection.figure import draw
 
         return draw(self)
-
-
-def check_files(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder where the files may not be written, before the work."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; a folder is to be written there")
-    if folder.is_dir():
-        for name in FILES:
-            check_target(folder / name, overwrite)

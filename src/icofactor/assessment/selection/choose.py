@@ -25,7 +25,7 @@ from icofactor.assessment.selection.recommend import Evidence, recommend, spread
 from icofactor.assessment.selection.splithalf import deal, split_half, strata_of
 from icofactor.assessment.selection.stability import stability
 from icofactor.checks import Whole, check_parameters, check_value
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
@@ -130,11 +130,10 @@ def check_settings(
 def check_subjects(ranks: list[int], n_subjects: int) -> None:
     """Refuse more components than halves of the subjects can hold."""
     half = n_subjects // 2
+    if half < 2:
+        raise ArgumentError("cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half")
     if ranks[-1] > half:
-        raise ValueError(
-            f"ranks go up to {ranks[-1]}, but halves of {n_subjects} subjects hold {half}; "
-            + (f"use ranks up to {half}" if half >= 2 else "at least 4 subjects are needed")
-        )
+        raise ArgumentError("ranks", ranks[-1], f"at most {half}, the subjects in half of {n_subjects}")
 
 
 def _check_faces(ranks: list[int], data: Coarse) -> None:
@@ -142,10 +141,11 @@ def _check_faces(ranks: list[int], data: Coarse) -> None:
     n_faces, level = data.stats.n_columns, int(data.design.level)
     most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
     if ranks[-1] > most:
-        raise ValueError(
-            f"ranks go up to {ranks[-1]}, but the maps lie on {n_faces} faces of level {level}, of which a third is "
-            f"left out at a time; use ranks up to {most}, or a higher level"
+        expected = (
+            f"at most {most}, or {{level}} higher: the maps lie on {n_faces} faces of level {level}, of which a third "
+            "is left out at a time"
         )
+        raise ArgumentError("ranks", ranks[-1], expected)
 
 
 def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray) -> dict[str, Any]:

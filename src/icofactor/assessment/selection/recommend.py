@@ -99,7 +99,7 @@ def farthest_null(null: np.ndarray) -> float:
 
 
 def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
-    """The recommended rank, None without structure, and the reasons in words."""
+    """The recommended rank, None without structure, and the reasons as text."""
     explained, agreed = found.standing
     if not np.isfinite([explained, agreed]).any():
         return None, _no_structure(found)
@@ -130,17 +130,10 @@ def _nearest(found: Evidence) -> str:
 
 def _no_structure(found: Evidence) -> tuple[str, ...]:
     first, last = found.ranks[0], found.ranks[-1]
-    said = (
-        f"No structure: with no number of components from {first} to {last} are halves of the subjects explained "
-        "better, or agree on components more,"
-    )
-    if first == last:
-        said = (
-            f"No structure with {first} components, the only number tried: halves of the subjects are explained no "
-            "better, and agree on components no more,"
-        )
+    tried = f"{first} components, the only number tried" if first == last else f"{first} to {last} components"
     return (
-        f"{said} than halves of cohorts in which every subject's map was rotated on its own.",
+        f"No reproducible structure was found with {tried}: random halves of the subjects are fitted no better, and "
+        "agree no more, than halves of null cohorts in which each map was rotated at random.",
         _nearest(found),
         "Components fitted to these maps would show the mean map, the smoothness of the data and chance. More "
         "subjects, or maps in which subjects differ more, may change that.",
@@ -149,8 +142,8 @@ def _no_structure(found: Evidence) -> tuple[str, ...]:
 
 def _nothing_agreed(found: Evidence) -> tuple[str, ...]:
     return (
-        "Subjects share variation, but with no number of components do halves of the subjects agree on components more "
-        "than halves of cohorts in which every subject's map was rotated on its own: there is nothing to name.",
+        "Subjects share variation, but random halves of the subjects agree on components no more than halves of null "
+        "cohorts in which each map was rotated at random, whatever the number of components: there is nothing to name.",
         _nearest(found),
         _shared_reason(found),
     )

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from icofactor.assessment.selection.data import Coarse, Fitter
+from icofactor.errors import ArgumentError, literal
 from icofactor.factorization.matching import match_components
 
 MOST_VALUES = 10
@@ -21,7 +22,7 @@ def strata_of(participants: Mapping[str, Any], columns: Sequence[str], n_subject
     unknown = [name for name in columns if name not in participants]
     if unknown:
         known = ", ".join(name for name in participants if name != "participant_id") or "none"
-        raise ValueError(f"stratify names {unknown[0]!r}, which is no column of the participants; there are: {known}")
+        raise ArgumentError("stratify", unknown[0], f"columns of the participants ({literal(known)})")
     labels = np.zeros(n_subjects, dtype=np.int64)
     for name in columns:
         _, number = np.unique(_levels(np.asarray(participants[name])), return_inverse=True)

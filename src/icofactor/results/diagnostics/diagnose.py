@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
@@ -109,16 +110,14 @@ def diagnose(
 
 def _check(model: Any, cohort: Any) -> None:
     if not hasattr(model, "components_"):
-        raise ValueError(f"model must be fitted; this {type(model).__name__} is not, call fit first")
+        raise ArgumentError("model", Phrase(f"a {type(model).__name__} that is not"), "fitted: call fit first")
     if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
-        raise ValueError(f"cohort must be a Cohort; found {type(cohort).__name__}")
+        raise ArgumentError("cohort", Phrase(type(cohort).__name__), "a Cohort")
     if len(cohort.subjects) != len(model.loadings_):
-        raise ValueError(
-            f"model was fitted to {len(model.loadings_)} subjects; cohort has {len(cohort.subjects)}: "
-            "pass the cohort it was fitted to"
-        )
+        expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"
+        raise ArgumentError("cohort", Phrase(f"{len(cohort.subjects)} subjects"), expected)
     if not same_sites(cohort.sites, model.sites_):
-        raise ValueError(f"model lies on {model.sites_!r}; cohort on {cohort.sites!r}, or in another order")
+        raise ArgumentError("cohort", cohort.sites, f"on the same sites as the model, in one order: {model.sites_!r}")
 
 
 def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the page holds: numbers and words as JSON, arrays in one compressed block."""
+"""What the page holds: numbers and text as JSON, arrays in one compressed block."""
 
 from __future__ import annotations
 
@@ -6,23 +6,38 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.factorization.methods import method_named
+from icofactor.io.labels import Labels
+from icofactor.io.tables import plain
+from icofactor.results import colours
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
-from icofactor.results.report import colours
-from icofactor.results.report.atlas import read_atlas
-from icofactor.results.report.faces import face_lines
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
-from icofactor.results.report.selection_figures import selection_charts
-from icofactor.results.report.selection_files import Beside
-from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_of, labels_on_vertices, n_vertices, on_vertices
+from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vertices, on_vertices
 
-_MOST_COLUMNS = 40
+if TYPE_CHECKING:
+    from icofactor.assessment.selection.choice import Choice
+    from icofactor.results.description import FitDescription
+
+_MOST_COLUMNS, _MOST_CURVES = 40, 6
 _DIGITS = 5
+_CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
+    (
+        "Do halves of the subjects agree?",
+        {"agreement": "halves", "null_agreement": "halves of rotated maps", "score": "score"},
+    ),
+    (
+        "Error, share of between-subject variance",
+        {"bicv": "blocks left out", "heldout": "subjects left out", "error": "data fitted"},
+    ),
+    ("Gain of one more component", {"gain": "in the data fitted"}),
+    ("Do random starts agree?", {"cophenetic": "cophenetic correlation", "dispersion": "dispersion"}),
+)
+"""Curves of a selection that are drawn together: title, and column → its name."""
 
 
 class Block:
@@ -65,61 +80,57 @@ def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
     return codes, low, low + width
 
 
-def page_content(
-    model: Any,
-    diagnostics: Diagnostics,
-    *,
-    provenance: Mapping[str, Any] | None = None,
-    methods: str = "",
-    beside: Beside | None = None,
-    surfaces: Surfaces | None = None,
-    atlas: Sequence[str | Path] | None = None,
-) -> str:
+def page_content(fit: FitDescription) -> str:
     """The page's data as JSON text, safe inside an HTML script element."""
-    block = Block()
-    beside = beside or Beside()
+    block, d, more = Block(), fit.diagnostics, fit.selection
     content = {
-        "summary": _summary(model, diagnostics),
-        "cortex": _cortex(model, diagnostics, block, surfaces, atlas, beside.component_se),
-        "panels": _panels(diagnostics, block),
-        "provenance": None if provenance is None else json.dumps(_plain(provenance), indent=2, ensure_ascii=False),
-        "methods": methods,
-        "selection": _selection(beside.selection),
-        "stability": _plain(beside.stability),
-        "loading_se": None if beside.loading_se is None else block.numbers(beside.loading_se),
-        "overlap": _plain(beside.overlap),
-        "timing": _plain(diagnostics.timing),
-        "memory": diagnostics.memory,
-        "warnings": list(diagnostics.warnings),
+        "summary": _summary(fit.model, d),
+        "cortex": _cortex(fit, block),
+        "panels": _panels(d, block),
+        "provenance": None if fit.provenance is None else _readable(fit.provenance),
+        "methods": fit.methods,
+        "selection": None if more.choice is None else _selection(more.choice),
+        "stability": _short(more.stability),
+        "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
+        "overlap": _short(more.overlap),
+        "timing": _short(d.timing),
+        "memory": d.memory,
+        "warnings": list(d.warnings),
     }
     content["block"] = block.text()
     return safe_json(content)
 
 
-def _selection(selection: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if selection is None:
-        return None
-    charts = [{"title": title, "curves": curves} for title, curves in selection_charts(selection["table"])]
-    shown = {name: selection.get(name) for name in ("table", "recommended", "reasons")}
-    return {"charts": charts, **_plain(shown)}
+def _readable(record: Mapping[str, Any]) -> str:
+    return json.dumps(_short(record), indent=2, ensure_ascii=False)
+
+
+def _selection(choice: Choice) -> dict[str, Any]:
+    known = [
+        (title, {name: label for name, label in curves.items() if name in choice.table}) for title, curves in _CHARTS
+    ]
+    charts = [{"title": title, "curves": curves} for title, curves in known if curves]
+    others = [{"title": name, "curves": {name: name}} for name in list(choice.table)[1 : 1 + _MOST_CURVES]]
+    shown = {"table": choice.table, "recommended": choice.recommended, "reasons": choice.reasons}
+    return {"charts": charts or others, **_short(shown)}
 
 
 def safe_json(content: Any) -> str:
-    """JSON that no HTML parser takes for markup, whatever words are in it."""
+    """JSON that no HTML parser takes for markup, whatever text is in it."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _plain(value: Any) -> Any:
-    """The same with plain numbers of few digits; NaN and infinity become null."""
+def _short(value: Any) -> Any:
+    """The same in plain numbers of few digits; NaN and infinity become null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return {str(key): _short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray | np.generic):
+        value = plain(value)
+    if isinstance(value, list):
+        return [_short(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     return value
@@ -127,13 +138,11 @@ def _plain(value: Any) -> Any:
 
 def component_units(model: Any, units: str) -> str:
     """Units of the maps: the data's, but none for projective methods, whose loadings carry them."""
-    from icofactor.factorization.methods import method_named
-
     return units if method_named(model.solution_.method).scheme.scaled else ""
 
 
 def title_of(d: Diagnostics) -> str:
-    """What was found, in a few words."""
+    """What was found, as a title."""
     of = "" if d.modality in ("", "unknown") else f" of {d.modality}"
     return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{of}"
 
@@ -154,8 +163,8 @@ def _summary(model: Any, d: Diagnostics) -> dict[str, Any]:
         "updates": int(model.n_iter_),
         "faces": int(model.design_.n_columns),
         "columns": model.design_.kind,
-        "explained": _plain(d.explained),
-        "explained_X": _plain(d.explained_X),
+        "explained": _short(d.explained),
+        "explained_X": _short(d.explained_X),
         "modality": d.modality,
         "units": d.units,
         "simulated": d.simulated,
@@ -165,23 +174,12 @@ def _summary(model: Any, d: Diagnostics) -> dict[str, Any]:
 # The cortex
 
 
-def _cortex(
-    model: Any,
-    d: Diagnostics,
-    block: Block,
-    surfaces: Surfaces | None,
-    atlas: Sequence[str | Path] | None,
-    errors: np.ndarray | None,
-) -> dict[str, Any]:
+def _cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
     """Surfaces and layers; where the mesh cannot be drawn, the reason."""
-    sites = model.sites_
-    try:
-        cortex = cortex_of(sites, model.hemi_, surfaces)
-    except ValueError as problem:
-        if surfaces is not None:
-            raise
-        return {"missing": str(problem), "ramps": {"viridis": block.put(colours.ramp("viridis"))}}
-    shapes = cortex.shapes
+    model, d, cortex = fit.model, fit.diagnostics, fit.cortex
+    if not cortex.hemispheres:
+        return {"missing": cortex.note, "ramps": {"viridis": block.put(colours.ramp("viridis"))}}
+    sites, shapes = model.sites_, cortex.shapes
     halves = []
     for number, half in enumerate(cortex.hemispheres):
         lines = face_lines(sites, model.design_.faces, number if len(sites.frames) == 2 else 0, half)
@@ -208,10 +206,10 @@ def _cortex(
         "note": cortex.note,
         "shapes": shapes,
         "halves": halves,
-        "layers": [*_layers(model, d, cortex, block), *_error_layers(model, d, cortex, block, errors)],
+        "layers": [*_layers(model, d, cortex, block), *_error_layers(fit, block)],
         "ramps": ramps,
-        "distinct": block.put(colours.distinct(len(d.alone))),
-        "regions": _regions(cortex, sites, block, atlas),
+        "distinct": block.put(colours.distinct_colours(len(d.alone))),
+        "regions": None if fit.regions is None else _regions(cortex, fit.regions, block),
     }
 
 
@@ -219,16 +217,20 @@ def _shape(block: Block, coordinates: np.ndarray) -> dict[str, Any]:
     low, high = coordinates.min(axis=0), coordinates.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
     codes = np.round(65535 * (coordinates - low) / width).astype(np.uint16)
-    return {"codes": block.put(codes), "low": _plain(low), "width": _plain(width)}
+    return {"codes": block.put(codes), "low": _short(low), "width": _short(width)}
 
 
-def _regions(cortex: Cortex, sites: Any, block: Block, atlas: Sequence[str | Path] | None) -> dict[str, Any] | None:
-    if not atlas:
-        return None
-    sides = [half.side for half in cortex.hemispheres]
-    regions, names = read_atlas(atlas, sides, n_vertices(sites), nested=sites.name in ("fsaverage5", "fsaverage6"))
-    numbers = [block.indices(regions[half.side][half.vertices], 2**16) for half in cortex.hemispheres]
-    return {"names": list(names), "numbers": numbers}
+def _regions(cortex: Cortex, regions: Mapping[str, Labels], block: Block) -> dict[str, Any]:
+    """Names of regions, the first of them for none, and which of them each drawn vertex has."""
+    numbers: dict[str, int] = {"": 0}
+    found = []
+    for half in cortex.hemispheres:
+        keys, table = regions[half.side]
+        number = np.zeros(len(keys), dtype=np.int64)
+        for key in np.unique(keys):
+            number[keys == key] = numbers.setdefault(table.get(int(key), ""), len(numbers))
+        found.append(block.indices(number[half.vertices], 2**16))
+    return {"names": list(numbers), "numbers": found}
 
 
 def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[dict[str, Any]]:
@@ -243,7 +245,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
         layers.append(
             _layer(block, model, cortex, one, "component", f"Component {j + 1}", signed=signed, **end)
-            | {"units": component_units(model, units), "share": _plain(d.alone[j])}
+            | {"units": component_units(model, units), "share": _short(d.alone[j])}
         )
     spans = {
         "median": (d.median, "Median over subjects", units, *_middle(d.median)),
@@ -276,18 +278,17 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
     return layers
 
 
-def _error_layers(
-    model: Any, d: Diagnostics, cortex: Cortex, block: Block, errors: np.ndarray | None
-) -> list[dict[str, Any]]:
+def _error_layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     """Standard errors of the components, when subjects were resampled."""
+    model, errors = fit.model, fit.selection.component_se
     if errors is None:
         return []
     shown = errors if model.mask_ is None else np.where(model.mask_, errors, np.nan)
     tops = [top_of(one) for one in shown]
-    units = {"units": component_units(model, d.units)}
+    units = {"units": component_units(model, fit.diagnostics.units)}
     return [
         _layer(
-            block, model, cortex, one, "error", f"Standard error of component {j + 1}",
+            block, model, fit.cortex, one, "error", f"Standard error of component {j + 1}",
             low=0.0, high=tops[j], shared=max(tops),
         ) | units
         for j, one in enumerate(shown)
@@ -300,7 +301,7 @@ def _layer(
     parts = _halves(on_vertices(model.sites_, values), cortex)
     drawn = np.concatenate([part[half.vertices] for part, half in zip(parts, cortex.hemispheres, strict=True)])
     codes, low, high = quantised(drawn)
-    return {"key": key, "name": name, "values": block.put(codes), "from": low, "to": high, **_plain(more)}
+    return {"key": key, "name": name, "values": block.put(codes), "from": low, "to": high, **_short(more)}
 
 
 def _halves(parts: list[Any], cortex: Cortex) -> list[Any]:
@@ -329,36 +330,40 @@ def _panels(d: Diagnostics, block: Block) -> dict[str, Any]:
         "order": d.order.tolist(),
         "component_order": d.component_order.tolist(),
         "tree": block.numbers(d.tree),
-        "convergence": _plain({name: getattr(c, name) for name in c.__dataclass_fields__}),
-        "components": _plain({name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}),
-        "linear": _plain(d.linear),
+        "convergence": _short({name: getattr(c, name) for name in c.__dataclass_fields__}),
+        "components": _short({name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}),
+        "linear": _short(d.linear),
         "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
         "n_components": k,
         "columns": _columns(d, block),
         "left_out": dict(d.left_out),
-        "unusual": _plain({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
+        "unusual": _short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
         "units": d.units,
     }
 
 
+def clearest_columns(d: Diagnostics) -> list[Association | Grouping]:
+    """The participants' columns, those most clearly related to a component first."""
+    every: list[Association | Grouping] = [*d.associations, *d.groupings]
+    return sorted(every, key=lambda item: float(item.p.min()))
+
+
 def _columns(d: Diagnostics, block: Block) -> list[dict[str, Any]]:
     """The participants' columns, the clearest ones when there are very many."""
-    every: list[Association | Grouping] = [*d.associations, *d.groupings]
-    found = sorted(every, key=lambda item: float(item.p.min()))[:_MOST_COLUMNS]
     listed = []
-    for item in found:
-        common = {"column": item.column, "n": item.n, "p": _plain(item.p)}
+    for item in clearest_columns(d)[:_MOST_COLUMNS]:
+        common = {"column": item.column, "n": item.n, "p": _short(item.p)}
         if isinstance(item, Association):
-            listed.append({**common, "strength": _plain(item.r), "values": block.numbers(item.values)})
+            listed.append({**common, "strength": _short(item.r), "values": block.numbers(item.values)})
         else:
             codes = block.put(np.where(item.codes < 0, 255, item.codes).astype(np.uint8))
             listed.append(
                 {
                     **common,
-                    "strength": _plain(item.eta2),
+                    "strength": _short(item.eta2),
                     "labels": list(item.labels),
                     "codes": codes,
-                    "boxes": _plain(item.boxes),
+                    "boxes": _short(item.boxes),
                 }
             )
     return listed

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.errors import ArgumentError
 from icofactor.results.report.surfaces import Floats, Hemisphere, Ints, vertex_normals
 
 # Where the viewer stands, for the left hemisphere; the right one mirrors x. Up is +z, or +y from above and below.
@@ -59,9 +60,9 @@ def panels_of(hemi: str, views: Sequence[str]) -> list[tuple[str, str]]:
     """(side, view) per column; the right hemisphere's views are in reverse, so that medial views meet."""
     unknown = [view for view in views if view not in VIEWS]
     if unknown or not views:
-        raise ValueError(f"views must be some of {', '.join(map(repr, VIEWS))}; got {list(views)}")
+        raise ArgumentError("views", list(views), f"some of {', '.join(map(repr, VIEWS))}")
     if hemi not in ("left", "right", "both"):
-        raise ValueError(f'hemi_ must be "left", "right" or "both"; got {hemi!r}')
+        raise ArgumentError("hemi_", hemi, '"left", "right" or "both"')
     if hemi == "both":
         return [("left", view) for view in views] + [("right", view) for view in reversed(views)]
     return [(hemi, view) for view in views]

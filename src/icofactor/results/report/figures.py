@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.results.report.colours import distinct, diverging
+from icofactor.errors import ArgumentError, Phrase
+from icofactor.results.colours import distinct_colours, diverging
 from icofactor.results.report.drawing import (
     PANEL,
     Paint,
@@ -50,7 +51,7 @@ def plot_components(
     Parameters
     ----------
     model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) and
-        `explained_variance_ratio_` are used when there. `hemi_` None is one hemisphere that nobody named: it is
+        `explained_variance_ratio_` are used when there. `hemi_` None is one hemisphere of unknown side: it is
         drawn as a left one, and the titles name no side.
     surface : "inflated", "pial", "white" or "sphere" of fsaverage, or one of `surfaces`; other meshes are spheres.
     components : which to draw, counted from 0; all when None.
@@ -75,9 +76,9 @@ def plot_components(
     >>> figure.savefig("components.png")  # doctest: +SKIP
     """
     if scale not in ("shared", "each"):
-        raise ValueError(f'scale must be "shared" or "each"; got {scale!r}')
+        raise ArgumentError("scale", scale, '"shared" or "each"')
     if surface not in SURFACES:
-        raise ValueError(f"surface must be one of {', '.join(map(repr, SURFACES))}; got {surface!r}")
+        raise ArgumentError("surface", surface, f"one of {', '.join(map(repr, SURFACES))}")
     _check_fitted(model)
     panels = panels_of(model.hemi_ or "left", views)
     maps = _used_maps(model)
@@ -136,7 +137,7 @@ def plot_maps(
         parts = on_vertices(sites, (values - low) / (high - low))
         colours = colormaps[cmap]
         steps = name.startswith("Refinement")  # whole numbers, which have nothing between them
-        views_of.row(figure, row, name, parts, partial(_plain, colours=colours), labels=steps)
+        views_of.row(figure, row, name, parts, partial(_solid, colours=colours), labels=steps)
         middle = (height - _TITLE_HEIGHT - PANEL[1] * (row + 0.5)) / height
         left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
         box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
@@ -146,7 +147,7 @@ def plot_maps(
         else:
             bar = colour_bar(figure, box, colours, (float(low), high), _beyond(values, low, high))
     labels = [part.astype(np.float64) for part in labels_on_vertices(sites, d.parcellation)]
-    palette = ListedColormap(distinct(k) / 255)
+    palette = ListedColormap(distinct_colours(k) / 255)
     name = "Largest\ncomponent"
     views_of.row(figure, len(rows), name, labels, partial(_labelled, palette=palette), labels=True)
     _parcel_keys(figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows))
@@ -237,7 +238,7 @@ def _shown(colours: Any, signed: bool) -> Any:
     return ListedColormap(cover[:, None] * colour + (1 - cover[:, None]) * _GREY)
 
 
-def _plain(level: Floats, colours: Any) -> tuple[Floats, Floats]:
+def _solid(level: Floats, colours: Any) -> tuple[Floats, Floats]:
     known = np.isfinite(level)
     return colours(np.where(known, level, 0.0))[:, :3], known.astype(np.float64)
 
@@ -256,7 +257,7 @@ def _check_fitted(model: Any) -> None:
 def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
     chosen = list(range(k)) if components is None else [int(j) for j in components]
     if not chosen or min(chosen) < 0 or max(chosen) >= k:
-        raise ValueError(f"components must name some of 0 to {k - 1}; got {chosen}")
+        raise ArgumentError("components", chosen, f"some of 0 to {k - 1}")
     return chosen
 
 
@@ -270,11 +271,11 @@ def _used_maps(model: Any) -> Floats:
     sites, mask = model.sites_, getattr(model, "mask_", None)
     maps = np.array(model.components_, dtype=np.float64)
     if maps.ndim != 2 or maps.shape[1] != sites.n:
-        raise ValueError(f"{sites!r} has {sites.n} sites; components_ has shape {maps.shape}")
+        raise ArgumentError("components_", Phrase(f"shape {maps.shape}"), f"of shape (k, {sites.n}), as {sites!r} is")
     if mask is not None:
         maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
     if not np.isfinite(maps).any():
-        raise ValueError("components_ holds no finite value outside the mask")
+        raise ArgumentError("components_", None, "The components hold no finite value outside the mask")
     return maps
 
 

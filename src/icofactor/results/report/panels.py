@@ -2,86 +2,72 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.assessment.selection.figure import verbatim
+from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
-from icofactor.results.report.axes import BLUE, DPI, GREEN, ORANGE, component_ticks, new_axes, words
-from icofactor.results.report.colours import diverging
-from icofactor.results.report.content import component_units
+from icofactor.results.report.content import clearest_columns, component_units
 from icofactor.results.report.drawing import new_figure
 from icofactor.results.report.figures import plot_components, plot_maps
-from icofactor.results.report.selection_figures import draw_overlap, draw_selection, draw_stability
-from icofactor.results.report.selection_files import Beside
-from icofactor.results.report.surfaces import Surfaces, can_be_drawn, cortex_of
+
+if TYPE_CHECKING:
+    from icofactor.results.description import FitDescription
 
 PER_PAGE = 10
-_MOST_COLUMNS = 12
+DPI = 200
+_BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
+_MOST_COLUMNS, _MOST_REGIONS = 12, 5
 _PANEL = re.compile(
     r"(components(-\d+)?|maps|convergence|explained_variance|sparsity|similarity|loadings|subjects|"
     r"participants-\d+_[0-9A-Za-z-]+|selection|stability|atlas_overlap)\.(png|pdf)"
 )
 
 
-def draw_panels(
-    model: Any,
-    diagnostics: Diagnostics,
-    folder: str | Path,
-    *,
-    beside: Beside | None = None,
-    surfaces: Surfaces | None = None,
-    on_step: Callable[[float], None] | None = None,
-) -> list[Path]:
-    """Write each panel into `folder` as NAME.png and NAME.pdf.
+def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
+    """Every panel, each drawn when it is asked for: name of the file, its content, and the share of all that is done.
 
-    Parameters
-    ----------
-    beside : what `icofactor select` found, to be drawn too.
-    surfaces : files or folders of surfaces, for meshes other than fsaverage.
-    on_step : called with the fraction of the work that is done.
-
-    Returns
-    -------
-    The files written.
+    A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale.
     """
-    written: list[Path] = []
-    beside = beside or Beside()
-    pages = -(-len(diagnostics.alone) // PER_PAGE)
-    columns = min(_MOST_COLUMNS, len(diagnostics.associations) + len(diagnostics.groupings))
-    expected = (
-        pages + columns + 7 + sum(part is not None for part in (beside.selection, beside.stability, beside.overlap))
-    )
-    for name, figure in _figures(model, diagnostics, beside, surfaces):
-        png, pdf = (Path(folder) / f"{name}.{ending}" for ending in ("png", "pdf"))
-        figure.savefig(png, dpi=DPI, pil_kwargs={"compress_level": 2})  # the default takes twice as long for 1/7 less
+    d, more = fit.diagnostics, fit.selection
+    columns = min(_MOST_COLUMNS, len(d.associations) + len(d.groupings))
+    found = sum(part is not None for part in (more.choice, more.stability, more.overlap))
+    expected = -(-len(d.alone) // PER_PAGE) + columns + 7 + found
+    for number, (name, figure) in enumerate(_figures(fit)):
+        # PNG at its default compression takes twice as long for 1/7 less
+        yield f"{name}.png", _content(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / expected
         figure.set_layout_engine("none")  # where things are is known now
-        figure.savefig(pdf, dpi=DPI)
-        written += [png, pdf]
-        if on_step is not None:
-            on_step(len(written) / 2 / expected)
-    return written
+        yield f"{name}.pdf", _content(figure, "pdf"), (number + 1) / expected
 
 
-def _figures(
-    model: Any,
-    d: Diagnostics,
-    beside: Beside,
-    surfaces: Surfaces | None,
-) -> Iterator[tuple[str, Any]]:
+def drawn_components(fit: FitDescription) -> bytes:
+    """The maps of all components on one page, as PNG."""
+    units = component_units(fit.model, fit.diagnostics.units)
+    return _content(plot_components(fit.model, units=units, surfaces=fit.cortex), "png", dpi="figure")
+
+
+def _content(figure: Any, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, **{"dpi": DPI, **options})
+    return stream.getvalue()
+
+
+def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
     """Pairs of name and figure, each drawn when it is asked for."""
+    model, d = fit.model, fit.diagnostics
     k = len(d.alone)
-    if surfaces is not None or can_be_drawn(model):
+    if fit.cortex.hemispheres:
         units, several = component_units(model, d.units), k > PER_PAGE
-        cortex = cortex_of(model.sites_, model.hemi_, surfaces)
         for page, first in enumerate(range(0, k, PER_PAGE)):
             chosen = range(first, min(first + PER_PAGE, k))
-            figure = plot_components(model, components=chosen, units=units, surfaces=cortex)
+            figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex)
             yield f"components-{page + 1:02d}" if several else "components", figure
-        yield "maps", plot_maps(model, d, surfaces=cortex)
+        yield "maps", plot_maps(model, d, surfaces=fit.cortex)
     yield "convergence", _convergence(d)
     yield "explained_variance", _explained(d)
     yield "sparsity", _sparsity(d)
@@ -89,19 +75,18 @@ def _figures(
         yield "similarity", _similarity(d)
     yield "loadings", _loadings(d)
     yield "subjects", _subjects(d)
-    every: list[Association | Grouping] = [*d.associations, *d.groupings]
-    for number, item in enumerate(sorted(every, key=lambda item: float(item.p.min()))[:_MOST_COLUMNS]):
+    for number, item in enumerate(clearest_columns(d)[:_MOST_COLUMNS]):
         yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
-    if beside.selection is not None:
-        yield "selection", draw_selection(beside.selection)
-    if beside.stability is not None:
-        yield "stability", draw_stability(beside.stability)
-    if beside.overlap is not None:
-        yield "atlas_overlap", draw_overlap(beside.overlap, k)
+    if fit.selection.choice is not None:
+        yield "selection", fit.selection.choice.plot()
+    if fit.selection.stability is not None:
+        yield "stability", _stability(fit.selection.stability)
+    if fit.selection.overlap is not None:
+        yield "atlas_overlap", _overlap(fit.selection.overlap, k)
 
 
 def is_panel(name: str) -> bool:
-    """Whether a file's name is one that `draw_panels` gives."""
+    """Whether this is the name of a file with a panel."""
     return _PANEL.fullmatch(name) is not None
 
 
@@ -112,15 +97,15 @@ def _file_name(column: str) -> str:
 
 def _convergence(d: Diagnostics) -> Any:
     c = d.convergence
-    figure, ((axes,),) = new_axes()
+    figure, ((axes,),) = _new_axes()
     if c.n_starts > 1:
-        ends = {"color": BLUE, "linewidth": 0}
+        ends = {"color": _BLUE, "linewidth": 0}
         axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends)
         axes.fill_between(c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends)
-    axes.plot(c.updates, c.objective, color=BLUE, linewidth=1.6, label="the run that was kept")
+    axes.plot(c.updates, c.objective, color=_BLUE, linewidth=1.6, label="the run that was kept")
     for number, update in enumerate(c.divisions):
         label = "refinements" if number == 0 else None
-        axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
+        axes.axvline(update, color=_ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(1, max(2, int(c.updates[-1])))
     shown = c.objective[1:] if len(c.objective) > 1 else c.objective
@@ -140,10 +125,10 @@ def _convergence(d: Diagnostics) -> Any:
 
 def _explained(d: Diagnostics) -> Any:
     k = len(d.alone)
-    figure, ((axes,),) = new_axes(max(5.2, 0.22 * k + 1))
-    axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=BLUE, label="alone")
-    axes.bar(np.arange(k) + 0.2, 100 * d.unique, 0.4, color=ORANGE, label="unique, given all others")
-    component_ticks(axes, k)
+    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
+    axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
+    axes.bar(np.arange(k) + 0.2, 100 * d.unique, 0.4, color=_ORANGE, label="unique, given all others")
+    _component_ticks(axes, k)
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel("% of between-subject variance", fontsize=9)
     axes.set_title(f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)", fontsize=9)
@@ -152,11 +137,11 @@ def _explained(d: Diagnostics) -> Any:
 
 
 def _sparsity(d: Diagnostics) -> Any:
-    figure, (row,) = new_axes(7.2, 2.4, 3)
+    figure, (row,) = _new_axes(7.2, 2.4, 3)
     for axes, values, name, colour in (
-        (row[0], d.l1_B, "‖B‖₁", BLUE),
-        (row[1], d.l1_C, "‖C‖₁", ORANGE),
-        (row[2], 100 * d.extent, "extent (% of sites)", GREEN),
+        (row[0], d.l1_B, "‖B‖₁", _BLUE),
+        (row[1], d.l1_C, "‖C‖₁", _ORANGE),
+        (row[2], 100 * d.extent, "extent (% of sites)", _GREEN),
     ):
         axes.bar(np.arange(len(values)), values, 0.75, color=colour)
         step = max(1, -(-len(values) // 10))
@@ -170,7 +155,7 @@ def _sparsity(d: Diagnostics) -> Any:
 def _similarity(d: Diagnostics) -> Any:
     from matplotlib.colors import ListedColormap
 
-    figure, (row,) = new_axes(8.4, 2.9, 3)
+    figure, (row,) = _new_axes(8.4, 2.9, 3)
     colours = ListedColormap(diverging() / 255)
     for axes, values, name in (
         (row[0], d.overlap, "Overlap of maps"),
@@ -180,7 +165,7 @@ def _similarity(d: Diagnostics) -> Any:
         image = axes.imshow(values, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(name, fontsize=9)
         axes.spines[:].set_visible(False)
-        component_ticks(axes, len(values), both=True)
+        _component_ticks(axes, len(values), both=True)
         axes.tick_params(labelsize=7 if len(values) <= 10 else 5)
     figure.colorbar(image, ax=row, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
     return figure
@@ -215,13 +200,13 @@ def _loadings(d: Diagnostics) -> Any:
 
 
 def _subjects(d: Diagnostics) -> Any:
-    figure, ((axes,),) = new_axes()
+    figure, ((axes,),) = _new_axes()
     odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
-    for rows, colour, label in ((~odd, BLUE, "subjects"), (odd, ORANGE, "unusual subjects")):
+    for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
         if rows.any():
             style = {"s": 14, "color": colour, "alpha": 0.65, "linewidths": 0, "label": label}
             axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
-    axes.set_xlabel("root mean square residual" + (f" ({words(d.units)})" if d.units else ""), fontsize=9)
+    axes.set_xlabel("root mean square residual" + (f" ({verbatim(d.units)})" if d.units else ""), fontsize=9)
     axes.set_ylabel("explained variance (%)", fontsize=9)
     if odd.any():
         axes.legend(fontsize=7, frameon=False)
@@ -244,7 +229,7 @@ def _against(d: Diagnostics, item: Association | Grouping) -> Any:
         one.set_title(f"{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
     height = figure.get_size_inches()[1]
     whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
-    name = f"{words(item.column)} (n = {item.n}; p corrected over components{whiskers})"
+    name = f"{verbatim(item.column)} (n = {item.n}; p corrected over components{whiskers})"
     figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
     return figure
@@ -277,7 +262,7 @@ def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
 
 
 def _group_names(item: Grouping) -> list[str]:
-    return [words(label if len(label) <= 12 else f"{label[:11]}…") for label in item.labels]
+    return [verbatim(label if len(label) <= 12 else f"{label[:11]}…") for label in item.labels]
 
 
 def _turned(names: list[str]) -> bool:
@@ -295,15 +280,84 @@ def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.scatter(x[known], y[known], s=6, color=BLUE, alpha=0.6, linewidths=0)
+    axes.scatter(x[known], y[known], s=6, color=_BLUE, alpha=0.6, linewidths=0)
     slope, level = np.polyfit(x[known], y[known], 1)
     ends = np.array([x[known].min(), x[known].max()])
-    axes.plot(ends, level + slope * ends, color=ORANGE, linewidth=1.2)
+    axes.plot(ends, level + slope * ends, color=_ORANGE, linewidth=1.2)
 
 
 def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
     groups = [y[item.codes == g] for g in range(len(item.labels))]
-    shown = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
+    shown = {"medianprops": {"color": _ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
     axes.boxplot(groups, whis=(0, 100), **shown)
     names = _group_names(item)
     axes.set_xticks(range(1, len(names) + 1), names, **({"rotation": 90} if _turned(names) else {}))
+
+
+def _stability(stability: Mapping[str, list[float]]) -> Any:
+    k = len(stability["stability"])
+    figure, (row,) = _new_axes(max(6.4, 0.3 * k + 2), 2.6, 2)
+    middle, low = np.array(stability["stability"]), np.array(stability["stability_5th_percentile"])
+    row[0].vlines(np.arange(k), low, middle, color=_GREY, linewidth=2)
+    row[0].plot(np.arange(k), middle, "o", color=_BLUE, markersize=5)
+    row[0].set_ylim(min(0.0, float(np.nanmin(low))), 1.03)
+    row[0].set_ylabel("correlation with resamples\n(line: down to the 5th percentile)", fontsize=8)
+    row[1].bar(np.arange(k), stability["relative_standard_error"], 0.75, color=_GREEN)
+    row[1].set_ylabel("standard error of the map\n/ size of the map", fontsize=8)
+    for axes in row:
+        _component_ticks(axes, k)
+        axes.set_xlabel("component", fontsize=9)
+    return figure
+
+
+def _overlap(overlap: Mapping[str, list[Any]], k: int) -> Any:
+    """Each component's largest shares, darker where enriched."""
+    shown = [(j, _largest(overlap, j)) for j in range(1, k + 1)]
+    lines = sum(len(rows) + 1.4 for _, rows in shown)
+    figure, ((axes,),) = _new_axes(6.8, 0.16 * lines + 0.7)
+    at = 0.0
+    places: list[float] = []
+    names: list[str] = []
+    for j, rows in shown:
+        title = f"Component {j}: {verbatim(overlap['proposed_name'][rows[0]])}"
+        axes.text(0, at, title, fontsize=7, fontweight="bold", va="center")
+        for row in rows:
+            at += 1
+            clear = overlap["p"][row] <= 0.05
+            axes.barh(at, 100 * overlap["share"][row], 0.8, color=_BLUE if clear else _GREY)
+            found = f" {overlap['enrichment'][row]:.1f} ×, p = {overlap['p'][row]:.3f}"
+            axes.text(100 * overlap["share"][row], at, found, fontsize=6, va="center")
+            places.append(at)
+            names.append(verbatim(overlap["region"][row]))
+        at += 1.4
+    axes.set_ylim(at - 0.5, -0.8)
+    axes.set_xlim(0, 1.25 * 100 * max(overlap["share"]))
+    axes.set_yticks(places, names, fontsize=6)
+    axes.set_xlabel("share of the component's mass (%); blue: enriched, p ≤ 0.05", fontsize=8)
+    return figure
+
+
+def _largest(overlap: Mapping[str, list[Any]], component: int, most: int = _MOST_REGIONS) -> list[int]:
+    """Rows of a component's largest shares, and of the regions that its name comes from."""
+    rows = [row for row, j in enumerate(overlap["component"]) if j == component]
+    rows.sort(key=lambda row: -overlap["share"][row])
+    names = overlap["proposed_name"][rows[0]].removesuffix("?").split(", ")
+    return [row for at, row in enumerate(rows) if at < most or overlap["region"][row] in names]
+
+
+def _new_axes(width: float = 5.2, height: float = 3.4, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    figure = new_figure(width, height, DPI)
+    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for one in axes.flat:
+        one.spines[["top", "right"]].set_visible(False)
+        one.tick_params(labelsize=8)
+    return figure, axes
+
+
+def _component_ticks(axes: Any, k: int, both: bool = False) -> None:
+    step = max(1, -(-k // 20))
+    at = np.arange(0, k, step)
+    axes.set_xticks(at, [str(j + 1) for j in at])
+    if both:
+        axes.set_yticks(at, [str(j + 1) for j in at])

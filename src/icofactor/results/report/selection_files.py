@@ -1,4 +1,4 @@
-"""What `icofactor select` left beside a fit: the choice of a number, trust in the components, where they lie."""
+"""What `icofactor select` left in the folder of a fit: the choice of a number, trust in components, where they lie."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.selection.choice import Choice
+from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json, read_text
 
@@ -19,12 +21,12 @@ _OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
-    """What lies beside a fit; None for what was not run.
+class SelectionFiles:
+    """What `icofactor select` found; None for what was not run.
 
     Attributes
     ----------
-    selection : record with "table" (column → list of numbers), "recommended" and "reasons".
+    choice : how many components, and why.
     stability : column → one number per component: "stability", "stability_5th_percentile", "relative_standard_error".
     loading_se : (n_subjects, k) standard errors of the loadings.
     component_se : (k, n_sites) standard errors of the maps.
@@ -32,22 +34,22 @@ class Beside:
         "null_enrichment", "p", "q", "proposed_name".
     """
 
-    selection: Mapping[str, Any] | None = None
+    choice: Choice | None = None
     stability: Mapping[str, list[float]] | None = None
     loading_se: np.ndarray | None = None
     component_se: np.ndarray | None = None
     overlap: Mapping[str, list[Any]] | None = None
 
 
-def read_beside(folder: Path, model: Any, subjects: Sequence[str]) -> Beside:
-    """What lies in the folder of a fit; what is of another fit is refused."""
+def read_selection_files(folder: Path, model: Any, subjects: Sequence[str]) -> SelectionFiles:
+    """What lies in the folder of a fit; refuses files that belong to another fit."""
     k = len(model.components_)
     stability, errors = _stability(folder / STABILITY, k), _component_se(folder, model)
     if stability is not None and errors is not None:
         with naming(folder / STABILITY, "table"):
             _check_sizes(stability["relative_standard_error"], errors, model.components_)
     loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
-    return Beside(read_selection(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
+    return SelectionFiles(read_choice(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
 
 
 def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarray) -> None:
@@ -58,8 +60,8 @@ def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarr
         raise Unreadable("is of another fit: its standard errors are those of other maps; run icofactor select again")
 
 
-def read_selection(folder: Path) -> Mapping[str, Any] | None:
-    """What `icofactor select` found, as curves can be drawn of it."""
+def read_choice(folder: Path) -> Choice | None:
+    """selection.json, as `Choice.save` writes it; None where there is no file."""
     path = folder / SELECTION
     found = read_record(path)
     if found is None:
@@ -67,14 +69,19 @@ def read_selection(folder: Path) -> Mapping[str, Any] | None:
     with naming(path, "record"):
         table, recommended, reasons = (found.get(name) for name in ("table", "recommended", "reasons"))
         number = lambda value: value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        columns = list(table.values()) if isinstance(table, dict) else []
+        table = table if isinstance(table, dict) else {}
+        columns = list(table.values())
         if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
             raise Unreadable("holds no table of numbers by rank; icofactor select writes one")
         if len({len(column) for column in columns}) > 1 or not number(recommended):
-            raise Unreadable("is damaged: its columns differ in length, or what it recommends is no number")
+            raise Unreadable("is damaged: its columns differ in length, or what it recommends is not a number")
         if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
-            raise Unreadable("is damaged: its reasons are no sentences")
-    return found
+            raise Unreadable("is damaged: its reasons are not sentences")
+        whole = lambda column: all(isinstance(value, int) for value in column)  # None becomes NaN
+        arrays = {
+            name: np.array(column, dtype=np.int64 if whole(column) else np.float64) for name, column in table.items()
+        }
+    return Choice(arrays, recommended, tuple(reasons))
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -84,7 +91,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
     with naming(path, "record"):
         found = read_json(path)
         if not isinstance(found, dict):
-            raise Unreadable("holds JSON that is no record of names and values, as icofactor writes it")
+            raise Unreadable("holds JSON that is not a record of names and values, as icofactor writes it")
         return found
 
 
@@ -111,8 +118,6 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
 
 
 def _component_se(folder: Path, model: Any) -> np.ndarray | None:
-    from icofactor.io.gifti import read_gifti
-
     sites = model.sites_
     sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_ or "left",)
     paths = [folder / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
@@ -159,4 +164,4 @@ def _numbers(column: list[str]) -> list[float]:
     try:
         return [math.nan if cell == "n/a" else float(cell) for cell in column]
     except ValueError:
-        raise Unreadable("is damaged: a cell that should be a number is none") from None
+        raise Unreadable("is damaged: a cell that should be a number is not") from None

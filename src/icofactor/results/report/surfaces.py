@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.io.filenames import side_of
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.surfaces import read_surface
+from icofactor.sphere.triangles import locate_in_mesh
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,6 +35,7 @@ _FILE_KINDS = {
 _ORDER = ("inflated", "very inflated", "pial", "midthickness", "white", "sphere")
 _DRAWN_LEVEL = 5
 _SAME_POSITION = 1e-3
+_FINEST_LINES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +66,8 @@ class Cortex:
 
     Attributes
     ----------
-    hemispheres : left first
-    note : what a reader should know about it
+    hemispheres : left first; none where the mesh cannot be drawn
+    note : what a reader should know about it: why it cannot be drawn, or what it is drawn on
     drawn : views that were worked out already, by side, shape and view
     """
 
@@ -87,7 +92,7 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     Parameters
     ----------
     sites : all sites of a mesh.
-    hemi : "left", "right", "both", or None for one hemisphere that nobody named, which is drawn as a left one.
+    hemi : "left", "right", "both", or None for one hemisphere of unknown side, which is drawn as a left one.
     surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex with the sites; a
         Cortex is taken as it is.
     """
@@ -95,20 +100,25 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
         return surfaces
     sides = ("left", "right") if hemi == "both" else (hemi or "left",)
     if sites.n != sites.n_mesh:
-        raise ValueError(f"drawing needs all sites of a mesh; got {sites!r}")
+        raise ArgumentError("sites", sites, "Drawing needs all sites of a mesh")
     if surfaces is not None:
         given = [surfaces] if isinstance(surfaces, str | Path) else list(surfaces)
         return _from_files(sites, sides, [Path(path) for path in given])
     if sites.triangles is None:
-        raise ValueError(f"drawing needs the mesh's triangles, or surface files; got {sites!r}")
+        raise ArgumentError("surfaces", sites, "Drawing needs the mesh's triangles, or surface files")
     if sites.name is None:
         return Cortex(tuple(_sphere(sites, side) for side in sides), "Drawn on the sphere.")
     return _fsaverage(sites, sides)
 
 
-def can_be_drawn(model: Any) -> bool:
-    """Whether a model's maps can be drawn without surface files."""
-    return model.sites_.triangles is not None and model.sites_.n == model.sites_.n_mesh
+def cortex_or_reason(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) -> Cortex:
+    """The surfaces of a mesh; without surface files, a mesh that cannot be drawn gives a Cortex that says why."""
+    try:
+        return cortex_of(sites, hemi, surfaces)
+    except ArgumentError as problem:
+        if surfaces is not None:
+            raise
+        return Cortex((), str(problem))
 
 
 def n_vertices(sites: Sites) -> int:
@@ -116,7 +126,7 @@ def n_vertices(sites: Sites) -> int:
     if sites.on != "faces":
         return sites.n_mesh // len(sites.frames)
     if sites.triangles is None:
-        raise ValueError(f"drawing faces needs the mesh's triangles; got {sites!r}")
+        raise ArgumentError("sites", sites, "Drawing faces needs the mesh's triangles")
     return int(sites.triangles.max()) + 1
 
 
@@ -151,7 +161,7 @@ def _unit_vertices(sites: Sites, side: str) -> Floats:
     triangles = np.asarray(sites.triangles)
     if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
         return icosphere(sites.level).vertices
-    raise ValueError(f"drawing faces needs a mesh known by name, for its vertices; got {sites!r}")
+    raise ArgumentError("sites", sites, "Drawing faces needs a mesh known by name, for its vertices")
 
 
 def _sphere(sites: Sites, side: str) -> Hemisphere:
@@ -204,17 +214,16 @@ def outward(vertices: Floats, triangles: Ints) -> Ints:
 
 
 def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Cortex:
-    from icofactor.sphere.surfaces import read_surface
-
     wanted = n_vertices(sites)
     found: dict[str, dict[str, tuple[Floats, Ints]]] = {side: {} for side in sides}
     for path, listed in _candidates(given):
-        side, kind = side_of(path) or (sides[0] if len(sides) == 1 else None), _kind_of(path)
+        side, kind = side_of(path.name)[0] or (sides[0] if len(sides) == 1 else None), _kind_of(path)
         if side is None or kind is None:
             if listed:
-                raise ValueError(
-                    f"{path}: its name should tell the hemisphere (lh. or rh., hemi-L or hemi-R, .L. or .R.) and the "
-                    f"surface ({', '.join(_ORDER)})"
+                raise FileError(
+                    path,
+                    "its name should contain the hemisphere (lh. or rh., hemi-L or hemi-R, .L. or .R.) and the "
+                    f"surface ({', '.join(_ORDER)})",
                 )
             continue
         if side not in found or kind in found[side]:
@@ -222,14 +231,15 @@ def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Co
         coordinates, triangles = read_surface(path)
         if len(coordinates) != wanted:
             if listed:
-                raise ValueError(f"{path} has {len(coordinates)} vertices; {sites!r} has {wanted} per hemisphere")
+                problem = f"has {len(coordinates)} vertices; {sites!r} has {wanted} per hemisphere"
+                raise FileError(path, literal(problem))
             continue
         found[side][kind] = coordinates, triangles
     missing = [side for side in sides if not found[side]]
     if missing:
-        raise ValueError(
-            f"surfaces: no surface of the {' and the '.join(missing)} hemisphere with {wanted} vertices among "
-            f"{', '.join(map(str, given))}"
+        raise FileError(
+            ", ".join(map(str, given)),
+            f"no surface of the {' and the '.join(missing)} hemisphere with {wanted} vertices",
         )
     return Cortex(tuple(_hemisphere(sites, side, found[side]) for side in sides))
 
@@ -254,16 +264,6 @@ def _is_surface(path: Path) -> bool:
     )
 
 
-def side_of(path: Path) -> str | None:
-    """Which hemisphere a file's name says it holds, as FreeSurfer, HCP and BIDS write it."""
-    name = path.name
-    for side, letter in (("left", "L"), ("right", "R")):
-        words = (f"hemi-{letter}_", f"hemi-{letter}.", f".{letter}.", f"_{letter}.", f"_{letter}_")
-        if name.startswith((f"{letter.lower()}h.", f"{letter}.")) or any(word in name for word in words):
-            return side
-    return None
-
-
 def _kind_of(path: Path) -> str | None:
     name = path.name.lower()
     return next((kind for word, kind in _FILE_KINDS.items() if word in name), None)
@@ -274,7 +274,10 @@ def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) 
     triangles = next(iter(files.values()))[1]
     for kind, (_, listed) in files.items():
         if not np.array_equal(np.sort(listed, axis=1), np.sort(triangles, axis=1)):
-            raise ValueError(f"surfaces: the {side} {kind} lists other triangles than the {side} {next(iter(files))}")
+            first = next(iter(files))
+            raise ArgumentError(
+                "surfaces", Phrase(f"other triangles in the {side} {kind} than in the {side} {first}"), "of one mesh"
+            )
     unit = sites.coordinates[sites.hemisphere == int(side == "right" and len(sites.frames) == 2)]
     if sites.on == "faces":
         unit = shapes["sphere"] if "sphere" in shapes else np.zeros((len(next(iter(shapes.values()))), 3))
@@ -306,3 +309,52 @@ def vertex_normals(vertices: Floats, triangles: Ints) -> Floats:
     for corner in range(3):
         np.add.at(at_vertices, triangles[:, corner], normals)
     return at_vertices / np.maximum(np.linalg.norm(at_vertices, axis=1, keepdims=True), 1e-12)
+
+
+# The edges of the active faces, as lines that follow any shape of the mesh
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Line segments on a mesh.
+
+    Attributes
+    ----------
+    corners : (m, 3) the triangle of vertices in which each point lies
+    weights : (m, 3) what each of them counts; rows sum to 1
+    segments : (s, 2) points to join
+    """
+
+    corners: Ints
+    weights: Floats
+    segments: Ints
+
+
+def face_lines(sites: Sites, faces: np.ndarray, half: int, hemisphere: Hemisphere) -> Lines:
+    """Edges of the active `faces` (level, index) that belong to hemisphere number `half` of the sites."""
+    own = faces[sites.face_hemisphere(faces[:, 0], faces[:, 1]) == half]
+    if not len(own) or not hemisphere.unit.any():  # no face with data, or a mesh whose sphere is not known
+        return Lines(np.empty((0, 3), dtype=np.int64), np.empty((0, 3)), np.empty((0, 2), dtype=np.int64))
+    points, segments = _segments(sites, own)
+    found, weights = locate_in_mesh(points, hemisphere.unit, hemisphere.triangles)
+    return Lines(hemisphere.triangles[found], weights, segments)
+
+
+def _segments(sites: Sites, faces: np.ndarray) -> tuple[Floats, Ints]:
+    """Points on the unit sphere and the segments between them, every edge once however many faces share it."""
+    finest = min(_FINEST_LINES, sites.max_level)
+    ends = []
+    for level in np.unique(faces[:, 0]):
+        corners = sites.face_corners(level, faces[faces[:, 0] == level, 1])
+        path = np.stack([corners, np.roll(corners, -1, axis=1)], axis=2).reshape(-1, 2, 3)
+        for _ in range(max(0, finest - int(level))):  # midpoints as the hierarchy itself makes them
+            middle = path.sum(axis=1)
+            middle /= np.linalg.norm(middle, axis=1, keepdims=True)
+            path = np.concatenate(
+                [np.stack([path[:, 0], middle], axis=1), np.stack([middle, path[:, 1]], axis=1)], axis=0
+            )
+        ends.append(path)
+    every = np.concatenate(ends).reshape(-1, 3)
+    _, first, numbers = np.unique(np.round(every, 6) + 0.0, axis=0, return_index=True, return_inverse=True)
+    segments = np.unique(np.sort(numbers.reshape(-1, 2), axis=1), axis=0)
+    return every[first], segments

@@ -1,16 +1,18 @@
-"""Colours that read alike for all eyes and in print."""
+"""The colours of maps and parcels, the same in files, page and figures; readable for colour-blind eyes and in print."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.io.freesurfer import UNKNOWN
+
 SEQUENTIAL = ("viridis", "cividis", "inferno", "gray")
-# Okabe & Ito's colours and two more, told apart by colour-blind readers
+# Okabe & Ito's colours and two more, which colour-blind readers can tell apart
 _DISTINCT = (
     "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#7f7f7f", "#882255", "#44aa99",
 )  # fmt: skip
-_GOLDEN = 0.6180339887
+_GOLDEN, _BATCH = 0.6180339887, 300
 
 
 def ramp(name: str) -> NDArray[np.uint8]:
@@ -31,14 +33,22 @@ def diverging() -> NDArray[np.uint8]:
     return _srgb(lightness, chroma * np.cos(hue), chroma * np.sin(hue))
 
 
-def distinct(n: int) -> NDArray[np.uint8]:
-    """(n, 3) colours that differ; beyond ten, hues by the golden angle in three lightnesses."""
-    if n <= len(_DISTINCT):
-        return np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in _DISTINCT[:n]], dtype=np.uint8)
-    number = np.arange(n)
-    hue = 2 * np.pi * np.mod(0.07 + _GOLDEN * number, 1)
-    lightness = np.array([68.0, 48.0, 84.0])[number % 3]
-    return _srgb(lightness, 46 * np.cos(hue), 46 * np.sin(hue))
+def distinct_colours(n: int) -> NDArray[np.uint8]:
+    """The colours (n, 3) of n parcels, no two alike, none that of FreeSurfer's "unknown".
+
+    A parcel keeps its colour however many there are: the first ten have those above, the others hues by the golden
+    angle in three lightnesses.
+    """
+    found = {tuple(bytes.fromhex(colour[1:])): None for colour in _DISTINCT}
+    batch = 0
+    while len(found) < n:  # rounded to bytes, some of very many are equal
+        number = np.arange(_BATCH * batch, _BATCH * (batch + 1))
+        hue = 2 * np.pi * np.mod(0.07 + _GOLDEN * number, 1)
+        lightness = np.array([68.0, 48.0, 84.0])[number % 3] - batch
+        colours = _srgb(lightness, 46 * np.cos(hue), 46 * np.sin(hue)).tolist()
+        found |= dict.fromkeys(colour for colour in map(tuple, colours) if colour != UNKNOWN)
+        batch += 1
+    return np.array(list(found)[:n], dtype=np.uint8).reshape(n, 3)
 
 
 def _srgb(L: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -1,0 +1,164 @@
+"""What is known about a fit: one object, complete before anything is drawn or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor.assessment.atlas import read_regions
+from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.estimator.saving import load_model
+from icofactor.io.guard import naming
+from icofactor.io.json import read_text
+from icofactor.io.labels import Labels
+from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
+from icofactor.results.methods_text import methods_text
+from icofactor.results.provenance import provenance_of
+from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
+from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
+from icofactor.sphere.names import mesh_name_of
+
+MODEL, DIAGNOSTICS, PROVENANCE, METHODS = "model.zip", "diagnostics.npz", "provenance.json", "methods.md"
+LOADINGS = "desc-icofactor_loadings.tsv"
+
+
+@dataclass(frozen=True, eq=False)
+class FitDescription:
+    """All that a fit leaves behind; folder, page and figures are made from it alone.
+
+    Attributes
+    ----------
+    model : fitted CorticalFactorization.
+    diagnostics : what was computed about the fit; its parcellation is the one of all files, page and figures.
+    cortex : what maps are drawn on.
+    provenance : how the fit came about; None when unknown.
+    methods : the methods paragraph, in Markdown; "" when there is none.
+    participants : column → one value per subject; empty when the description was read from a folder.
+    selection : what `icofactor select` found.
+    regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
+    """
+
+    model: Any
+    diagnostics: Diagnostics
+    cortex: Cortex
+    provenance: Mapping[str, Any] | None = None
+    methods: str = ""
+    participants: Mapping[str, Any] = field(default_factory=dict)
+    selection: SelectionFiles = field(default_factory=SelectionFiles)
+    regions: Mapping[str, Labels] | None = None
+
+    def __post_init__(self) -> None:
+        problem = _difference(self.model, self.diagnostics)
+        if problem is not None:
+            raise ArgumentError("diagnostics", Phrase(f"one that {problem}"), "of the same fit as {model}")
+        for name, column in self.participants.items():
+            if np.shape(column) != (len(self.subjects),):
+                found = Phrase(f"shape {np.shape(column)} for {len(self.subjects)} subjects")
+                raise ArgumentError(f"participants[{name!r}]", found, "one value per subject")
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        diagnostics: Diagnostics,
+        surfaces: Surfaces | None = None,
+        atlas: Sequence[str | Path] | None = None,
+        **known: Any,
+    ) -> FitDescription:
+        """A description of a fit, with the surfaces and the atlas read; `known` are further attributes.
+
+        Parameters
+        ----------
+        surfaces : surface files or folders, for meshes other than fsaverage.
+        atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
+        """
+        cortex = cortex_or_reason(model.sites_, model.hemi_, surfaces)
+        if atlas and cortex.hemispheres:
+            known["regions"] = read_regions(atlas, model.sites_, model.hemi_)
+        return cls(model, diagnostics, cortex, **known)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Names, in the order of the loadings."""
+        return self.diagnostics.subjects
+
+    @property
+    def mesh_name(self) -> str:
+        """Of the maps."""
+        return mesh_name_of(self.model.sites_)
+
+
+def describe_fit(
+    model: Any,
+    cohort: Any,
+    adjusted: Any = None,
+    *,
+    folder: str | Path | None = None,
+    timing: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
+    report: Callable[[float], None] | None = None,
+) -> FitDescription:
+    """Everything about a fit, in one pass over the maps.
+
+    Parameters
+    ----------
+    model : fitted CorticalFactorization.
+    cohort : the Cohort, or one on disk.
+    adjusted : the same cohort as it was fitted, when covariates were taken out.
+    folder : where a selection of the number of components may lie, which is shown with the fit.
+    timing : stage of the fit → seconds.
+    warnings : what the fit warned of.
+    report : called with the fraction of the maps that was looked at.
+    """
+    data = cohort if adjusted is None else adjusted
+    # what else may lie in the folder is about an earlier fit
+    choice = None if folder is None else read_choice(Path(folder))
+    return FitDescription.of(
+        model,
+        diagnose(model, data, timing=timing, warnings=warnings, report=report),
+        provenance=provenance_of(model, cohort, warnings),
+        methods=methods_text(model, cohort),
+        participants=cohort.participants,
+        selection=SelectionFiles(choice),
+    )
+
+
+def read_fit(
+    folder: str | Path, surfaces: Surfaces | None = None, atlas: Sequence[str | Path] | None = None
+) -> FitDescription:
+    """The description of a fit from its folder, for which model.zip and diagnostics.npz are needed."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise NotADirectoryError(f"{place} is not a folder; it should be one that icofactor fit wrote")
+    model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
+    problem = _difference(model, diagnostics)
+    if problem is not None:
+        raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} beside it is of another fit")
+    return FitDescription.of(
+        model,
+        diagnostics,
+        surfaces,
+        atlas,
+        provenance=read_record(place / PROVENANCE),
+        methods=read_methods(place / METHODS),
+        selection=read_selection_files(place, model, diagnostics.subjects),
+    )
+
+
+def read_methods(path: Path) -> str:
+    """A text; "" where there is no file."""
+    if not path.is_file():
+        return ""
+    with naming(path, "text"):
+        return read_text(path)
+
+
+def _difference(model: Any, d: Diagnostics) -> str | None:
+    """In what diagnostics are not those of a model."""
+    if d.loadings.shape == model.loadings_.shape and len(d.median) == model.sites_.n:
+        return None
+    return f"is of {d.loadings.shape[0]} subjects and {d.loadings.shape[1]} components on {len(d.median)} sites"
