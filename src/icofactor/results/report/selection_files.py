@@ -13,7 +13,8 @@ import numpy as np
 from icofactor.assessment.selection.choice import Choice
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
-from icofactor.io.json import read_json, read_text
+from icofactor.io.json import read_json
+from icofactor.io.tables import read_table
 
 SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
@@ -151,13 +152,11 @@ def _other_fit(found: str, wanted: str) -> str:
 
 def _table(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
     """Columns of a TSV file as icofactor writes one."""
-    header, *rows = [line.split("\t") for line in read_text(path).removesuffix("\n").split("\n")]
-    missing = [name for name in needed if name not in header]
+    columns, _ = read_table(path)
+    missing = [name for name in needed if name not in columns]
     if missing:
         raise Unreadable(f"has no column {missing[0]}; icofactor select writes one")
-    if any(len(row) != len(header) for row in rows) or len(set(header)) < len(header):
-        raise Unreadable("is damaged: its rows differ in length, or a column is there twice")
-    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return columns
 
 
 def _numbers(column: list[str]) -> list[float]:
