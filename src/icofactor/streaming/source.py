@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.streaming.blocks import Rows, cut
+from icofactor.streaming.blocks import Rows, cut, sites_per_block
 from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
@@ -118,7 +118,8 @@ def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int = 1, hel
     """Slices of about `PART_BYTES`, whole multiples of `step` sites, at most `MOST_PARTS`."""
     sites = max(PART_BYTES // max(1, itemsize * n_subjects), -(-n_sites // MOST_PARTS), 1)
     if held:
-        sites = min(sites, max(1, -(-n_sites // _HELD_PARTS)))
+        # small data are one part: threads would cost more than they gain
+        sites = min(sites, max(sites_per_block(n_sites, n_subjects), -(-n_sites // _HELD_PARTS)))
     return cut(n_sites, max(step, sites // step * step))
 
 
