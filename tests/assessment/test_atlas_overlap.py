@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from icofactor.assessment.atlas import Atlas, _proposed, enrichment, overlap, read_atlas, write_overlap
+from icofactor.assessment.atlas import Atlas, enrichment, overlap, proposed_name, read_atlas, write_overlap
 from icofactor.errors import ArgumentError
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
@@ -102,8 +102,8 @@ def test_a_region_with_a_small_share_gives_no_name() -> None:
         "share": np.array([0.6, 0.3, 0.1]),
         "p": np.array([0.01, 0.2, 0.01]),
     }
-    assert _proposed(table, 1) == "left a"
-    assert _proposed(table | {"share": np.array([0.4, 0.3, 0.3])}, 1) == "left a, right c"
+    assert proposed_name(table, 1) == "left a"
+    assert proposed_name(table | {"share": np.array([0.4, 0.3, 0.3])}, 1) == "left a, right c"
 
 
 def test_a_component_that_is_everywhere_has_no_sure_name() -> None:

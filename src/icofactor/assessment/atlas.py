@@ -200,10 +200,10 @@ def _table(found: Enrichment, atlas: Atlas) -> Overlap:
         "p": p,
         "q": q,
     }
-    return Overlap(table, tuple(_proposed(table, component + 1) for component in range(n_maps)))
+    return Overlap(table, tuple(proposed_name(table, component + 1) for component in range(n_maps)))
 
 
-def _proposed(table: dict[str, np.ndarray], component: int) -> str:
+def proposed_name(table: dict[str, np.ndarray], component: int) -> str:
     """A name from the regions with the largest shares among those enriched (p ≤ 0.05) that hold at least a quarter of
     the largest share; else from the largest of all, with a "?"."""
     mine = np.flatnonzero(table["component"] == component)

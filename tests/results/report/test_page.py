@@ -26,7 +26,7 @@ from icofactor.errors import FileError
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.content import quantised, safe_json
-from icofactor.results.report.page import _SCRIPTS, render_page, write_page
+from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
 from icofactor.sphere.fs_lr import fs_lr_sites
 from icofactor.sphere.sites import Sites
@@ -313,7 +313,7 @@ def test_regions_of_a_dlabel_atlas_are_on_the_page(fitted: Fitted) -> None:
 
 def test_the_package_brings_the_pages_parts() -> None:
     found = files("icofactor.results.report").joinpath("assets")
-    assert {*_SCRIPTS, "style.css", "template.html"} == {path.name for path in found.iterdir()}
+    assert {*SCRIPTS, "style.css", "template.html"} == {path.name for path in found.iterdir()}
 
 
 def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
 PAGE, FIGURES = "report.html", "figures"
-_SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
+SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
 
 
 def render_page(fit: FitDescription) -> str:
     """The page as text."""
-    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    script = "\n".join(_asset(name) for name in SCRIPTS)
     style = _asset("style.css")
     parts = {
         "policy": _policy(script, style),
