@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 
 import icofactor
-from icofactor.cli.main import _with_flags, main
-from icofactor.errors import CohortError
+from icofactor.cli.main import main, option_naming
+from icofactor.errors import CohortError, render
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
@@ -67,7 +68,7 @@ def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureF
         (["--n-components", "0"], "--n-components must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "0"], "--n-subjects must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
-        (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; got 'nonsense'"),
+        (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'"),
         (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     ],
 )
@@ -149,21 +150,27 @@ def test_trouble_in_the_last_step_leaves_nothing(
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("n_components=4 is more", "--n-components 4 is more"),
-        ("hemi='left', but the cohort holds 'right'", "--hemisphere left, but the cohort holds 'right'"),
-        ("mesh must be a name", "--mesh must be a name"),
+        ("{n_components=4} is more", "--n-components 4 is more"),
+        ("{hemi='left'}, but the cohort holds 'right'", "--hemisphere left, but the cohort holds 'right'"),
+        ("{mesh} must be a name", "--mesh must be a name"),
         ("the mesh must be known", "the mesh must be known"),
-        ("say mesh='fsaverage6', or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),
+        ("say {mesh='fsaverage6'}, or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),
         ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
-        ("exists; pass overwrite=True to replace it", "exists; pass --overwrite to replace it"),
-        ("penalty=2", "penalty=2"),
-        ("choose with mesh= or hemisphere=", "choose with --mesh or --hemisphere"),
-        ("pass mesh=(left sphere, right sphere), the", "pass --mesh left sphere,right sphere, the"),
+        ("exists; pass {overwrite=True} to replace it", "exists; pass --overwrite to replace it"),
+        ("{penalty=2}", "penalty=2"),
+        ("choose with {mesh} or {hemisphere}", "choose with --mesh or --hemisphere"),
+        ("{mesh=('lh.gii', 'rh.gii')}", "--mesh lh.gii,rh.gii"),
+        ("{random_state} and {clip=False}", "--random-seed and --no-clip"),
+        ("a file named {{mesh}}", "a file named {mesh}"),
     ],
 )
 def test_arguments_are_named_as_the_command_line_names_them(said: str, shown: str) -> None:
-    flags = {name: f"--{name.replace('_', '-')}" for name in ("n_components", "mesh", "hemisphere", "overwrite")}
-    assert _with_flags(said, flags) == shown
+    parser = argparse.ArgumentParser()
+    for name in ("n-components", "mesh", "hemisphere", "random-seed"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--clip", action=argparse.BooleanOptionalAction)
+    assert render(said, option_naming(parser)) == shown
 
 
 def test_every_bad_file_has_a_line(

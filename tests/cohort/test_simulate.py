@@ -137,17 +137,17 @@ def test_it_is_labelled_as_simulated() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"modality": "volume"}, "'thickness', 'myelin', 'reho', 'alff'; got 'volume'"),
+        ({"modality": "volume"}, "'thickness', 'myelin', 'reho', 'alff'; found 'volume'"),
         ({"n_subjects": 0}, "n_subjects must be a whole number ≥ 1; found 0"),
         ({"n_components": 0}, "n_components must be a whole number"),
         ({"n_components": 2.5}, "n_components must be a whole number"),
         ({"n_components": 51}, "at most 50"),
-        ({"noise": 1.0}, r"noise must lie in \[0, 1\)"),
-        ({"noise": -0.1}, r"noise must lie in \[0, 1\)"),
+        ({"noise": 1.0}, r"noise must be in \[0, 1\)"),
+        ({"noise": -0.1}, r"noise must be in \[0, 1\)"),
         ({"hemisphere": "lh"}, "hemisphere must be 'left'"),
         ({"mesh": "fsaverage6"}, "mesh must be one of"),
         ({"random_state": -1}, "random_state must be"),
-        ({"variability": 0.0}, "variability must lie between 0 and 1"),
+        ({"variability": 0.0}, "variability must be between 0 and 1"),
         ({"variability": 0.6, "noise": 0.0}, "lower variability or raise noise"),
     ],
 )

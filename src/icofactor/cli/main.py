@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import ast
 import os
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from types import ModuleType
 
@@ -74,8 +73,6 @@ def _as_text(problem: Exception, options: argparse.Namespace) -> str:
         text = f"{problem.strerror}: {where}"
         if isinstance(problem, FileExistsError):  # what making a folder says
             text = f"{where} is a file; a folder is to be written there"
-    else:
-        text = _with_flags(text, options.flags)
     return " ".join(text.split())
 
 
@@ -106,22 +103,6 @@ def _as_word(value: str) -> str:
     return ",".join(map(str, found)) if isinstance(found, tuple | list) else str(found)
 
 
-def _with_flags(text: str, flags: Mapping[str, str]) -> str:
-    """Names of arguments as flags: n_components=4 → --n-components 4, "mask must ..." → "--mask must ..."."""
-    for name, option in [*((name, name) for name in flags), *_ALIASES.items()]:
-        flag = flags.get(option)
-        if flag is None:
-            continue
-        word = rf"(?<![\w/.-]){re.escape(name)}"
-        text = re.sub(rf"{word}=True\b", flag, text)
-        text = re.sub(rf"{word}=(['\"]?)([\w./:-]++)\1(?!\()", rf"{flag} \2", text)
-        text = re.sub(rf"{word}=\((\w[^()=]*), (\w[^()=]*)\)", rf"{flag} \1,\2", text)
-        text = re.sub(rf"{word}=(?=[\s,;:.)]|$)", flag, text)
-        # a name that is also an English word is a name where a sentence begins with it
-        text = re.sub(rf"{word}(?![\w/.])" if "_" in name else rf"^{re.escape(name)}(?= must\b)", flag, text)
-    return text
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="icofactor",
@@ -141,5 +122,4 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
         one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
         one.set_defaults(naming=option_naming(one))
-        one.set_defaults(flags={a.dest: a.option_strings[-1] for a in one._actions if a.option_strings})
     return parser

@@ -33,8 +33,9 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 from scipy.special import log_ndtr, ndtri
 
-from icofactor.checks import Whole, check_parameters, check_value
+from icofactor.checks import OneOf, Whole, check_parameters, check_value
 from icofactor.cohort.cohort import Cohort, Hemisphere, Truth
+from icofactor.errors import ArgumentError
 from icofactor.sphere.names import hemispheres
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.sites import Sites
@@ -125,9 +126,11 @@ def simulate_cohort(
     between = variability / (1 - variability)
     spread = float(np.sqrt((1 - noise) * between * np.sum(mean**2) / np.sum(components**2)))
     if spread > 0.95:
-        raise ValueError(
-            f"variability={variability} at noise={noise} would need loadings with a standard deviation of "
-            f"{spread:.2f}; they stay positive up to 0.95: lower variability or raise noise"
+        raise ArgumentError(
+            "variability",
+            None,
+            f"{{variability={variability}}} at {{noise={noise}}} would need loadings with a standard deviation of "
+            f"{spread:.2f}; they stay positive up to 0.95: lower {{variability}} or raise {{noise}}",
         )
     scale = mean * np.sqrt(noise * between) / _noise_spread(smoother, _rounds(_NOISE_ROUNDS, sites))
     draw = _Draw(components, mean, scale, spread, kind.highest, smoother, _rounds(_NOISE_ROUNDS, sites))
@@ -210,18 +213,16 @@ def _check_arguments(
 ) -> None:
     check_parameters(n_subjects=n_subjects, n_components=n_components)
     if n_components > 50:
-        raise ValueError(f"n_components must be at most 50, or regions would be smaller than noise; got {n_components}")
-    if modality not in MODALITIES:
-        raise ValueError(f"modality must be one of {', '.join(map(repr, MODALITIES))}; got {modality!r}")
+        raise ArgumentError("n_components", n_components, "at most 50, or regions would be smaller than noise")
+    check_value("modality", modality, OneOf(tuple(MODALITIES)))
     hemispheres(hemisphere, "hemisphere")
-    if mesh not in _MESHES:
-        raise ValueError(f"mesh must be one of {', '.join(map(repr, _MESHES))}; got {mesh!r}")
+    check_value("mesh", mesh, OneOf(tuple(_MESHES)))
     if random_state is not None:
         check_value("random_state", random_state, Whole(0))
     if not 0 <= noise < 1:
-        raise ValueError(f"noise must lie in [0, 1), a part of the between-subject variance; got {noise!r}")
+        raise ArgumentError("noise", noise, "in [0, 1), a part of the between-subject variance")
     if not 0 < variability < 1:
-        raise ValueError(f"variability must lie between 0 and 1, a part of all energy; got {variability!r}")
+        raise ArgumentError("variability", variability, "between 0 and 1, a part of all energy")
 
 
 def _rounds(at_fsaverage5: int, sites: Sites) -> int:

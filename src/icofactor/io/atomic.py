@@ -143,7 +143,7 @@ def check_target(target: Path, overwrite: bool) -> None:
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; a file is to be written there")
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it")
+        raise ExistsError(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder of {target} does not exist: make {target.parent} first")
 

@@ -9,29 +9,30 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import Hemisphere
 from icofactor.cohort.store.layout import (
-    AGAIN,
     Commit,
     array_metadata,
     check_chunk,
     chunk_bytes,
     chunk_shape,
+    damaged,
     open_array,
     read_commit,
     shared_provenance,
 )
 from icofactor.cohort.store.source import StoreSource
-from icofactor.errors import CohortError
-from icofactor.io.guard import Unreadable, brief
+from icofactor.errors import CohortError, literal
+from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
 from icofactor.sphere.checks import check_sites
+from icofactor.sphere.names import HEMISPHERES
 from icofactor.sphere.sites import Sites
 
 SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
@@ -58,9 +59,9 @@ class StoredMaps:
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
             if part.n_sites != shape[1]:
-                raise CohortError(f"{part.folder} holds {part.n_sites} sites; the store has {shape[1]}")
+                raise CohortError(part.folder, f"holds {part.n_sites} sites; the store has {shape[1]}")
         if self._first[-1] != shape[0]:
-            raise CohortError(f"{folder} holds maps of {self._first[-1]} subjects, but names {shape[0]}")
+            raise CohortError(folder, f"holds maps of {self._first[-1]} subjects, but names {shape[0]}")
         self.order = order
         self._rank = np.empty_like(order)
         self._rank[order] = np.arange(len(order))
@@ -144,7 +145,7 @@ class _Part:
     def __init__(self, folder: Path) -> None:
         metadata = array_metadata(folder)
         if metadata["data_type"] != "float32" or len(metadata["shape"]) != 2:
-            raise CohortError(f"{folder} holds {metadata['data_type']} {metadata['shape']}, not maps")
+            raise CohortError(folder, f"holds {metadata['data_type']} {metadata['shape']}, not maps")
         self.folder, self.bytes_read = folder, 0
         self.n_sites, self.n_subjects = metadata["shape"]
         self.chunks = chunk_shape(metadata)
@@ -158,7 +159,7 @@ class _Part:
         try:
             block: NDArray[np.float32] = self._array[rows, columns]
         except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise CohortError(f"{self.folder} is damaged ({brief(problem)}): {AGAIN}") from problem
+            raise damaged(self.folder, problem) from problem
         keys = zip((rows, columns), self.chunks, strict=True)
         touched = list(product(*(range(key.start // step, -(-key.stop // step)) for key, step in keys)))
         for numbers in touched:
@@ -291,9 +292,9 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
         _check_mesh(sites, order, mask)
         participants = {name: decode_column(column) for name, column in commit.participants.items()}
     except Unreadable as problem:
-        raise CohortError(f"{folder} {problem}") from None
+        raise CohortError(folder, literal(problem)) from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        raise CohortError(f"{folder} is damaged ({brief(problem)}): {AGAIN}") from problem
+        raise damaged(folder, problem) from problem
     names = [name for name, _ in commit.parts]
     return StoredCohort(
         X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order, commit.generation),
@@ -315,15 +316,14 @@ def _reopen(path: Path, generation: int, rows: Any = None, participants: Any = N
     """The same cohort in another process."""
     stored = open_store(path)
     if stored.generation != generation:
-        raise CohortError(f"{path} was written to meanwhile: open it again")
+        raise CohortError(path, "was written to meanwhile: open it again")
     return replace(stored, participants=participants) if rows is None else stored.select(rows, participants)
 
 
 def _hemisphere(commit: Commit, folder: Path) -> Hemisphere:
-    for known in ("left", "right", "both"):
-        if commit.hemisphere == known:
-            return known
-    raise CohortError(f"{folder} is damaged: its hemisphere is {commit.hemisphere!r}")
+    if commit.hemisphere not in HEMISPHERES:
+        raise CohortError(folder, f"is damaged: its hemisphere is {literal(repr(commit.hemisphere))}")
+    return cast(Hemisphere, commit.hemisphere)
 
 
 def read_mesh(folder: Path) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def read_mesh(folder: Path) -> dict[str, Any]:
         try:
             arrays[name] = np.asarray(array[...])
         except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise CohortError(f"{folder / name} is damaged ({brief(problem)}): {AGAIN}") from problem
+            raise damaged(folder / name, problem) from problem
         arrays[name].setflags(write=False)
     return arrays
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.errors import CohortError
 from icofactor.streaming.blocks import Rows
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
@@ -63,7 +64,6 @@ def _opened_store(path: str, generation: int) -> Any:
 
     cohort = open_store(path)
     if cohort.generation != generation:
-        raise ValueError(
-            f"{path} was written to while it was read (commit {cohort.generation} instead of {generation})"
-        )
+        what = f"was written to while it was read (commit {cohort.generation} instead of {generation})"
+        raise CohortError(path, what)
     return cohort
