@@ -122,13 +122,13 @@ class FileError(ValueError):
         What is wrong with it and what to do; may refer to arguments in braces.
     """
 
-    def __init__(self, path: str | PathLike[str], problem: str | None = None) -> None:
+    def __init__(self, path: str | PathLike[str], problem: str) -> None:
         self.path, self.problem = str(path), problem
         super().__init__(self.path, problem)
 
     def describe(self, naming: Naming = in_python) -> str:
         """The message, with arguments named the reader's way."""
-        return self.path if self.problem is None else f"{self.path}: {render(self.problem, naming)}"
+        return f"{self.path}: {render(self.problem, naming)}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -153,9 +153,9 @@ class CohortError(FileError):
     MOST_LISTED = 50
     """A whole folder of wrong files is understood from its first fifty."""
 
-    def __init__(self, path: str | PathLike[str], problem: str | None = None) -> None:
+    def __init__(self, path: str | PathLike[str], problem: str) -> None:
         super().__init__(path, problem)
-        self.problems: Sequence[tuple[str, str | None]] = ((self.path, problem),)
+        self.problems: Sequence[tuple[str, str]] = ((self.path, problem),)
 
     @classmethod
     def of(cls, problems: Sequence[tuple[str, str]]) -> CohortError:
@@ -166,7 +166,7 @@ class CohortError(FileError):
 
     def lines(self, naming: Naming = in_python) -> list[str]:
         """One line per problem, and one that counts them when there are several."""
-        lines = [where if what is None else f"{where}: {render(what, naming)}" for where, what in self.problems]
+        lines = [f"{where}: {render(what, naming)}" for where, what in self.problems]
         if len(lines) == 1:
             return lines
         more = [f"... and {len(lines) - self.MOST_LISTED} more"] if len(lines) > self.MOST_LISTED else []

@@ -68,7 +68,10 @@ def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureF
         (["--n-components", "0"], "--n-components must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "0"], "--n-subjects must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
-        (["--modality", "nonsense"], "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'"),
+        (
+            ["--modality", "nonsense"],
+            "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'",
+        ),
         (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     ],
 )

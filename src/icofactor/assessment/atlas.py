@@ -22,6 +22,7 @@ from icofactor.io.filenames import side_of
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.labels import Labels, read_labels
 from icofactor.io.tables import write_tsv
+from icofactor.sphere.names import SIDES
 from icofactor.sphere.rotations import SiteSpinner
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.runners import in_order
@@ -213,9 +214,9 @@ def proposed_name(table: dict[str, np.ndarray], component: int) -> str:
     names: list[str] = []
     for region in table["region"][chosen]:
         side, _, plain = str(region).partition(" ")
-        base = plain if side in ("left", "right") else str(region)
+        base = plain if side in SIDES else str(region)
         twin = [name for name in names if name.partition(" ")[2] == base and name != region]
-        if twin and side in ("left", "right"):
+        if twin and side in SIDES:
             names[names.index(twin[0])] = f"bilateral {base}"
         elif f"bilateral {base}" not in names and len(names) < _NAMED_REGIONS:
             names.append(str(region))
@@ -273,7 +274,7 @@ def read_regions(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: s
     """
     if sites.n != sites.n_mesh or sites.on == "points":
         raise ArgumentError("atlas", None, f"An atlas needs all vertices or faces of a mesh; the maps lie on {sites!r}")
-    sides = ("left", "right") if len(sites.frames) == 2 else (hemi or "left",)
+    sides = SIDES if len(sites.frames) == 2 else (hemi or "left",)
     known, found = hemi is not None or len(sides) == 2, {}
     for number, file in enumerate(_files(paths)):
         if not file.exists():

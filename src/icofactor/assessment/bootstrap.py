@@ -34,6 +34,7 @@ from icofactor.io.gifti import write_maps
 from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.progress import Stages
+from icofactor.sphere.names import hemispheres
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import in_order, one_blas_thread
@@ -101,7 +102,7 @@ def _sides(model: Any) -> tuple[str, ...]:
     """Hemispheres of which maps are written: GIFTI maps lie on the vertices of a known hemisphere."""
     if model.sites_.on != "vertices" or model.hemi_ is None:
         return ()
-    return ("left", "right") if model.hemi_ == "both" else (model.hemi_,)
+    return hemispheres(model.hemi_)
 
 
 def check_resamples(n_resamples: Any) -> None:

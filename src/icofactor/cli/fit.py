@@ -104,7 +104,7 @@ def _model(options: argparse.Namespace) -> Any:
     method = {} if options.method is None else {"method": options.method}
     make = CorticalFactorization.paper if options.paper else CorticalFactorization
     model = make(n_components=options.n_components, **method, **given)
-    model._check_parameters()  # before anything is read
+    model.check_parameters()  # before anything is read
     return model
 
 
@@ -113,7 +113,7 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
 
-    model._check_shape((len(plan.subjects), plan.n_sites))
+    model.check_shape((len(plan.subjects), plan.n_sites))
     if plan.lowest < 0 and not method_named(model.method).scheme.signed_data:
         raise ArgumentError(
             "method",

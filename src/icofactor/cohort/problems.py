@@ -25,7 +25,7 @@ class Problems:
     def add_error(self, error: FileError) -> None:
         """Take up what an error says, of however many files."""
         for where, what in error.problems if isinstance(error, CohortError) else [(error.path, error.problem)]:
-            self.add(where, what or "")
+            self.add(where, what)
 
     def __bool__(self) -> bool:
         return bool(self.listed)

@@ -234,11 +234,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise KeyboardInterrupt(kept) from None
 
     def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
-        method = self._check_parameters()
+        method = self.check_parameters()
         given = read_input(X, self.mesh, self.hemi)
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
         sites = given.sites if mask is None else given.sites.subset(mask)
-        self._check_shape(given.X.shape)
+        self.check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
         view, stages = place.X, Stages(self.verbose)
 
@@ -443,8 +443,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags.input_tags.positive_only = not (known and METHODS[self.method].scheme.signed_data)
         return tags
 
-    def _check_parameters(self) -> Method:
-        """Everything that can be refused before the data are looked at."""
+    def check_parameters(self) -> Method:
+        """Refuse parameters that cannot be, as `fit` does before it looks at the data; returns the method.
+
+        A program that reads for a long time calls this first.
+        """
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
         check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
@@ -457,7 +460,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self.refinement.check()
         return method
 
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse data of this shape, subjects × sites, where `fit` would."""
         n_subjects = shape[0]
         if n_subjects < 2:
             held = f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}"

@@ -135,7 +135,7 @@ def _fitted(record: ModelRecord) -> CorticalFactorization:
     resolved = {"mesh": record.sites, "mask": record.mask}
     parameters |= {name: value for name, value in resolved.items() if isinstance(parameters[name], dict)}
     model = CorticalFactorization(**parameters)
-    model._check_parameters()
+    model.check_parameters()
     for one in fields(ModelRecord):
         if one.name not in _ELSEWHERE:
             setattr(model, f"{one.name}_", getattr(record, one.name))

@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.errors import CohortError
 from icofactor.io.archive import Header, archive_members, array_header, load_member
-from icofactor.io.cifti import read_cifti
+from icofactor.io.cifti import N_FS_LR, read_cifti
 from icofactor.io.filenames import side_of
 from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, read_mgh, read_morph
 from icofactor.io.gifti import read_gifti
@@ -20,7 +20,7 @@ from icofactor.io.types import Maps
 
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")
 _MASK_KEYS = ("mask", "cortex")
-_MESHES = {k * n for n in (32492, *(10 * 4**level + 2 for level in range(3, 8))) for k in (1, 2)}
+_MESHES = {k * n for n in (N_FS_LR, *(10 * 4**level + 2 for level in range(3, 8))) for k in (1, 2)}
 
 
 def read_npy(path: Path) -> Maps:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icofactor.errors import ArgumentError
 from icofactor.results.report.surfaces import Floats, Hemisphere, Ints, vertex_normals
+from icofactor.sphere.names import hemispheres
 
 # Where the viewer stands, for the left hemisphere; the right one mirrors x. Up is +z, or +y from above and below.
 VIEWS: dict[str, tuple[float, float, float]] = {
@@ -61,9 +62,8 @@ def panels_of(hemi: str, views: Sequence[str]) -> list[tuple[str, str]]:
     unknown = [view for view in views if view not in VIEWS]
     if unknown or not views:
         raise ArgumentError("views", list(views), f"some of {', '.join(map(repr, VIEWS))}")
-    if hemi not in ("left", "right", "both"):
-        raise ArgumentError("hemi_", hemi, '"left", "right" or "both"')
-    if hemi == "both":
+    sides = hemispheres(hemi, "hemi_")
+    if len(sides) == 2:
         return [("left", view) for view in views] + [("right", view) for view in reversed(views)]
     return [(hemi, view) for view in views]
 

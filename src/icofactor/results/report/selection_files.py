@@ -15,6 +15,7 @@ from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json
 from icofactor.io.tables import read_table
+from icofactor.sphere.names import hemispheres
 
 SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
@@ -120,7 +121,7 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
 
 def _component_se(folder: Path, model: Any) -> np.ndarray | None:
     sites = model.sites_
-    sides = ("left", "right") if model.hemi_ == "both" else (model.hemi_ or "left",)
+    sides = hemispheres(model.hemi_ or "left")
     paths = [folder / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
     if sites.on != "vertices" or not all(path.is_file() for path in paths):
         return None

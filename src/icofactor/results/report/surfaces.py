@@ -15,6 +15,7 @@ from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.filenames import side_of
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
+from icofactor.sphere.names import hemispheres
 from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import read_surface
@@ -98,7 +99,7 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     """
     if isinstance(surfaces, Cortex):
         return surfaces
-    sides = ("left", "right") if hemi == "both" else (hemi or "left",)
+    sides = hemispheres(hemi or "left")
     if sites.n != sites.n_mesh:
         raise ArgumentError("sites", sites, "Drawing needs all sites of a mesh")
     if surfaces is not None:
