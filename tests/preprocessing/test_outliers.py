@@ -94,7 +94,7 @@ def test_bad_input() -> None:
     assert np.array_equal(limit_outliers(Xs), Xs)
     with pytest.raises(ValueError, match="two dimensions"):
         limit_outliers(Xs[0])
-    with pytest.raises(ValueError, match="n_deviations must be positive; got 0"):
+    with pytest.raises(ValueError, match="n_deviations must be positive; found 0"):
         limit_outliers(Xs, 0)
     Xs[1, 2] = np.nan
     with pytest.raises(ValueError, match="row 1 holds NaN or infinity"):

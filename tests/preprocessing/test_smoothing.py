@@ -166,12 +166,12 @@ def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: P
     points, faces = sphere
     ones = np.ones(2562)
     cases = [
-        ({}, "give fwhm or sigma in mm, one of them; got fwhm=None, sigma=None"),
-        ({"fwhm": 1, "sigma": 1}, "one of them; got fwhm=1, sigma=1"),
-        ({"fwhm": 0}, "fwhm must be a positive number of mm; got 0"),
-        ({"sigma": np.nan}, "sigma must be a positive number of mm; got nan"),
-        ({"fwhm": "wide"}, "fwhm must be a positive number of mm; got 'wide'"),
-        ({"fwhm": 5, "method": "heat"}, "method must be one of area, equal, plain; got 'heat'"),
+        ({}, "Give fwhm or sigma in mm, one of them; found fwhm=None, sigma=None"),
+        ({"fwhm": 1, "sigma": 1}, "one of them; found fwhm=1, sigma=1"),
+        ({"fwhm": 0}, "fwhm must be a positive number of mm; found 0"),
+        ({"sigma": np.nan}, "sigma must be a positive number of mm; found nan"),
+        ({"fwhm": "wide"}, "fwhm must be a positive number of mm; found 'wide'"),
+        ({"fwhm": 5, "method": "heat"}, "method must be one of area, equal, plain; found 'heat'"),
         ({"fwhm": 5, "roi": np.ones(7)}, r"roi: has shape \(7,\); surface has 2562 vertices"),
         ({"fwhm": 5, "roi": np.zeros(2562)}, "roi: no vertex is in the region"),
     ]

@@ -35,6 +35,7 @@ _ALIASES = {
     "n_resamples": "bootstrap",
     "n_spins": "spins",
     "seed": "random_seed",
+    "fwhm": "smooth",
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icofactor.cohort.cohort import Cohort
+from icofactor.errors import ArgumentError
 from icofactor.preprocessing.provenance import after
 from icofactor.preprocessing.temporal import checked_mask
 
@@ -56,7 +57,7 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
     if values.ndim != 2:
         raise ValueError(f"Xs must have two dimensions, subjects × sites; got shape {values.shape}")
     if not n_deviations > 0:
-        raise ValueError(f"n_deviations must be positive; got {n_deviations}")
+        raise ArgumentError("n_deviations", n_deviations, "positive")
     used = slice(None) if mask is None else np.flatnonzero(checked_mask(mask, values.shape[1]))
     out = values.astype(np.result_type(values, np.float32), copy=True)
     for number, row in enumerate(out):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from icofactor.errors import ArgumentError
 from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
 from icofactor.sphere.geodesic import distances_within, surface_graph
 from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
@@ -125,10 +126,11 @@ def smooth_surface(
 def sigma_of(fwhm: float | None, sigma: float | None) -> float:
     """The standard deviation in mm from whichever of the two was given."""
     if (fwhm is None) == (sigma is None):
-        raise ValueError(f"give fwhm or sigma in mm, one of them; got fwhm={fwhm}, sigma={sigma}")
+        what = f"Give {{fwhm}} or {{sigma}} in mm, one of them; found {{fwhm={fwhm}}}, {{sigma={sigma}}}"
+        raise ArgumentError("fwhm", None, what)
     name, width = ("fwhm", fwhm) if sigma is None else ("sigma", sigma)
     if not isinstance(width, int | float | np.number) or not np.isfinite(width) or width <= 0:
-        raise ValueError(f"{name} must be a positive number of mm; got {width!r}")
+        raise ArgumentError(name, width, "a positive number of mm")
     return float(width) / FWHM_PER_SIGMA if sigma is None else float(width)
 
 
@@ -137,7 +139,7 @@ def smoothing_weights(
 ) -> sparse.csr_array:
     """The weights of `SurfaceSmoother`, with sigma in mm."""
     if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+        raise ArgumentError("method", method, f"one of {', '.join(METHODS)}")
     kernel = _kernel(surface, sigma, _FEWEST if method == "plain" else None)
     if method == "plain":
         gathered = kernel

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.errors import ArgumentError
+
 Bools = NDArray[np.bool_]
 # No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
 _SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
@@ -79,26 +81,32 @@ def checked_mask(mask: ArrayLike, n: int) -> Bools:
 def checked_tr(tr: float | None, name: str = "tr") -> float:
     """The repetition time in seconds."""
     if tr is None:
-        raise ValueError(f"{name} is missing: the time from one volume to the next, in seconds (0.72 for HCP)")
+        what = f"{{{name}}} is missing: the time from one volume to the next, in seconds (0.72 for HCP)"
+        raise ArgumentError(name, None, what)
     seconds = float(tr)
     if not np.isfinite(seconds) or seconds <= 0:
-        raise ValueError(f"{name} must be a positive number of seconds; got {tr}")
+        raise ArgumentError(name, tr, "a positive number of seconds")
     if seconds > _LONGEST_TR:
-        raise ValueError(f"{name}={tr} looks like milliseconds; it must be in seconds: {seconds / 1000:g}")
+        what = f"{{{name}={tr}}} looks like milliseconds; it must be in seconds: {seconds / 1000:g}"
+        raise ArgumentError(name, None, what)
     if seconds < _SHORTEST_TR:
-        raise ValueError(f"{name}={tr} is shorter than any scan of the brain; it must be in seconds")
+        what = f"{{{name}={tr}}} is shorter than any scan of the brain; it must be in seconds"
+        raise ArgumentError(name, None, what)
     return seconds
 
 
 def checked_band(low: float, high: float, tr: float, n_volumes: int, name: str = "series") -> None:
     """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
     if not 0 < low < high:
-        raise ValueError(f"the band must have 0 < low < high, in Hz; got low={low}, high={high}")
+        what = f"The band must have 0 < low < high, in Hz; found {{low={low}}}, {{high={high}}}"
+        raise ArgumentError("low", None, what)
     nyquist = 0.5 / tr
     if high >= nyquist:
-        raise ValueError(
-            f"high={high} Hz must lie under half the sampling rate, {nyquist:.4g} Hz at tr={tr} s: "
-            "lower high, or check that tr is in seconds"
+        raise ArgumentError(
+            "high",
+            None,
+            f"{{high={high}}} Hz must lie under half the sampling rate, {nyquist:.4g} Hz at {{tr={tr}}} s: "
+            "lower {high}, or check that {tr} is in seconds",
         )
     lasts = n_volumes * tr
     if lasts < 1 / low or not len(band_bins(low, high, tr, n_volumes)):
