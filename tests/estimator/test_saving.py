@@ -347,14 +347,14 @@ def test_a_field_that_a_later_version_adds(saved: Path) -> None:
 
     later = make_dataclass(
         "Later",
-        [("recurrence", Annotated[np.ndarray | None, records.Numbers("k")], None), ("center", str, "none")],
+        [("spread", Annotated[np.ndarray | None, records.Numbers("k")], None), ("parcels", str, "none")],
         bases=(saving.ModelRecord,),
         frozen=True,
         eq=False,
         kw_only=True,
     )
     found = replace(saving.MODEL_FILE, cls=later).load(saved)
-    assert found.recurrence is None and found.center == "none" and found.n_iter == load_model(saved).n_iter_
+    assert found.spread is None and found.parcels == "none" and found.n_iter == load_model(saved).n_iter_
 
 
 def test_what_could_not_be_read_is_not_written(model: CorticalFactorization, tmp_path: Path) -> None:

@@ -79,4 +79,4 @@ def test_the_paper_does_not_have_it(name: str) -> None:
 
 def test_added_methods_follow_the_eleven() -> None:
     assert tuple(METHODS)[:11] == PAPER_METHODS
-    assert tuple(METHODS)[11:] == CD
+    assert tuple(METHODS)[11:] == (*CD, "parts")

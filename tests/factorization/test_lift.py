@@ -10,7 +10,15 @@ from scipy.optimize import nnls
 
 from helpers.problems import relative, small
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.factorization._lift import Basis, basis_of, lift, lift_projective, loadings
+from icofactor.factorization._lift import (
+    Basis,
+    basis_of,
+    lift,
+    lift_on_mean,
+    lift_parts,
+    loadings,
+    scaled_to_least_error,
+)
 from icofactor.factorization._solve import solve
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
 from icofactor.factorization.quadratic import coordinate_descent, minimise
@@ -150,14 +158,17 @@ def test_the_lift_beats_the_coarse_basis_and_takes_a_start(scheme: str) -> None:
 def test_blocks_do_not_matter_and_are_told(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, C, weight = fitted("PNNMF")
     whole = lift(X, C, SCHEMES["PNNMF"], 0.5, weight)
-    start = abs(np.random.default_rng(0).standard_normal((len(X), 4)))
-    projective = lift_projective(X, start, float((X**2).sum()))
+    start = scaled_to_least_error(basis_of(X, abs(np.random.default_rng(0).standard_normal((len(X), 4)))))
+    sq_norm, scheme, mean = float((X**2).sum()), SCHEMES["PPNMF"], X.mean(axis=1)
+    projective = lift_on_mean(X, start, mean, sq_norm, polish=2), lift_parts(X, start, scheme, polish=2)
     told: list[float] = []
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("icofactor.streaming.source._LEAST_BYTES", 1)
     blocks = lift(X, C, SCHEMES["PNNMF"], 0.5, weight, report=told.append)
     assert relative(blocks.W, whole.W) < 1e-12 and relative(blocks.WX, whole.WX) < 1e-12
     assert told == sorted(told) and told[-1] == 1 and len(told) > 10
-    assert relative(lift_projective(X, start, float((X**2).sum())).W, projective.W) < 1e-9
+    assert relative(lift_on_mean(X, start, mean, sq_norm, polish=2).W, projective[0].W) < 1e-9
+    assert relative(lift_parts(X, start, scheme, polish=2).W, projective[1].W) < 1e-9
     assert relative(lift(X.astype(np.float32), C, SCHEMES["PNNMF"], 0.5, weight).W, whole.W) < 1e-4
 
 
@@ -190,41 +201,62 @@ def test_loadings_equal_the_reference(method: str) -> None:
 # ---------------------------------------------------------------- the projective lift
 
 
-def coarse_projective(n_iter: int = 300) -> tuple[np.ndarray, np.ndarray, float]:
+def coarse_projective(centred: bool, n_iter: int = 300) -> tuple[np.ndarray, Basis, float]:
     problem = small(divided=True)
-    B = solve(problem.stats, "LE-PPNMF", 4, n_iter=n_iter, random_state=0).B
-    return problem.X, problem.D @ B, problem.stats.sq_norm
+    X = problem.X - problem.X.mean(axis=1, keepdims=True) if centred else problem.X
+    stats = Statistics.from_data(X, problem.design)
+    B = solve(stats, "parts" if centred else "LE-PPNMF", 4, n_iter=n_iter, random_state=0).B
+    return X, basis_of(X, problem.D @ B), stats.sq_norm
 
 
 def projective_error(X: np.ndarray, W: np.ndarray) -> float:
     return float(((X - W @ (W.T @ X)) ** 2).sum())
 
 
-def test_one_projective_update_is_the_plain_one_with_every_site_a_column() -> None:
-    X, start, sq_norm = coarse_projective(50)
-    WX = start.T @ X
-    s2 = (WX**2).sum() / np.sum((start.T @ start) * (WX @ WX.T))
-    W = start * np.sqrt(s2)
-    assert projective_error(X, W) <= min(projective_error(X, start), projective_error(X, 1.001 * W))
-    ones = np.ones(len(X))
-    expected = naive.plain_B("PPNMF", X, np.eye(len(X)), W, W.T @ X, 0.0, ones, "default")
-    found = lift_projective(X, start, sq_norm, n_updates=1)
-    assert relative(found.W, expected) < 1e-9
-    assert relative(found.WX, found.W.T @ X) < 1e-12
-    assert found.error(found.WX, sq_norm) == pytest.approx(projective_error(X, found.W), rel=1e-9)
+def lifted(X: np.ndarray, start: Basis, sq_norm: float, centred: bool, polish: int) -> Basis:
+    if centred:
+        return lift_parts(X, start, SCHEMES["parts"], polish)
+    return lift_on_mean(X, start, X.mean(axis=1), sq_norm, polish)
 
 
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_lifted_projective_basis_knows_its_products(centred: bool) -> None:
+    X, start, sq_norm = coarse_projective(centred)
+    found = lifted(X, start, sq_norm, centred, 1)
+    assert (found.W >= 0).all()
+    assert relative(found.WX, found.W.T @ X) < 1e-10 and relative(found.WW, found.W.T @ found.W) < 1e-10
+    assert found.projective_error(sq_norm) == pytest.approx(projective_error(X, found.W), rel=1e-9)
+    best = scaled_to_least_error(start)
+    assert projective_error(X, best.W) <= min(projective_error(X, start.W), projective_error(X, 1.001 * best.W))
+
+
+@pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("n_iter", [0, 5, 300])
-def test_projective_updates_never_raise_the_error(n_iter: int) -> None:
-    X, start, sq_norm = coarse_projective(n_iter)
-    errors = [projective_error(X, start)]
-    for n in range(16):
-        errors.append(projective_error(X, lift_projective(X, start, sq_norm, n_updates=n).W))
+def test_the_projective_lift_never_raises_the_error(centred: bool, n_iter: int) -> None:
+    X, start, sq_norm = coarse_projective(centred, n_iter)
+    errors = [projective_error(X, start.W)]
+    errors += [projective_error(X, lifted(X, start, sq_norm, centred, polish).W) for polish in range(6)]
     assert (np.diff(errors) <= 1e-12 * sq_norm).all()
     assert errors[-1] < errors[0]
-    told: list[float] = []
-    lift_projective(X, start, sq_norm, n_updates=3, report=told.append)
-    assert told == [1 / 3, 2 / 3, 1]
+
+
+def test_sites_of_the_lift_meet_the_condition_of_a_solution() -> None:
+    """S W(2I − G) = W A where W > 0, with A, G and C of the coarse solution (method.md §10)."""
+    X, start, _ = coarse_projective(True)
+    A, linear = start.WX @ start.WX.T, (2 * np.eye(4) - start.WW) @ start.WX
+    W = lift(X, start.WX, SCHEMES["parts"], 0.0, 1.0, sweeps=3000, G=start.WW).W
+    slope = W @ A - X @ linear.T
+    scale = np.abs(X @ linear.T).max()
+    assert np.abs(slope[W > 0]).max() < 1e-8 * scale and slope[W == 0].min() > -1e-8 * scale
+
+
+def test_signed_values_around_zero_are_lifted_without_harm() -> None:
+    """Maps whose mean over sites is zero leave a direction free: the lift must not run away along it."""
+    X, start, _ = coarse_projective(True)
+    X = X - X.mean(axis=0)
+    start = scaled_to_least_error(basis_of(X, start.W))
+    found = lift_parts(X, start, SCHEMES["parts"])
+    assert found.projective_error((X**2).sum()) <= start.projective_error((X**2).sum())
 
 
 # ---------------------------------------------------------------- real data

@@ -77,7 +77,7 @@ def model(**changes: object) -> CorticalFactorization:
 
 def test_it_is_a_method_like_any_other(toy: Scheme) -> None:
     assert "semi" in icofactor.METHODS and "semi" not in icofactor.PAPER_METHODS
-    assert for_negative_data() == "'DL', 'E-DL' or 'semi'"
+    assert for_negative_data() == "'DL', 'E-DL', 'parts' or 'semi'"
     with pytest.raises(ArgumentError, match="use rules='default'") as refused:
         model(rules="paper").fit(np.ones((3, 10242)))
     assert refused.value.argument == "rules"
@@ -134,6 +134,7 @@ def test_it_is_reported(toy: Scheme, cohort: Cohort, tmp_path: Path) -> None:
 def test_nothing_outside_the_schemes_asks_for_a_name() -> None:
     """No comparison with the name of a scheme or method, nor a table by them, in the library."""
     names = {*SCHEMES, *METHODS, "CD-", "E-", "LE-"} - {"semi"}
+    format_keys = {"cohort/store/layout.py"}  # a store's record has a list called parts
     library = Path(icofactor.__file__).parent
     asked = []
     for file in library.rglob("*.py"):
@@ -149,5 +150,5 @@ def test_nothing_outside_the_schemes_asks_for_a_name() -> None:
                 used = list(node.args) if node.func.attr in ("startswith", "endswith", "removeprefix") else []
             held = [leaf for one in used if one is not None for leaf in ast.walk(one)]
             if any(isinstance(leaf, ast.Constant) and leaf.value in names for leaf in held):
-                asked.append(f"{file.relative_to(library)}:{node.lineno}")
-    assert asked == []
+                asked.append(f"{file.relative_to(library).as_posix()}:{node.lineno}")
+    assert [place for place in asked if place.partition(":")[0] not in format_keys] == []

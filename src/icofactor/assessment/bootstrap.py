@@ -22,7 +22,7 @@ from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
-from icofactor.factorization._lift import PROJECTIVE_UPDATES, basis_of, lift, lift_projective, loadings
+from icofactor.factorization._lift import basis_of, full_basis, loadings
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.matching import match_components, reordered
 from icofactor.factorization.methods import method_named
@@ -132,7 +132,7 @@ def bootstrap(
     work = _Resampling.of(model, cohort, int(random_state))
     run = {
         "command": "bootstrap",
-        "n_starts": min(int(model.n_starts), MOST_STARTS),
+        "n_starts": min(model.starts_.n_starts, MOST_STARTS),
         "n_iter": min(int(model.n_iter), MOST_UPDATES),
         "random_state": int(random_state),
         "model": digest(model.components_, model.solution_.B),
@@ -190,7 +190,7 @@ class _Resampling:
             raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
-        X = open_stream(given.X, mask)
+        X = open_stream(given.X, mask, adjustment=model._adjustment)
         _check_same_subjects(model, data)
         return cls(model, X, model.refined_.stats, used, seed)
 
@@ -216,11 +216,12 @@ class _Resampling:
         who = np.random.default_rng(draw).integers(self.stats.n_subjects, size=self.stats.n_subjects)
         # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
         L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
+        stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
         best = multistart(
-            replace(self.stats, L=L, root_L=self.stats.root_L[who]),
+            stats if model.center_ == "none" else stats.deviations(self.stats.energy),
             solution.method,
             solution.n_components,
-            n_starts=min(int(model.n_starts), MOST_STARTS),
+            n_starts=min(model.starts_.n_starts, MOST_STARTS),
             n_iter=min(int(model.n_iter), MOST_UPDATES),
             tol=float(model.tol),
             halving=True,
@@ -243,12 +244,11 @@ class _Resampling:
         coarse = model.design_.matrix @ B
         if not model.lift:
             return np.asarray(coarse)
-        drawn = self.X.subset(who)
-        if scheme.lifted_by_updates:
-            return lift_projective(drawn, coarse, self.stats.sq_norm, PROJECTIVE_UPDATES).W
-        weight = model.design_.sites.n_roots / self.X.shape[0]
-        G = B.T @ (self.stats.K @ B)
-        return lift(drawn, C, scheme, model.solution_.penalty, weight, G=G).W
+        drawn, design = self.X.subset(who), model.design_
+        mean = None
+        if model.center_ == "none" and scheme.projective and not scheme.signed_data:
+            mean = model.mean_[self.used]
+        return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean).W
 
 
 def _check_same_subjects(model: Any, cohort: Any) -> None:

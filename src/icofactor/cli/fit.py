@@ -121,13 +121,14 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
             f"The first file holds negative values (down to {plan.lowest:.3g}), which {{method={model.method!r}}} "
             f"forbids; use {for_negative_data()}, or bring the maps to values ≥ 0",
         )
+    n_starts = method_named(model.method).scheme.n_starts if model.n_starts is None else model.n_starts
     columns = 20 * 4 ** min(model.level, _FINEST) * (2 if plan.hemisphere == "both" else 1)
     size = Size(
         n_subjects=len(plan.subjects),
         n_sites=plan.n_sites,
         n_components=model.n_components,
         n_columns=min(columns, plan.n_sites),
-        n_starts=model.n_starts,
+        n_starts=n_starts,
         polish=model.polish,
         descent=method_named(model.method).scheme.sweeps > 0,
         n_iter=model.n_iter,
@@ -137,7 +138,7 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
-        f"and fit {model.n_components} components by {model.method} from {model.n_starts} starts into {out}.",
+        f"and fit {model.n_components} components by {model.method} from {n_starts} starts into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory"
         + ("" if plan.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
         + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "

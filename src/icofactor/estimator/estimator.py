@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import check_array, check_mask, read_input
 from icofactor.estimator.workspace import Workplace, open_stream, open_workplace
 from icofactor.factorization._lift import (
-    PROJECTIVE_UPDATES,
     Basis,
     basis_of,
+    full_basis,
     lift,
-    lift_projective,
     loadings,
     product_block,
 )
@@ -32,15 +32,17 @@ from icofactor.factorization.scaling import Canonical, canonical
 from icofactor.factorization.schemes.base import check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
+from icofactor.preprocessing.centering import Centering, center_of
 from icofactor.preprocessing.covariates import as_the_fit, covariates_of
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.inspect import Inspector, look, look_for_bounds
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.source import Adjusted, Adjustment
 
-_NUMBERS = ("n_components", "n_starts", "n_iter", "tol", "level", "polish", "sigma", "penalty")
+_NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma", "penalty")
 
 
 class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -55,7 +57,12 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Number of basis maps.
     method : str
         One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-), or
-        coordinate descent on the objectives of PNNMF and SPNNMF (CD-).
+        coordinate descent on the objectives of PNNMF and SPNNMF (CD-); or parts of deviations from the mean map
+        ("parts"), whose components replicate best.
+    center : {"auto", "none", "mean", "zscore"}
+        What is taken out of every site before the fit: nothing, its mean over the fitted subjects, or its mean and
+        standard deviation. "auto" is the method's own: "mean" for "parts", "none" for all others. The non-negative
+        factorizations (PNNMF, SPNNMF) take "none" only.
     mesh : str, Sites, path, pair of these, or None
         "fsaverage3" to "fsaverage7"; or where the sites lie; or the sphere's file (a pair for two hemispheres). None
         infers the mesh from the data where only one has that many sites.
@@ -70,8 +77,9 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     level : int
         Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ...; the mesh's own level if
         that is coarser.
-    n_starts : int
-        Random starts on the coarse faces; the best is kept.
+    n_starts : int or None
+        Random starts on the coarse faces; the best is kept. None: 50 hard starts for "parts", of which the ten best are
+        finished, and five for other methods.
     n_iter : int
         Most updates of each start.
     tol : float
@@ -149,13 +157,14 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_components: int = 10,
         *,
         method: str = "CD-PNNMF",
+        center: str = "auto",
         mesh: Any = None,
         hemi: str | None = None,
         mask: Any = None,
         columns: str = "partition",
         sigma: float | None = None,
         level: int = 2,
-        n_starts: int = 5,
+        n_starts: int | None = None,
         n_iter: int = 3000,
         tol: float = 1e-5,
         halving: bool = False,
@@ -170,6 +179,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ) -> None:
         self.n_components = n_components
         self.method = method
+        self.center = center
         self.mesh = mesh
         self.hemi = hemi
         self.mask = mask
@@ -240,20 +250,20 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         sites = given.sites if mask is None else given.sites.subset(mask)
         self.check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
-        view, stages = place.X, Stages(self.verbose)
+        stages = Stages(self.verbose)
 
         design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
-        inspector = Inspector(sites.n, view.shape[1], method.refusal, getattr(X, "subjects", None))
         with stages.stage("statistics") as show:
-            stats, source = self._gather(view, sites, design, inspector, show)
-            inspector.check()
+            found = self._statistics(place.X, sites, design, method, getattr(X, "subjects", None), show)
+        view, stats, source, centering = found.X, found.stats, found.source, found.centering
         starts, refined = self._fit_coarse(place, source, design, stats, stages)
         del design, source  # as large as a component or two
         with stages.stage("lift") as show:
-            basis = self._full_basis(view, method, refined, show)
+            mean = centering.mean if centering.kind == "none" and not found.signed else None
+            basis = self._full_basis(view, method, refined, mean, show)
             C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
             for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
-                basis = self._lifted(view, method, refined, C, basis.W, stage=f"polish-{sweep}")
+                basis = self._swept(view, method, refined, C, basis, sweep)
                 C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
@@ -261,15 +271,58 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-        self.total_variance_ = inspector.variance
-        self.mean_ = self._on_all_sites(inspector.mean)
+        self.total_variance_ = found.variance
+        self.center_, self.mean_ = centering.kind, self._on_all_sites(centering.mean)
+        self.deviation_ = None if centering.deviation is None else self._on_all_sites(centering.deviation)
+        self.n_constant_sites_ = found.n_constant
+        self.recurrence_ = starts.recurrence
         self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.n_iter_ = refined.solution.n_iter
         self.error_ = basis.error(C, stats.sq_norm)
-        self.bytes_read_, self.passes_ = view.bytes_read, view.passes
+        bytes_read = place.X.bytes_read + (view.bytes_read if view is not place.X else 0)
+        self.bytes_read_, self.passes_ = bytes_read, bytes_read / max(1, view.source.n_bytes)
         self._store(canonical(basis.W, C, method.scheme))
         return self
+
+    def _statistics(
+        self,
+        X: Stream,
+        sites: Sites,
+        design: Design,
+        method: Method,
+        names: Sequence[str] | None,
+        report: Callable[[float], None],
+    ) -> _Found:
+        """Look at X, centre it, and gather its statistics: one pass over X, and a second one for z-scores."""
+        center = center_of(self.center, method.scheme.centers, self.method)
+        refusal = method.refusal if center == "none" else None
+        inspector = Inspector(sites.n, X.shape[1], refusal, names)
+        if center == "zscore":
+            for rows, seen in pass_over(X, each_block(look_block), stage="look", report=lambda done: report(done / 2)):
+                inspector.accept(rows, seen)
+            inspector.check()
+            centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
+            n_constant = centering.n_constant
+            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
+            inspector = Inspector(sites.n, X.shape[1], None, names)
+            stats, source = self._gather(X, sites, design, inspector, lambda done: report(0.5 + done / 2))
+            return _Found(X, stats, source, centering, inspector.variance, n_constant, True)
+        stats, source = self._gather(X, sites, design, inspector, report)
+        inspector.check()
+        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
+        if center == "mean":
+            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
+            if isinstance(source, Pyramid):
+                source = source.deviations(inspector.site_variance)
+                stats = source.statistics(design)
+            else:
+                inside = design.site_column >= 0
+                energy = np.bincount(
+                    design.site_column[inside], inspector.site_variance[inside], minlength=design.n_columns
+                )
+                stats, source = stats.deviations(energy), Data(X, sites, inspector.site_variance)
+        return _Found(X, stats, source, centering, inspector.variance, 0, bool((inspector.low < 0).any()))
 
     def _gather(
         self, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Callable[[float], None]
@@ -292,7 +345,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 stats,
                 self.method,
                 self.n_components,
-                n_starts=self.n_starts,
+                n_starts=method_named(self.method).scheme.n_starts if self.n_starts is None else self.n_starts,
                 n_iter=self.n_iter,
                 tol=self.tol,
                 halving=self.halving,
@@ -318,33 +371,32 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             )
         return starts, refined
 
-    def _full_basis(self, view: Stream, method: Method, refined: Refined, show: Any) -> Basis:
-        """The basis on every site."""
-        solution = refined.solution
-        if self.lift and not method.scheme.lifted_by_updates:
-            return self._lifted(view, method, refined, solution.C, report=show)
-        coarse = refined.design.matrix @ solution.B
-        if not self.lift:
-            return basis_of(view, coarse)
-        n_updates = PROJECTIVE_UPDATES + self.polish
-        return lift_projective(view, coarse, refined.stats.sq_norm, n_updates, show)
-
-    def _lifted(
-        self,
-        view: Stream,
-        method: Method,
-        refined: Refined,
-        C: np.ndarray,
-        start: Any = None,
-        report: Any = None,
-        stage: str = "lift",
+    def _full_basis(
+        self, view: Stream, method: Method, refined: Refined, mean: np.ndarray | None, show: Callable[[float], None]
     ) -> Basis:
-        site_weight = refined.design.sites.n_roots / view.shape[0]  # as the rows of B weigh under default rules
-        penalty, B = refined.solution.penalty, refined.solution.B
-        G = B.T @ (refined.stats.K @ B)
-        return lift(
-            view, C, method.scheme, penalty, site_weight, start, report=report, stage=stage, engine=self.engine, G=G
+        """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
+        solution, design = refined.solution, refined.design
+        if not self.lift:
+            return basis_of(view, design.matrix @ solution.B)
+        return full_basis(
+            view,
+            design,
+            refined.stats,
+            solution.B,
+            solution.C,
+            method.scheme,
+            solution.penalty,
+            mean,
+            self.polish,
+            show,
+            self.engine,
         )
+
+    def _swept(self, view: Stream, method: Method, refined: Refined, C: np.ndarray, start: Basis, number: int) -> Basis:
+        """The basis again, from the loadings at full resolution: one sweep of polish."""
+        weight = refined.design.sites.n_roots / view.shape[0]
+        penalty = refined.solution.penalty
+        return lift(view, C, method.scheme, penalty, weight, start.W, stage=f"polish-{number}", engine=self.engine)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""
@@ -382,7 +434,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.refusal, names)
+        refusal = method.refusal if self.center_ == "none" else None
+        inspector = Inspector(view.shape[0], view.shape[1], refusal, names)
         WX = np.zeros((W.shape[1], view.shape[1]))
         for _, found in pass_over(view, each_block(_projected_block), own=[W]):
             inspector.accept(None, found)
@@ -391,19 +444,33 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return loadings(WX, W.T @ W, method.scheme, self.solution_.penalty).T / self.scale_
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Maps from loadings: X @ components_, zero at masked sites."""
+        """Maps from loadings, in the data's units: X @ components_, times the standard deviations and plus the mean map
+        where they were taken out; zero at masked sites."""
         check_is_fitted(self)
         Z = check_array(X)
         if Z.shape[1] != len(self.components_):
             expected = f"loadings on {len(self.components_)} components"
             raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
-        return np.asarray(Z) @ self.components_
+        return self._centering.undone(np.asarray(Z) @ self.components_)
+
+    @property
+    def _centering(self) -> Centering:
+        """What was taken out of the maps before the fit, on all sites."""
+        return Centering(self.center_, self.mean_, self.deviation_)
+
+    @property
+    def _adjustment(self) -> Adjustment | None:
+        """The same for the sites that are used, as a source applies it."""
+        deviation = None if self.deviation_ is None else self._used(self.deviation_)
+        return Centering(self.center_, self._used(self.mean_), deviation).adjustment
 
     def score(self, X: Any, y: None = None) -> float:
         """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
         view = self._view(X)
         C = self._loadings_of(view, getattr(X, "subjects", None))
         W, mean = self._used(self.components_).T, self._used(self.mean_)
+        if self.center_ != "none":
+            mean = np.zeros_like(mean)  # `view` gives deviations
         error = variance = 0.0
         for _, found in pass_over(view, each_block(_score_block), {"C": C}, [W, mean]):
             error += float(found["sum.error"])
@@ -419,7 +486,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ArgumentError("X", None, "X holds no subject (0 rows)")
-        return open_stream(given.X, self.mask_, client)
+        return open_stream(given.X, self.mask_, client, self._adjustment)
 
     def _used(self, values: np.ndarray) -> np.ndarray:
         return values if self.mask_ is None else values[..., self.mask_]
@@ -450,7 +517,10 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
+        center_of(self.center, method.scheme.centers, self.method)
         check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
+        if self.n_starts is not None:
+            check_parameters(n_starts=self.n_starts)
         check_engine(self.engine)
         seeds_of(self.random_state)
         check_value("columns", self.columns, OneOf(KINDS))
@@ -470,6 +540,24 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if shape[1] < 2:
             raise ArgumentError("X", None, "X holds one site; there is no map to factorize: n_features=1")
         check_enough_subjects(self.n_components, n_subjects)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The first look at X: X as it is fitted, its statistics, what answers divisions, and what was taken out."""
+
+    X: Stream
+    stats: Statistics
+    source: Source
+    centering: Centering
+    variance: float
+    n_constant: int
+    signed: bool
+
+
+def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """What an Inspector wants to know of a block."""
+    return look(x)
 
 
 def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:

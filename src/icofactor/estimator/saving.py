@@ -74,6 +74,10 @@ class ModelRecord:
     design: _Design
     statistics: Statistics
     course: _Course
+    center: Literal["none", "mean", "zscore"] = "none"
+    deviation: Annotated[np.ndarray | None, Numbers("v", least=0)] = None
+    n_constant_sites: int = 0
+    recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)

@@ -15,7 +15,7 @@ from icofactor.factorization.starts import RandomState, seeds_of
 from icofactor.streaming.checkpoint import Checkpoint, digest
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import Cluster, Runner, Threads, active_client, check_client
-from icofactor.streaming.source import Subset, source_of
+from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
 
 _NOT_SETTINGS = ("mesh", "hemi", "mask", "random_state", "verbose")
 """Parameters of the estimator that change no piece, or are described better by what they led to."""
@@ -39,15 +39,19 @@ class Workplace:
     seeds: np.random.SeedSequence
 
 
-def open_stream(X: Any, mask: np.ndarray | None, client: Any = None) -> Stream:
-    """Maps X (subjects × sites) as they are passed over, on the cluster of `client` if there is one."""
+def open_stream(X: Any, mask: np.ndarray | None, client: Any = None, adjustment: Adjustment | None = None) -> Stream:
+    """Maps X (subjects × sites) as they are passed over, on the cluster of `client` if there is one.
+
+    `adjustment`, of the sites that `mask` leaves, is made on the way.
+    """
     client = active_client(X) if client is None else client
     runner: Runner = Threads()
     if client is not None:
         check_client(client)
         runner = Cluster(client)
     source = source_of(X)
-    return Stream(source if mask is None else Subset(source, mask), runner)
+    source = source if mask is None else Subset(source, mask)
+    return Stream(source if adjustment is None else Adjusted(source, adjustment), runner)
 
 
 def open_workplace(
@@ -88,7 +92,7 @@ def _run(
         "sites": {"n": given.sites.n, "places": digest(given.sites.coordinates, given.sites.deepest)},
         "mask": None if mask is None else digest(mask),
         "values": X.source.identity(),
-        "parts": digest(np.array([[part.start, part.stop] for part in X.source.slices()])),
+        "slices": digest(np.array([[part.start, part.stop] for part in X.source.slices()])),
     }
 
 

@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.factorization.extrapolation import TAU_START, logarithmic, momentum, next_tau
-from icofactor.factorization.quadratic import coordinate_descent
+from icofactor.factorization.design import Design
+from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
-from icofactor.factorization.schemes.projective import factor, projective_scale
+from icofactor.factorization.schemes.projective import both, length_of_least_error
+from icofactor.factorization.statistics import Statistics
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import each_block, pass_over
 
-PROJECTIVE_UPDATES = 10
+MEAN_SWEEPS = 10
+"""Sweeps over all pairs of parts in which a site divides its mean among them."""
+MEAN_SCALINGS = 200
+"""Scalings of the rows of W to the mean map, at most."""
+UNDOMINATED_STEPS = 20
+"""Gradient steps at full resolution where the mean map does not dominate values ≥ 0."""
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
 
@@ -39,6 +45,10 @@ class Basis:
     W: np.ndarray
     WX: np.ndarray
     WW: np.ndarray
+
+    def projective_error(self, sq_norm: float) -> float:
+        """‖X − WWᵀX‖² (eq. 9), without X."""
+        return self.error(self.WX, sq_norm)
 
     def error(self, C: np.ndarray, sq_norm: float) -> float:
         """‖X − WC‖² = ‖X‖² − 2⟨WᵀX, C⟩ + ⟨WᵀW, CCᵀ⟩, without X."""
@@ -115,53 +125,136 @@ def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> 
     return scheme.loadings_of(WX, WW, penalty)
 
 
-def lift_projective(
-    X: Any, start: np.ndarray, sq_norm: float, n_updates: int = PROJECTIVE_UPDATES, report: Report | None = None
+def full_basis(
+    X: Any,
+    design: Design,
+    stats: Statistics,
+    B: np.ndarray,
+    C: np.ndarray,
+    scheme: Scheme,
+    penalty: float,
+    mean: np.ndarray | None = None,
+    polish: int = 0,
+    report: Report | None = None,
+    engine: str = "numpy",
 ) -> Basis:
-    """The projective basis on every site: LE updates of eq. 8 with D = I from `start`, at its best scale.
+    """The basis on every site from a solution in design coordinates, in the way of the scheme.
 
-    M W = X(XᵀW) is never more than a product: each update is one pass over X, in which a block's rows are updated and
-    their share of the next XᵀW is gathered. Where extrapolation raised the error the update is made again, plain.
+    Parameters
+    ----------
+    mean : the mean map, where X holds values ≥ 0 and nothing was taken out of them; None otherwise.
+    polish : steps at full resolution after the lift of a projective scheme, each one pass over X.
     """
-    W, WX = np.array(start, dtype=np.float64), _gather_WX(X, start, "lift-scale")
-    scale = float(projective_scale(WX, WX, WX @ WX.T, W.T @ W)[0, 0])  # ⟨MW, W⟩ = ⟨WX, WX⟩
-    W, WX = W * scale, WX * scale
-    E, y_before, tau = _projective_error(W, WX, sq_norm), None, TAU_START
-    for update in range(n_updates):
-        weight = 0.0 if y_before is None else momentum(tau)
-        new, WX_new, y = _projective_pass(X, W, WX, y_before, weight, f"lift-{update}")
-        E_new = _projective_error(new, WX_new, sq_norm)
-        tau = next_tau(tau) if weight else tau
-        if weight and not E_new <= E:
-            new, WX_new, y = _projective_pass(X, W, WX, None, 0.0, f"lift-{update}-plain")
-            E_new, tau = _projective_error(new, WX_new, sq_norm), TAU_START
-        W, WX, E, y_before = new, WX_new, E_new, y
-        if report is not None:
-            report((update + 1) / n_updates)
-    return Basis(W, WX, W.T @ W)
+    G = B.T @ (stats.K @ B)
+    if not scheme.projective:
+        weight = design.sites.n_roots / X.shape[0]  # as the rows of B weigh under default rules
+        return lift(X, C, scheme, penalty, weight, report=report, engine=engine)
+    start = Basis(np.asarray(design.matrix @ B), C, G)
+    if mean is not None:
+        return lift_on_mean(X, start, mean, stats.sq_norm, polish)
+    return lift_parts(X, start, scheme, polish, report, engine)
 
 
-def _projective_pass(
-    X: Any, W: np.ndarray, WX: np.ndarray, y_before: np.ndarray | None, weight: float, stage: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One update of all sites in one pass: the new W, its WᵀX, and the plain update y."""
-    shared = {"WX": WX, "BMB": WX @ WX.T, "BKB": W.T @ W, "weight": np.array(weight)}
-    new, y, WX_new = np.empty_like(W), np.empty_like(W), np.zeros_like(WX)
-    for rows, found in pass_over(X, each_block(_projective_block), shared, [W, y_before], stage=stage):
-        new[rows], y[rows] = found["site.new"], found["site.y"]
-        WX_new += found["sum.WX"]
-    return new, WX_new, y
+def lift_parts(
+    X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Report | None = None, engine: str = "numpy"
+) -> Basis:
+    """The projective basis of deviations on every site, from the coarse one: one pass over X (method.md §10).
+
+    With A, G and C of the coarse solution the stationarity condition S W(2I − G) = W A is a small convex problem per
+    site. It is a lift, not a descent; so the answer is the best point on the way there from the coarse basis.
+
+    Parameters
+    ----------
+    start : the coarse basis DB on the sites
+    polish : projected gradient steps that follow, each one pass over X
+    """
+    found = scaled_to_least_error(lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW))
+    return _polished(X, _best_between(start, found), polish)
 
 
-def _projective_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, y_before: np.ndarray | None) -> Arrays:
-    y = W * factor(x @ shared["WX"].T, W, shared["BMB"], shared["BKB"], literal=False)
-    new = y if y_before is None else logarithmic(y, y_before, float(shared["weight"]), False)
-    return {"site.new": new, "site.y": y, "sum.WX": new.T @ x}
+def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish: int = 0) -> Basis:
+    """The projective basis of values ≥ 0 on every site, from the coarse one: three passes over X.
+
+    ‖X − WWᵀX‖² is n‖m − WWᵀm‖², with m the mean map, and what W leaves of the deviations. The first outweighs the
+    second by far; so it is taken for a constraint, wᵥᵀμ = mᵥ with μ = Wᵀm at every site. How a site divides its mean
+    among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I − G)C x̃ over these w ≥ 0, as in `lift_parts`.
+    """
+    W = _rows_to_mean(start.W, mean)
+    first = scaled_to_least_error(Basis(W, _gather_WX(X, W, "lift-mean"), W.T @ W))
+    if first.projective_error(sq_norm) > start.projective_error(sq_norm):  # the mean map does not dominate
+        return _polished(X, start, UNDOMINATED_STEPS + polish)
+    C = first.WX - first.WX.mean(axis=1, keepdims=True)
+    shared = {
+        "C": (2 * np.eye(len(C)) - first.WW) @ C,
+        "A": C @ C.T,
+        "mu": first.W.T @ mean,
+    }
+    W = np.empty_like(first.W)
+    task = each_block(_divide_mean_block)
+    for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
+        W[rows] = found["site.W"]
+    W = _rows_to_mean(W, mean)
+    second = scaled_to_least_error(Basis(W, _gather_WX(X, W, "lift-scale"), W.T @ W))
+    return _polished(X, _best_between(first, second), polish)
 
 
-def _projective_error(W: np.ndarray, WX: np.ndarray, sq_norm: float) -> float:
-    BMB = WX @ WX.T
-    return float(sq_norm - 2 * np.trace(BMB) + np.sum((W.T @ W) * BMB))  # eq. 9
+def _divide_mean_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray, mean: np.ndarray) -> Arrays:
+    linear = shared["C"] @ x.T
+    return {"site.W": divide(shared["A"], linear, shared["mu"], mean, start.T, MEAN_SWEEPS).T.copy()}
+
+
+def _rows_to_mean(W: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """W with its rows scaled so that WWᵀm = m, as far as its zeros allow."""
+    W, mean = np.array(W, dtype=np.float64), np.maximum(mean, 0.0)
+    for _ in range(MEAN_SCALINGS):
+        reached = W @ (W.T @ mean)
+        factor = np.sqrt(np.where(reached > 0, mean / np.where(reached > 0, reached, 1.0), 0.0))
+        W *= factor[:, None]
+        if np.abs(factor[mean > 0] - 1).max(initial=0.0) < 1e-9:
+            break
+    return W
+
+
+def scaled_to_least_error(basis: Basis) -> Basis:
+    """The same basis at its best scale: s² = tr A / ⟨G, A⟩."""
+    A = basis.WX @ basis.WX.T
+    size = float(np.sum(basis.WW * A))
+    s = np.sqrt(float(np.trace(A)) / size) if size > 0 else 1.0
+    return Basis(basis.W * s, basis.WX * s, basis.WW * s * s)
+
+
+def _best_between(start: Basis, end: Basis) -> Basis:
+    """The basis of least projective error among some from `start` to `end`; reads nothing."""
+    return _moved(start, end.W - start.W, end.WX - start.WX)
+
+
+def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> Basis:
+    """`start` moved along `step` as far as the projective error falls."""
+    A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
+    G = (start.WW, both(start.W.T @ step), step.T @ step)
+    s = float(length_of_least_error(np, A, G))
+    W = start.W + s * step
+    return Basis(W, start.WX + s * WX_step, W.T @ W)
+
+
+def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
+    """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
+    for number in range(n_steps):
+        shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
+        step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
+        for rows, found in pass_over(X, each_block(_step_block), shared, [basis.W], stage=f"lift-step-{number}"):
+            step[rows] = found["site.step"]
+            WX_step += found["sum.WX"]
+        basis = _moved(basis, step, WX_step)
+    return basis
+
+
+def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+    """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
+    MW, A = x @ shared["C"].T, shared["A"]
+    size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)
+    step = np.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
+    return {"site.step": step, "sum.WX": step.T @ x}
 
 
 def _gather_WX(X: Any, W: np.ndarray, stage: str) -> np.ndarray:

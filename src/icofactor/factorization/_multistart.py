@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,19 +12,34 @@ import scipy.sparse as sp
 
 from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
-from icofactor.factorization._solve import Run, Solution, divergence_message, solution_of, warn_not_converged
+from icofactor.factorization._solve import (
+    Run,
+    Solution,
+    divergence_message,
+    join_runs,
+    solution_of,
+    warn_not_converged,
+)
+from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
 from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.recurrence import NEAR, recurrence
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.update import begin
+from icofactor.factorization.update import State, begin
 from icofactor.io.records import Numbers, from_arrays, to_arrays
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.runners import Runner, one_blas_thread
+from icofactor.streaming.runners import Runner, in_order, one_blas_thread
 
 BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""
+GROUP = 5
+"""Starts that one processor runs together where NumPy runs them; whatever the machine, so that bits stay."""
+LOOSER = 10
+"""Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
+MOST_COMPARED = 50
+"""Starts that are compared with the best one, at most."""
 PIECE_OPERATIONS = 5e9
 """Floating-point operations of one piece of a run that can be resumed or distributed: a second or so."""
 
@@ -46,6 +61,11 @@ class Multistart(Solution):
         Updates each start made.
     engine : str
         Where it ran.
+    recurrence : (n_components,)
+        Per component, the share of the other near-best starts in which it is found again; NaN where fewer than three
+        came near the best.
+    n_near : int
+        How many other starts came near the best.
 
     Examples
     --------
@@ -62,6 +82,8 @@ class Multistart(Solution):
     best_start: int = field(kw_only=True)
     start_n_iter: Annotated[np.ndarray, Numbers("s", "i", least=0)] = field(kw_only=True)
     engine: str = field(kw_only=True, default="numpy")
+    recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = field(kw_only=True, default=None)
+    n_near: int = field(kw_only=True, default=0)
 
     @property
     def final_objectives(self) -> np.ndarray:
@@ -125,18 +147,35 @@ def multistart(
     check_parameters(n_starts=n_starts, n_iter=n_iter, tol=tol)
     check_engine(engine)
     check_problem(stats, chosen, n_components)
-    p = Problem.of(stats, chosen.scheme, rules, penalty)
-    warn_if_penalty_dwarfs(p, chosen.scheme)
-    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
-    race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, tol, where, report)
+    whole = Problem.of(stats, chosen.scheme, rules, penalty)
+    warn_if_penalty_dwarfs(whole, chosen.scheme)
     with one_blas_thread():
-        best, objectives, made = race.winner(halving, runner)
+        p = whole.compact() if chosen.scheme.compactable(whole) else whole
+        where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+        first_tol = tol if chosen.scheme.n_finished is None else LOOSER * tol
+        race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, first_tol, where, report)
+        best, objectives, made, found_again = race.winner(halving, runner, stats.counts)
+        if first_tol > tol and np.isfinite(best.error) and best.n_iter < n_iter:
+            best = race.gone_on(best, tol)
+            index = int(np.argmin(objectives[:, -1]))
+            objectives[index, made[index] :] = best.objective[-1]
+            objectives[index, : best.n_iter + 1], made[index] = best.objective, best.n_iter
+    if p is not whole:
+        best = replace(best, C=whole.project(best.B))
     index = int(np.argmin(objectives[:, -1]))
     if not np.isfinite(objectives[index, -1]):
         raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
     if tol > 0 and not best.converged:
         warn_not_converged(n_iter, tol)
-    return Multistart(**vars(best), objectives=objectives, best_start=index, start_n_iter=made, engine=where.name)
+    return Multistart(
+        **vars(best),
+        objectives=objectives,
+        best_start=index,
+        start_n_iter=made,
+        engine=where.name,
+        recurrence=found_again[0],
+        n_near=found_again[1],
+    )
 
 
 @dataclass
@@ -167,17 +206,15 @@ class _Race:
             return None
         return lambda update: call((done + share * update / max(1, self.n_iter)) / self.n_starts)
 
-    def winner(self, halving: bool, runner: Runner | None = None) -> tuple[Solution, np.ndarray, np.ndarray]:
-        """The best start, the objectives of all, and how many updates each made."""
-        paths, made, best = [], [], None
-        for batch in self._batches(halving, runner):
-            lowest = float(np.min(batch.path[:, -1]))
-            if best is None or lowest < best[0]:
-                best = (lowest, batch.best)
-            paths.append(batch.path)
-            made.append(batch.made)
-        assert best is not None
-        return best[1], np.concatenate(paths), np.concatenate(made)
+    def winner(
+        self, halving: bool, runner: Runner | None, weights: np.ndarray
+    ) -> tuple[Solution, np.ndarray, np.ndarray, tuple[np.ndarray, int]]:
+        """The best start, the objectives of all, how many updates each made, and which components recur."""
+        batches = list(self._batches(halving, runner))
+        best = min(batches, key=lambda batch: float(np.min(batch.path[:, -1]))).best
+        paths, made = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("path", "made"))
+        bases, ends = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("bases", "ends"))
+        return best, paths, made, recurrence(bases, ends, weights)
 
     def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
         size = self.batch
@@ -204,10 +241,45 @@ class _Race:
         halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
         B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
         state = begin(self.p, self.method.scheme, B, C)
+        chosen = self._promising(to_numpy(state.objective))
+        path = np.repeat(to_numpy(state.objective)[:, None].astype(np.float64), self.n_iter + 1, axis=1)
+        made = np.zeros(last - first, dtype=np.int64)
         watch = self._progress(first, last - first)
-        run = self.engine.iterate(self.p, self.method, state, self.n_iter, self.tol, halve_at, watch)
-        path = _padded(run, self.n_iter)
-        return _Batch(self._solution(run, int(np.argmin(path[:, -1]))), path, run.n_iter)
+        run = self._iterate(state if chosen is None else state.take(chosen), halve_at, watch)
+        where = slice(None) if chosen is None else chosen
+        path[where], made[where] = _padded(run, self.n_iter), run.n_iter
+        ends = _padded(run, self.n_iter)[:, -1]
+        near = _near_best(ends)
+        bases = to_numpy(run.state.B[near]).astype(np.float64)
+        return _Batch(self._solution(run, int(np.argmin(ends))), path, made, bases, ends[near])
+
+    def _promising(self, objectives: np.ndarray) -> np.ndarray | None:
+        """Which of the starts drawn are run, where the scheme runs only the best of them; None: all."""
+        most = self.method.scheme.n_finished
+        if most is None or len(objectives) <= most:
+            return None
+        return np.sort(np.argsort(objectives, kind="stable")[:most])
+
+    def _iterate(self, state: State, halve_at: Collection[int], watch: Callable[[int], None] | None) -> Run:
+        """The loop, on several processors where the engine itself uses one."""
+        n = len(state.error)
+        step = lambda some, show: self.engine.iterate(self.p, self.method, some, self.n_iter, self.tol, halve_at, show)
+        if self.engine.name != "numpy" or self.method.scheme.kernel is not None or n <= GROUP or halve_at:
+            return step(state, watch)
+        groups = [np.arange(i, min(i + GROUP, n)) for i in range(0, n, GROUP)]
+        return join_runs(list(in_order(lambda some: step(state.take(some), watch if some[0] == 0 else None), groups)))
+
+    def gone_on(self, best: Solution, tol: float) -> Solution:
+        """The best start with further updates, down to `tol`."""
+        state = begin(self.p, self.method.scheme, best.B[None], best.C[None])
+        run = self.engine.iterate(self.p, self.method, state, self.n_iter - best.n_iter, tol)
+        more = self._solution(run, 0)
+        return replace(
+            more,
+            objective=np.concatenate([best.objective, more.objective[1:]]),
+            errors=np.concatenate([best.errors, more.errors[1:]]),
+            n_iter=best.n_iter + more.n_iter,
+        )
 
     def _solution(self, run: Run, index: int) -> Solution:
         return solution_of(run, index, self.method, self.rules, self.p.penalty)
@@ -219,11 +291,27 @@ class _Race:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Some starts at their end: the best of them, the objectives of all, and how many updates each made."""
+    """Some starts at their end.
+
+    Attributes
+    ----------
+    best : the best of them
+    path, made : the objectives of all, and how many updates each made
+    bases, ends : the basis and the last objective of those near the best, by which components are compared
+    """
 
     best: Solution
     path: Annotated[np.ndarray, Numbers("si", finite=False)]
     made: Annotated[np.ndarray, Numbers("s", "i", least=0)]
+    bases: Annotated[np.ndarray, Numbers("mck", finite=False)]
+    ends: Annotated[np.ndarray, Numbers("m", finite=False)]
+
+
+def _near_best(ends: np.ndarray) -> np.ndarray:
+    """The starts that are compared with the best: those near it, the best first, not too many."""
+    order = np.argsort(ends, kind="stable")[:MOST_COMPARED]
+    best = ends[order[0]]
+    return order[ends[order] - best <= NEAR * abs(best)] if np.isfinite(best) else order[:1]
 
 
 def _run_elsewhere(
@@ -251,7 +339,7 @@ def _problem_from_arrays(found: Mapping[str, Any]) -> Problem:
     if K is None:
         K = sp.csr_array((found["K_data"], found["K_indices"], found["K_indptr"]), shape=(n_k, n_k))
     names = ("L", "row_sums", "weights")
-    numbers = ("penalty", "sq_norm", "L_norm", "literal")
+    numbers = ("penalty", "sq_norm", "L_norm", "literal", "signed")
     return Problem(K=K, **{n: found[n] for n in names}, **{n: found[n].item() for n in numbers})
 
 

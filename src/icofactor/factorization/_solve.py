@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +25,7 @@ from icofactor.factorization.starts import (
     warn_if_penalty_dwarfs,
 )
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.stopping import TOL_FIRST, settled
+from icofactor.factorization.stopping import first_look, settled
 from icofactor.factorization.update import State, advance, begin
 from icofactor.io.records import Numbers
 from icofactor.streaming.runners import one_blas_thread
@@ -66,7 +67,7 @@ def iterate(
     A run ends by itself, whatever the others of its batch do, so that its answer does not depend on them; except
     that after the updates named by `halve_at` the worse half of those still going ends too.
     """
-    n_runs = len(state.error)
+    n_runs, plateau = len(state.error), method.scheme.plateau
     objectives, errors = [to_numpy(state.objective)], [to_numpy(state.error)]
     made = np.zeros(n_runs, dtype=np.int64)
     converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
@@ -80,8 +81,9 @@ def iterate(
         objectives.append(objective)
         errors.append(E)
         diverged |= ~np.isfinite(objective)
-        if tol > 0 and update + 1 >= TOL_FIRST:
-            converged[active] |= settled(objectives, tol)[active]
+        if tol > 0 and update + 1 >= first_look(plateau):
+            with np.errstate(invalid="ignore"):
+                converged[active] |= settled(objectives, tol, plateau)[active]
         stop = (converged | diverged)[active]
         if update + 1 in halve_at:
             rank = np.argsort(np.argsort(np.where(stop, np.inf, objective[active]), kind="stable"))
@@ -95,6 +97,22 @@ def iterate(
             break
     ended.append((active, state))
     return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
+
+
+def join_runs(runs: Sequence[Run]) -> Run:
+    """One batch from several, in their order."""
+    if len(runs) == 1:
+        return runs[0]
+    length = max(run.objectives.shape[1] for run in runs)
+    pad = lambda path: np.pad(path, ((0, 0), (0, length - path.shape[1])), mode="edge")
+    places = np.cumsum([0, *(len(run.n_iter) for run in runs)])
+    state = _gather([(np.arange(*ends), run.state) for ends, run in zip(pairwise(places), runs, strict=True)])
+    return Run(
+        state,
+        np.concatenate([pad(run.objectives) for run in runs]),
+        np.concatenate([pad(run.errors) for run in runs]),
+        *(np.concatenate([getattr(run, name) for run in runs]) for name in ("n_iter", "converged", "diverged")),
+    )
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:

@@ -53,6 +53,36 @@ def coordinate_descent(
     return z
 
 
+def divide(
+    A: np.ndarray, rhs: np.ndarray, weights: np.ndarray, total: np.ndarray, start: np.ndarray, sweeps: int
+) -> np.ndarray:
+    """min ½ zᵀAz − rᵀz over z ≥ 0 with weightsᵀz = total, for every column r of `rhs`, by sweeps over pairs.
+
+    Parameters
+    ----------
+    weights : (n_d,) > 0, the same for all columns
+    total : one value ≥ 0 per column
+    start : n_d × columns, z ≥ 0, brought to the constraint first
+    """
+    reached = weights @ start
+    even = np.ones_like(start) / (len(weights) * weights[:, None])
+    z = np.where(reached > 0, start / np.where(reached > 0, reached, 1.0), even) * total
+    gradient = A @ z - rhs
+    for _ in range(sweeps):
+        for i in range(len(weights)):
+            for j in range(i + 1, len(weights)):
+                # i gains t/weights[i], j loses t/weights[j]
+                u, v = 1 / weights[i], 1 / weights[j]
+                curvature = A[i, i] * u * u - 2 * A[i, j] * u * v + A[j, j] * v * v
+                if curvature <= 0:
+                    continue
+                t = np.clip((gradient[j] * v - gradient[i] * u) / curvature, -z[i] / u, z[j] / v)
+                z[i] += t * u
+                z[j] -= t * v
+                gradient += (A[:, i] * u - A[:, j] * v)[:, None] * t
+    return np.maximum(z, 0.0)
+
+
 def best_coordinate(A: Array, rhs: Array, z: Array, j: Any, lasso: Any, signed: bool) -> Array:
     """Coordinate j of every column at its best, the others as they are."""
     xp = namespace(z)

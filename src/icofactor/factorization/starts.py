@@ -48,9 +48,9 @@ def draw_starts(
 ) -> tuple[Array, Array]:
     """The random starts numbered `indices` as one batch."""
     L, row_sums = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
-    drawn = [method.scheme.draw(stream(seeds, i), L, row_sums, n_components, p.literal) for i in indices]
-    B, C = (asarray_like(np.stack(part), p.L) for part in zip(*drawn, strict=True))
-    return method.scheme.settle(p, B, C)
+    streams = [stream(seeds, i) for i in indices]
+    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal)
+    return method.scheme.settle(p, asarray_like(B, p.L), asarray_like(C, p.L))
 
 
 def given_start(
@@ -97,7 +97,7 @@ def check_problem(stats: Statistics, method: Method, n_components: int | None) -
         raise ArgumentError("X", None, "X holds NaN or infinite values; mask them or correct the files they come from")
     if stats.sq_norm == 0:
         raise ArgumentError("X", None, "X is zero everywhere, or too small to square; there is nothing to factorize")
-    if not method.scheme.signed_data and (L < 0).any():
+    if not method.scheme.takes_deviations and (L < 0).any():
         raise ArgumentError(
             "X",
             None,

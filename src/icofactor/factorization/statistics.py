@@ -8,7 +8,7 @@ everything again: `Data` reads only the rows concerned, `Pyramid` (partition col
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Protocol
 
@@ -133,6 +133,16 @@ class Statistics:
             root_Lt.T.copy(),
             design.faces,
         )
+
+    def deviations(self, energy: np.ndarray) -> Statistics:
+        """Statistics of the deviations from the mean map; reads nothing (method.md §10).
+
+        Parameters
+        ----------
+        energy : (n_k,) Σ over the sites of each face and all subjects of (x − the site's mean)²
+        """
+        L, root_L = (values - values.mean(axis=0) for values in (self.L, self.root_L))
+        return replace(self, L=L, root_L=root_L, energy=energy, sq_norm=float(energy.sum()))
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -365,6 +375,20 @@ class Pyramid:
             up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
             levels.insert(0, up)
         return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
+
+    def deviations(self, site_variance: np.ndarray) -> Pyramid:
+        """The sums of the deviations from the mean map; reads nothing.
+
+        Parameters
+        ----------
+        site_variance : (n_sites,) Σ over subjects of (x − the site's mean)²
+        """
+        energy = [
+            np.bincount(self.sites.face_at(level), site_variance, minlength=len(sums))
+            for level, sums in enumerate(self._sums)
+        ]
+        sums = [sums - sums.mean(axis=1, keepdims=True) for sums in self._sums]
+        return Pyramid(sums, energy, self._counts, self.sites)
 
     def statistics(self, design: Design) -> Statistics:
         """Statistics of a partition design; reads nothing."""

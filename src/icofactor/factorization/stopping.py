@@ -22,14 +22,26 @@ ARRIVED = 1e-4
 """Steps this much smaller than `tol` asks for have arrived in any case."""
 
 
-def settled(objectives: Sequence[Array] | Array, tol: float | Array) -> Array:
+TOL_FIRST_DIRECT = 20
+"""The first update at which a run may end that does not begin on a plateau."""
+
+
+def first_look(plateau: bool) -> int:
+    """The first update at which a run may end by `tol`."""
+    return TOL_FIRST if plateau else TOL_FIRST_DIRECT
+
+
+def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bool = True) -> Array:
     """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
 
     The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
-    other. `objectives` holds one array of all runs per update, at least as many as window and lookback reach.
+    other; runs that begin on no `plateau` need not meet it. `objectives` holds one array of all runs per update, at
+    least as many as window and lookback reach.
     """
     now = objectives[-1 - TOL_WINDOW] - objectives[-1]
+    few = now <= tol * abs(objectives[-1])
+    if not plateau:
+        return few
     then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
     with np.errstate(invalid="ignore"):
-        arrived = (now <= SHRUNK * then) | (now <= ARRIVED * tol * abs(objectives[-1]))
-        return (now <= tol * abs(objectives[-1])) & arrived
+        return few & ((now <= SHRUNK * then) | (now <= ARRIVED * tol * abs(objectives[-1])))

@@ -130,8 +130,10 @@ def _coarse(model: Any, cite: _Citations) -> str:
     halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
     seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
     starts = f"from one random start{seed}; it"
-    if model.n_starts > 1:
-        starts = f"from {model.n_starts} random starts{seed}, the one with the smallest objective being kept; each"
+    if model.starts_.n_starts > 1:
+        starts = (
+            f"from {model.starts_.n_starts} random starts{seed}, the one with the smallest objective being kept; each"
+        )
     return (
         f"The basis was first sought as {columns} the {20 * 4**level} faces per hemisphere of level {level} of the "
         f"icosahedral hierarchy of the sphere, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
@@ -152,8 +154,12 @@ def _refinement(model: Any) -> str:
 def _full_resolution(model: Any) -> str:
     if not model.lift:
         return "The basis was left at the resolution of the faces; loadings were computed with that basis fixed."
-    if _method(model).scheme.lifted_by_updates:
-        return "The basis was then carried to every site and refined there by further updates."
+    if _method(model).scheme.projective:
+        polish = f", followed by {model.polish} gradient steps there" if model.polish else ""
+        return (
+            "The basis was then computed at every site by solving the condition that a solution at full resolution "
+            f"meets, given the coarse one{polish}; loadings are projections on that basis."
+        )
     polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
     return (
         "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "

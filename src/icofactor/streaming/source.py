@@ -17,15 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.streaming.blocks import Rows, cut, sites_per_block
+from icofactor.streaming.blocks import Rows, cut
 from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
 """Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
 MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
-_HELD_PARTS = 32
-"""Least number of parts of data in memory, so that several threads share them."""
+_LEAST_PARTS, _LEAST_BYTES = 32, 2**18
+"""Data are cut into at least so many parts, which several threads share, unless these would be tiny."""
 _SAMPLED_SITES = 16
 _SUBJECTS_ADJUSTED = 256
 _ROUNDING = 1e-9
@@ -114,13 +114,15 @@ def is_dask_array(X: Any) -> bool:
     return type(X).__module__.startswith("dask.array")
 
 
-def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int = 1, held: bool = False) -> list[slice]:
-    """Slices of about `PART_BYTES`, whole multiples of `step` sites, at most `MOST_PARTS`."""
-    sites = max(PART_BYTES // max(1, itemsize * n_subjects), -(-n_sites // MOST_PARTS), 1)
-    if held:
-        # small data are one part: threads would cost more than they gain
-        sites = min(sites, max(sites_per_block(n_sites, n_subjects), -(-n_sites // _HELD_PARTS)))
-    return cut(n_sites, max(step, sites // step * step))
+def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int = 1) -> list[slice]:
+    """Slices of at most about `PART_BYTES`, whole multiples of `step` sites, at most `MOST_PARTS`.
+
+    They are the same for maps in memory and on disk, so that both give the same bits.
+    """
+    one = max(1, n_subjects)
+    most = max(PART_BYTES // (itemsize * one), -(-n_sites // MOST_PARTS), 1)
+    shared = max(-(-n_sites // _LEAST_PARTS), -(-_LEAST_BYTES // (8 * one)))
+    return cut(n_sites, max(step, min(most, shared) // step * step))
 
 
 def _count(where: Rows) -> int:
@@ -142,7 +144,7 @@ class ArraySource(MapSource):
         return {"_X": None, "_file": self._file, "held": False}
 
     def slices(self) -> list[slice]:
-        return even_slices(*self.shape, self._itemsize, held=self.held)
+        return even_slices(*self.shape, self._itemsize)
 
     def size(self, where: Rows) -> int:
         return 0 if self.held else _count(where) * self.shape[1] * self._itemsize
@@ -231,7 +233,7 @@ class Subset(MapSource):
         if places is None:
             return {(where.start, where.stop): where for where in self._base.slices()}
         if self.held:
-            return {(where.start, where.stop): None for where in even_slices(*self.shape, 8, held=True)}
+            return {(where.start, where.stop): None for where in even_slices(*self.shape, 8)}
         found: dict[tuple[int, int], slice | None] = {}
         for where in self._base.slices():
             first, last = np.searchsorted(places, [where.start, where.stop]).tolist()

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from icofactor.errors import DivergenceError
-from icofactor.factorization._lift import lift, lift_projective, loadings
+from icofactor.factorization._lift import full_basis, loadings
 from icofactor.factorization._refine import Refinement, local_error, refine
 from icofactor.factorization._solve import Solution
 from icofactor.factorization.design import Design
@@ -106,10 +106,8 @@ def _fit(maps: Maps, variant: Variant, method: Method, sizes: Sizes, seed: int) 
     coarse_seconds = time.perf_counter() - begin_
     B, C, scheme = np.asarray(refined.solution.B), np.asarray(refined.solution.C), method.scheme
     W = refined.design.matrix @ B
-    if scheme.projective:
-        basis = lift_projective(maps.X, W, stats.sq_norm)
-    else:
-        basis = lift(maps.X, C, scheme, refined.solution.penalty, maps.sites.n_roots / maps.sites.n)
+    mean = maps.X.mean(axis=1)
+    basis = full_basis(maps.X, refined.design, refined.stats, B, C, scheme, refined.solution.penalty, mean)
     lifted = basis.error(loadings(basis.WX, basis.WW, scheme, refined.solution.penalty), stats.sq_norm)
     seconds = time.perf_counter() - begin_
     coarse = refined.solution.error

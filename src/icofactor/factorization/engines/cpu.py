@@ -36,6 +36,8 @@ KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3}
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
     known = method.extrapolation is None or method.extrapolation.kernel is not None
+    if p.signed and not method.scheme.signed_data:  # deviations: the compiled rule is for data ≥ 0
+        return False
     return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.kernel in KERNELS and known
 
 

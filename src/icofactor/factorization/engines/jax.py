@@ -25,7 +25,7 @@ from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.quadratic import best_coordinate
 from icofactor.factorization.schemes.base import Problem, Terms
-from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
+from icofactor.factorization.stopping import TOL_LOOKBACK, TOL_WINDOW, first_look
 from icofactor.factorization.stopping import settled as has_settled
 from icofactor.factorization.update import State, carries_C, evaluate, propose, risen
 
@@ -95,7 +95,8 @@ def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: 
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
-        settled = settled | accept & (made >= TOL_FIRST) & has_settled(window, tol)
+        plateau = method.scheme.plateau
+        settled = settled | accept & (made >= first_look(plateau)) & has_settled(window, tol, plateau)
         ended = ended | settled
     return _Runs(
         keep(new.B, r.B),
@@ -139,13 +140,14 @@ def _stretch(
     *,
     method: Method,
     literal: bool,
+    signed: bool,
     together: bool,
     n_ticks: int,
     unroll: int,
 ) -> tuple[_Runs, _Path, Array]:
     """`n_ticks` ticks; also what they recorded, and (how many runs still go on, least updates made by these)."""
     L, K, row_sums, weights, penalty, sq_norm, L_norm = numbers
-    p = Problem(L, K, row_sums, weights, penalty, sq_norm, L_norm, literal)
+    p = Problem(L, K, row_sums, weights, penalty, sq_norm, L_norm, literal, signed)
 
     def step(r: _Runs, _: None) -> tuple[_Runs, _Path]:
         r = _march(p, method, age, r) if together else _tick(p, method, target, age, tol, r)
@@ -159,7 +161,7 @@ def _stretch(
 @cache
 def _compiled() -> Callable[..., tuple[_Runs, _Path, Array]]:
     """`_stretch`, compiled once for each method, rules and shapes."""
-    fixed = ("method", "literal", "together", "n_ticks", "unroll")
+    fixed = ("method", "literal", "signed", "together", "n_ticks", "unroll")
     return jax.jit(_stretch, static_argnames=fixed, donate_argnames="runs")
 
 
@@ -365,6 +367,7 @@ class _Batch:
             self.dtype(self.tol),
             method=self.method,
             literal=self.p.literal,
+            signed=self.p.signed,
             together=self.together,
             n_ticks=n_ticks,
             unroll=UNROLL if has_accelerator() else 1,

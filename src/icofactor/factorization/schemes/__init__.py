@@ -8,6 +8,7 @@ from __future__ import annotations
 from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms
 from icofactor.factorization.schemes.coordinate import CoordinateRidge, CoordinateSparse
 from icofactor.factorization.schemes.dictionary import DictionaryLearning
+from icofactor.factorization.schemes.parts import Parts
 from icofactor.factorization.schemes.projective import ProjectiveNMF
 from icofactor.factorization.schemes.ridge import RidgeNMF
 from icofactor.factorization.schemes.sparse import SparseNMF
@@ -21,6 +22,7 @@ SCHEMES: dict[str, Scheme] = {
         ProjectiveNMF(),
         CoordinateRidge(),
         CoordinateSparse(),
+        Parts(),
     )
 }
 """All schemes by name, those of the paper first."""

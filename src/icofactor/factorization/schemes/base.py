@@ -7,8 +7,8 @@ Functions are pure: nothing is written in place.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ class Problem:
     sq_norm : float, ‖X‖²
     L_norm : float, ‖L‖_F of the L at hand
     literal : bool, whether the rules are the paper's
+    signed : bool, whether L has negative entries
     """
 
     L: Array
@@ -57,6 +58,7 @@ class Problem:
     sq_norm: float
     L_norm: float
     literal: bool
+    signed: bool = False
 
     @classmethod
     def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
@@ -79,7 +81,13 @@ class Problem:
             stats.sq_norm,
             frobenius(L),
             by_letter,
+            bool((L < 0).any()),
         )
+
+    def compact(self) -> Problem:
+        """The same problem with no more rows in L than it has columns: another L with the same M = LᵀL."""
+        values, vectors = np.linalg.eigh(self.L.T @ self.L)
+        return replace(self, L=np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0))).T))
 
     def times_K(self, B: Array) -> Array:
         """K B."""
@@ -174,6 +182,9 @@ class Scheme(ABC):
     """Whether components are reported at the scale at which loadings have a root mean square of 1 and maps are in the
     data's units. Where not, they stay as the scheme has them."""
 
+    centers: tuple[str, ...] = ("none",)
+    """What may be taken out of each site before the fit, `center="auto"` first: "none", "mean" or "zscore"."""
+
     # ------------------------------------------------------------------ updates and engines
     in_paper = False
     """Whether the paper has it. Others are refused under paper rules, and need no code for `Problem.literal`."""
@@ -181,6 +192,12 @@ class Scheme(ABC):
     """Prefix of the method's name → extrapolation (None: plain updates); one method for each."""
     plain_updates = PLAIN_UPDATES
     """Updates at the start of a run that are not extrapolated."""
+    n_starts = 5
+    """Starts by default."""
+    n_finished: int | None = None
+    """Of the starts drawn, how many are run, those with the lowest objective; None: all."""
+    plateau = True
+    """Whether random starts begin on a plateau, on which a run must not be taken for settled."""
     sweeps = 0
     """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
     updates are needed, and interpreted code and GPUs are slow at them."""
@@ -192,11 +209,19 @@ class Scheme(ABC):
     """What to do when a run under paper rules leaves the finite numbers, if more can be said than the usual."""
 
     # ------------------------------------------------------------------ full resolution
-    lifted_by_updates = False
-    """How the basis gets to every site: by its own updates there, starting from DB (`lift_projective`), or by solving
-    `site_problem` (`lift`)."""
     lift_sweeps = 5
     """Sweeps of coordinate descent on each `site_problem`."""
+
+    def compactable(self, p: Problem) -> bool:
+        """Whether people can be left out of the updates: objective and start depend on L only through M = LᵀL, and
+        there are more people than faces."""
+        known = self.projective and not p.literal and (p.signed or self.centers[0] == "none")
+        return known and isinstance(p.L, np.ndarray) and p.L.shape[0] > p.L.shape[1]
+
+    @property
+    def takes_deviations(self) -> bool:
+        """Whether statistics may be signed: those of signed data, or of deviations from the mean."""
+        return self.signed_data or len(self.centers) > 1
 
     @abstractmethod
     def paper_penalty(self, L_norm: float) -> float:
@@ -207,6 +232,18 @@ class Scheme(ABC):
         self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """One random start (method.md §4), always in NumPy, before `settle`."""
+
+    def draw_many(
+        self,
+        streams: Sequence[np.random.Generator],
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`draw` for several starts, each with its own stream, as one batch."""
+        B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
+        return np.stack(B), np.stack(C)
 
     @abstractmethod
     def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:

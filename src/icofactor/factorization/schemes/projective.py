@@ -5,13 +5,17 @@ With C = BᵀLᵀ the shared products are those of the formula: LᵀCᵀ = MB an
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
-from icofactor.factorization.arrays import Array, dot, namespace, product, ratio
-from icofactor.factorization.extrapolation import EXTRAPOLATIONS
+from icofactor.factorization.arrays import Array, T, asarray_like, dot, namespace, product, ratio
+from icofactor.factorization.extrapolation import EXTRAPOLATIONS, Extrapolation
+from icofactor.factorization.quadratic import Quadratic
 from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms, terms_of
 
-_YANG_OJA = (
+YANG_OJA = (
     "Yang Z, Oja E. Linear and nonlinear projective nonnegative matrix factorization. IEEE Transactions on Neural "
     "Networks 21(5), 734-749 (2010)."
 )
@@ -21,13 +25,14 @@ class ProjectiveNMF(Scheme):
     """min ‖X − DBBᵀDᵀX‖² over B ≥ 0."""
 
     name = "PPNMF"
-    text = SchemeText("projective non-negative matrix factorization", "‖X − WWᵀX‖² subject to W ≥ 0", (_YANG_OJA,))
+    text = SchemeText("projective non-negative matrix factorization", "‖X − WWᵀX‖² subject to W ≥ 0", (YANG_OJA,))
     projective = True
     penalised = scaled = False
-    lifted_by_updates = True
     in_paper = True
-    extrapolations = EXTRAPOLATIONS
-    kernel = "projective"
+    lift_sweeps = 15
+    extrapolations: Mapping[str, Extrapolation | None] = EXTRAPOLATIONS
+    kernel: str | None = "projective"
+    centers = ("none", "mean", "zscore")
 
     def paper_penalty(self, L_norm: float) -> float:
         return 0.0
@@ -49,6 +54,8 @@ class ProjectiveNMF(Scheme):
         return B * s, C * s
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
+        if p.signed:  # a multiplicative rule wants M ≥ 0
+            return descend(p, B, C, t)
         return B * factor(t.LC, p.times_K(B), t.CC, t.G, p.literal)
 
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
@@ -56,6 +63,11 @@ class ProjectiveNMF(Scheme):
 
     def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
         return E
+
+    def site_problem(self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float) -> Quadratic:
+        """Stationarity of the projective objective, S W(2I − G) = W A, with A, G and C of the coarse solution."""
+        assert G is not None
+        return Quadratic(C @ C.T, (2 * np.eye(len(C)) - G) @ C, 0.0, False)
 
 
 def factor(MB: Array, KB: Array, BMB: Array, BKB: Array, literal: bool) -> Array:
@@ -77,3 +89,53 @@ def projective_scale(MB: Array, B: Array, BMB: Array, BKB: Array) -> Array:
     xp = namespace(B)
     s2 = ratio(dot(MB, B), dot(BKB, BMB))
     return xp.sqrt(xp.where(s2 > 0, s2, 1.0))[..., None, None]
+
+
+STEPS = tuple(2.0 ** (-i / 2) for i in range(24))
+"""Lengths of a step that the line search looks at, besides none."""
+
+
+def descend(p: Problem, B: Array, C: Array, t: Terms) -> Array:
+    """A projected gradient step of eq. 9 that never raises it: B + s([B − ½∇ ⊘ d]₊ − B), s ≥ 0 at its best.
+
+    ½∇ = −2MB + KB(BᵀMB) + MB(BᵀKB) (method.md §10). d_kj = (K1)_k (BᵀMB)_jj is the curvature that remains near the
+    solution, where the terms in M cancel or are concave. M may have entries of any sign. Along the step eq. 9 is a
+    polynomial of degree four, known from products of the factors; so the search costs one projection of the step.
+    """
+    xp = namespace(B)
+    KB = p.times_K(B)
+    gradient = product(KB, t.CC) + product(t.LC, t.G) - 2 * t.LC
+    curvature = p.row_sums[:, None] * xp.einsum("...jj->...j", t.CC)[..., None, :]
+    step = xp.clip(B - xp.where(curvature > 0, gradient / xp.where(curvature > 0, curvature, 1.0), 0.0), 0.0, None) - B
+    return B + best_length(p, KB, C, t, step) * step
+
+
+def best_length(p: Problem, KB: Array, C: Array, t: Terms, step: Array) -> Array:
+    """The s among `STEPS` and 0, (..., 1, 1), at which eq. 9 is least at B + s·step."""
+    xp = namespace(step)
+    C_step, K_step = p.project(step), p.times_K(step)
+    A, G = (
+        (t.CC, both(product(C, T(C_step))), product(C_step, T(C_step))),
+        (
+            t.G,
+            both(product(T(KB), step)),
+            product(T(step), K_step),
+        ),
+    )
+    return length_of_least_error(xp, A, G)[..., None, None]
+
+
+def both(x: Array) -> Array:
+    """x + xᵀ."""
+    return x + T(x)
+
+
+def length_of_least_error(xp: Any, A: Sequence[Array], G: Sequence[Array]) -> Array:
+    """The s among `STEPS` and 0 at which −2 tr A(s) + ⟨G(s), A(s)⟩ is least; A(s) = A₀ + A₁s + A₂s², and G alike."""
+    trace = lambda x: xp.einsum("...jj->...", x)
+    first = dot(G[1], A[0]) + dot(G[0], A[1]) - 2 * trace(A[1])
+    second = dot(G[2], A[0]) + dot(G[1], A[1]) + dot(G[0], A[2]) - 2 * trace(A[2])
+    third, fourth = dot(G[2], A[1]) + dot(G[1], A[2]), dot(G[2], A[2])
+    s = asarray_like(STEPS, first)
+    error = s * (first[..., None] + s * (second[..., None] + s * (third[..., None] + s * fourth[..., None])))
+    return xp.where(xp.min(error, -1) < 0, s[xp.argmin(error, -1)], 0.0)

@@ -1,0 +1,207 @@
+"""Parts: hard starts against a naive k-means of the equations, steps against the objective itself, recurrence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import icofactor as ico
+from icofactor.factorization.methods import METHODS
+from icofactor.factorization.recurrence import in_one_line, recurrence
+from icofactor.factorization.schemes import Problem
+from icofactor.factorization.schemes.base import terms_of
+from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
+from icofactor.factorization.schemes.projective import descend
+from icofactor.factorization.update import advance, begin
+
+SITES = ico.Sites.named("fsaverage3")
+
+
+def deviations(seed: int = 0, n_subjects: int = 12, n_parts: int = 4) -> np.ndarray:
+    """Sites × subjects: a few disjoint regions that vary, and noise; the mean over subjects taken out."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((n_parts, 3))
+    region = (SITES.coordinates @ centres.T).argmax(axis=1)
+    X = rng.standard_normal((n_parts, n_subjects))[region] + 0.3 * rng.standard_normal((SITES.n, n_subjects))
+    return X - X.mean(axis=1, keepdims=True)
+
+
+def naive_objective(X: np.ndarray, W: np.ndarray) -> float:
+    """‖X − WWᵀX‖², written out."""
+    return float(np.square(X - W @ (W.T @ X)).sum())
+
+
+def naive_hard_parts(profiles: np.ndarray, first: list[int], sweeps: int) -> np.ndarray:
+    """Method.md §10, one face and one part at a time: the part of each face."""
+    centres = [profiles[k] / np.linalg.norm(profiles[k]) for k in first]
+    own = [-1] * len(profiles)
+    for _ in range(sweeps):
+        fits = [[max(0.0, float(c @ y)) for c in centres] for y in profiles]
+        new = [int(np.argmax(f)) for f in fits]
+        if new == own:
+            break
+        own = new
+        for j in range(len(centres)):
+            total = sum((fits[k][j] * profiles[k] for k in range(len(profiles)) if own[k] == j), 0.0 * profiles[0])
+            centres[j] = total / np.linalg.norm(total)
+    return np.array(own)
+
+
+def naive_seeds(profiles: np.ndarray, draws: np.ndarray) -> list[int]:
+    """k-means++ on ‖y‖²(1 − cos₊²), one draw at a time."""
+    left = [float(y @ y) for y in profiles]
+    picked: list[int] = []
+    for u in draws:
+        at = u * sum(left)
+        k, total = 0, left[0]
+        while total <= at and k < len(left) - 1:
+            k += 1
+            total += left[k]
+        picked.append(k)
+        c = profiles[k] / np.linalg.norm(profiles[k])
+        left = [min(old, float(y @ y) - max(0.0, float(c @ y)) ** 2) for old, y in zip(left, profiles, strict=True)]
+    return picked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hard_starts_are_those_of_a_naive_kmeans(seed: int) -> None:
+    profiles = np.random.default_rng(seed).standard_normal((40, 7))
+    draws = np.random.default_rng(100 + seed).random((3, 4))
+    _, own = hard_parts(profiles, draws, sweeps=50)
+    for start in range(3):
+        expected = naive_hard_parts(profiles, naive_seeds(profiles, draws[start]), 50)
+        np.testing.assert_array_equal(own[start], expected)
+
+
+def test_hard_starts_recover_what_is_hard() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 60)
+    profiles = np.linalg.qr(rng.standard_normal((9, 3)))[0].T[truth] * rng.uniform(0.5, 2, (60, 1))
+    fit, own = hard_parts(profiles, rng.random((20, 3)))
+    best = own[np.square(fit.max(axis=1)).sum(axis=1).argmax()]
+    assert len({(a, b) for a, b in zip(truth, best, strict=True)}) == 3
+
+
+def test_an_empty_part_begins_again() -> None:
+    profiles = np.repeat(np.eye(3), [5, 5, 1], axis=0)
+    profiles[10] *= 1e-3
+    _, own = hard_parts(profiles, np.array([[0.0, 0.0, 0.0]]))
+    assert len(np.unique(own)) == 3
+
+
+def test_softened_parts_overlap_a_little() -> None:
+    fit, own = hard_parts(np.random.default_rng(0).standard_normal((30, 6)), np.random.default_rng(1).random((2, 3)))
+    maps = soften(fit, own)
+    np.testing.assert_allclose(np.linalg.norm(maps, axis=1), 1.0)
+    for start in range(2):
+        for j in range(3):
+            mine = own[start] == j
+            ratio = maps[start, :, j] / np.where(fit[start, j] > 0, fit[start, j], 1.0)
+            assert np.ptp(ratio[mine & (fit[start, j] > 0)]) < 1e-12
+            outside = ratio[~mine & (fit[start, j] > 0)]
+            np.testing.assert_allclose(outside, SOFTNESS * ratio[mine].max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["partition", "smooth"])
+@pytest.mark.parametrize("shift", [0.0, 10.0])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), spread=st.floats(0.01, 100.0))
+def test_a_step_never_raises_the_objective(kind: str, shift: float, seed: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    X = deviations(seed) + shift
+    design = ico.Design(SITES, kind, level=1, sigma=0.1 if kind == "smooth" else None)
+    stats = ico.Statistics.from_data(X, design)
+    p = Problem.of(stats, METHODS["parts"].scheme)
+    B = np.abs(rng.standard_normal((2, stats.n_columns, 3))) * spread / np.sqrt(SITES.n)
+    C = p.project(B)
+    new = descend(p, B, C, terms_of(p, B, C))
+    assert (new >= 0).all()
+    D = design.matrix.toarray()
+    for before, after in zip(B, new, strict=True):
+        old = naive_objective(X, D @ before)
+        assert naive_objective(X, D @ after) <= old * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
+@pytest.mark.parametrize("shift", [0.0, 10.0])
+def test_updates_never_raise_the_objective(method: str, shift: float) -> None:
+    stats = ico.Statistics.from_data(deviations(3) + shift, ico.Design(SITES, level=1))
+    for seed in range(3):
+        found = ico.solve(stats, method, 4, n_iter=150, random_state=seed)
+        assert (np.diff(found.objective) <= 1e-12 * stats.sq_norm).all()
+
+
+def test_parts_reach_what_a_naive_descent_reaches() -> None:
+    """The objective on the full X by projected gradient steps of a fixed small length, from the same start."""
+    X = deviations(1)
+    design = ico.Design(SITES, level=1)
+    stats = ico.Statistics.from_data(X, design)
+    start = ico.solve(stats, "parts", 4, n_iter=0, random_state=0)
+    found = ico.solve(stats, "parts", 4, start=start, n_iter=300)
+    D, B = design.matrix.toarray(), np.array(start.B)
+    sizes = D.sum(axis=0)[:, None]
+    step = 0.1 / np.linalg.norm(X, 2) ** 2
+    for _ in range(6000):
+        W = D @ B
+        C = W.T @ X
+        residual = X - W @ C
+        # d/dB of ‖X − WWᵀX‖² with W = DB
+        gradient = -2 * D.T @ (residual @ C.T + X @ (residual.T @ W))
+        B = np.maximum(B - step * gradient / sizes, 0.0)
+    assert naive_objective(X, D @ found.B) == pytest.approx(found.error, rel=1e-10)
+    assert found.error <= naive_objective(X, D @ B) * (1 + 1e-6)
+    assert found.error == pytest.approx(naive_objective(X, D @ B), rel=1e-4)
+    match = ico.match_components((D @ found.B).T, (D @ B).T)
+    assert match.similarity.min() > 0.999
+
+
+def test_parts_hardly_overlap_and_project() -> None:
+    stats = ico.Statistics.from_data(deviations(2), ico.Design(SITES, level=1))
+    best = ico.multistart(stats, "parts", 4, n_starts=10, n_iter=200, random_state=0)
+    W = best.B * np.sqrt(stats.counts)[:, None]
+    cosines = (W.T @ W) / np.outer(*(np.linalg.norm(W, axis=0),) * 2)
+    assert (cosines[~np.eye(4, dtype=bool)]).mean() < 0.08
+    np.testing.assert_allclose(best.C, best.B.T @ stats.L.T, rtol=1e-10)
+
+
+def test_a_start_depends_on_its_number_only() -> None:
+    stats = ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1))
+    few = ico.multistart(stats, "parts", 3, n_starts=4, n_iter=30, random_state=5)
+    many = ico.multistart(stats, "parts", 3, n_starts=9, n_iter=30, random_state=5)
+    np.testing.assert_allclose(many.objectives[:4], few.objectives, rtol=1e-9)
+
+
+def test_recurrence_counts_components_that_come_back() -> None:
+    rng = np.random.default_rng(0)
+    best, weights = rng.random((50, 3)), rng.integers(1, 9, 50).astype(float)
+    other = best[:, [2, 0, 1]].copy()
+    other[:, 1] = rng.random(50)  # what stood for component 0
+    bases = np.stack([best, best + 1e-3 * rng.random((50, 3)), other, other, rng.random((50, 3))])
+    share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0002, 1.0003, 2.0]), weights)
+    assert n_near == 3
+    np.testing.assert_allclose(share, [1 / 3, 1.0, 1.0])
+    assert in_one_line(share, n_near).startswith("2 of 3 components are found again")
+
+
+def test_recurrence_says_when_it_cannot_judge() -> None:
+    bases, weights = np.random.default_rng(0).random((4, 20, 2)), np.ones(20)
+    share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0001, 3.0]), weights)
+    assert n_near == 2 and np.isnan(share).all()
+    assert "cannot be judged" in in_one_line(share, n_near)
+
+
+def test_dead_components_stay_finite() -> None:
+    X = deviations(0)
+    stats = ico.Statistics.from_data(X, ico.Design(SITES, level=1))
+    p = Problem.of(stats, METHODS["parts"].scheme)
+    B = np.abs(np.random.default_rng(0).standard_normal((1, stats.n_columns, 3)))
+    B[..., 1] = 0.0
+    state = begin(p, METHODS["parts"].scheme, B, p.project(B))
+    for _ in range(5):
+        state = advance(p, METHODS["parts"], state)
+        assert np.isfinite(state.B).all() and np.isfinite(state.objective).all()
+    assert replace(state).age == 5
