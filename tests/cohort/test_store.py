@@ -44,6 +44,7 @@ def test_points_without_a_mesh(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(stored.X), data.X)
 
 
+@pytest.mark.slow
 def test_several_chunks_appends_and_compaction(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     blocks = [cohort(7, 0, BOTH), cohort(1, 7, BOTH), cohort(13, 8, BOTH)]

@@ -22,6 +22,7 @@ from icofactor.errors import CohortError
 from icofactor.sphere.sites import Sites
 
 
+@pytest.mark.slow
 def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> None:
     """2000 subjects of fsaverage4 are 20 MB; a chunk as wide as the store's writing holds 128 of them, 1.3 MB."""
     sites, path = Sites.named("fsaverage4"), tmp_path / "a.zarr"

@@ -131,6 +131,7 @@ def write(out: Path, *names: str, overwrite: bool = False) -> list[Path]:
     return place.files
 
 
+@pytest.mark.slow
 def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     fit = described()
     model, out = fit.model, tmp_path / "out"
@@ -192,6 +193,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hemi", ["left", "right"])
 @pytest.mark.parametrize("more", [True, False])
 def test_the_description_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
@@ -371,6 +373,7 @@ def test_parts_that_do_not_belong_together() -> None:
     assert raised.value.expected == "one value per subject"
 
 
+@pytest.mark.slow
 def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
     sites = Sites.icosphere(3)
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
@@ -385,6 +388,7 @@ def test_fs_lr_has_one_name_in_files(mesh_name: str) -> None:
     assert map_file(mesh_name, "components.dscalar.nii") == "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii"
 
 
+@pytest.mark.slow
 def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path) -> None:
     sites = Sites.both(fs_lr_sites("left"), fs_lr_sites("right"))
     mask = np.random.default_rng(3).random(64984) < 0.9
@@ -396,6 +400,7 @@ def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values, fit.model.components_[:, mask].astype(np.float32))
 
 
+@pytest.mark.slow
 def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(tmp_path: Path) -> None:
     sites = Sites.from_sphere(Sites.named("fsaverage3").coordinates)
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))

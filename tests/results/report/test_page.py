@@ -270,6 +270,7 @@ def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitte
     assert read_selection_files(tmp_path, model, subjects).stability is not None
 
 
+@pytest.mark.slow
 def test_parcels_have_one_colour_in_files_page_and_figures(fitted: Fitted, tmp_path: Path) -> None:
     """The same colours in .label.gii, .annot, the table, the page and the key of the figure."""
     import nibabel as nib
