@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
-from icofactor.errors import FileError
+from icofactor.errors import ArgumentError, FileError
 from icofactor.io.records import read_sealed, write_sealed
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
@@ -495,9 +495,9 @@ def test_missing_files_are_all_listed(tmp_path: Path) -> None:
     assert "va_avg" not in str(problem.value) and "atlasroi" not in str(problem.value)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         fs_lr_to_fsaverage(tmp_path / "none", "right")
-    with pytest.raises(ValueError, match='hemisphere must be "left" or "right"; got \'both\''):
+    with pytest.raises(ArgumentError, match="hemisphere must be 'left' or 'right'; found 'both'"):
         fs_lr_to_fsaverage(tmp_path, "both")
-    with pytest.raises(ValueError, match="mesh 'fsaverage9' is not a standard one; known are fsLR32k"):
+    with pytest.raises(ArgumentError, match=r"mesh must be a standard one; known are .*fsLR32k.*; found 'fsaverage9'"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsaverage9")
     with pytest.raises(ValueError, match="source must be an fs_LR mesh and target an fsaverage mesh"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsLR32k")
