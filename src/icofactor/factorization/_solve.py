@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from icofactor.factorization.starts import (
     check_problem,
     draw_starts,
     given_start,
+    nndsvd_start,
     seeds_of,
     warn_if_penalty_dwarfs,
 )
@@ -209,7 +210,7 @@ def solve(
     method: str = "LE-PNNMF",
     n_components: int | None = None,
     *,
-    start: Solution | tuple[Array, Array | None] | None = None,
+    start: Solution | tuple[Array, Array | None] | Literal["nndsvd"] | None = None,
     n_iter: int = 1000,
     tol: float = 0.0,
     rules: str = "default",
@@ -228,8 +229,10 @@ def solve(
         One of `METHODS`.
     n_components : int
         n_d; not needed with `start`.
-    start : (B, C) or Solution, optional
-        Where to begin; drawn from `random_state` otherwise. C is ignored by the projective methods.
+    start : (B, C), Solution or "nndsvd", optional
+        Where to begin; drawn from `random_state` otherwise. C is ignored by the projective methods. "nndsvd" is the
+        start of scikit-learn's NMF and of opNMF, from the SVD of the data on the faces, for those who must repeat what
+        was published; it draws nothing, and its zeros stay zero under multiplicative updates.
     n_iter : int
         Number of updates, at most.
     tol : float
@@ -261,10 +264,13 @@ def solve(
     chosen = method_named(method)
     check_parameters(n_iter=n_iter, tol=tol)
     p = Problem.of(stats, chosen.scheme, rules, penalty)
-    if start is None:
+    if start is None or (isinstance(start, str) and start == "nndsvd"):
         check_problem(stats, chosen, n_components)
         warn_if_penalty_dwarfs(p, chosen.scheme)
-        B, C = draw_starts(p, chosen, int(n_components or 0), seeds_of(random_state), range(1))
+        if start is None:
+            B, C = draw_starts(p, chosen, int(n_components or 0), seeds_of(random_state), range(1))
+        else:
+            B, C = nndsvd_start(p, chosen, int(n_components or 0))
     else:
         B, C = given_start(p, stats, chosen, start, n_components)
         check_problem(stats, chosen, B.shape[-1])

@@ -53,6 +53,44 @@ def draw_starts(
     return method.scheme.settle(p, asarray_like(B, p.L), asarray_like(C, p.L))
 
 
+def nndsvd(L: np.ndarray, sizes: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
+    """The start of Boutsidis and Gallopoulos (2008), from the SVD of the data on the faces; it draws nothing.
+
+    Each pair of singular vectors is split by sign, and the half of larger energy is kept. The SVD is that of
+    K^(-1/2)Lᵀ, the faces' means weighted by the root of their size: with every site a face of its own, that of X.
+    Columns that overlap weigh by the row sums of K.
+
+    Parameters
+    ----------
+    L : (n_subjects, n_columns)
+    sizes : (n_columns,) K·1
+
+    Returns
+    -------
+    B (n_columns, n_components) and C (n_components, n_subjects), both ≥ 0.
+    """
+    most = min(L.shape)
+    if n_components > most:
+        raise ArgumentError("n_components", n_components, f"at most {most} with start='nndsvd', one per singular value")
+    root = np.sqrt(np.where(sizes > 0, sizes, np.inf))
+    U, values, Vt = np.linalg.svd((L / root).T, full_matrices=False)
+    B, C = np.zeros((L.shape[1], n_components)), np.zeros((n_components, L.shape[0]))
+    for j in range(n_components):
+        halves = [(np.maximum(sign * U[:, j], 0.0), np.maximum(sign * Vt[j], 0.0)) for sign in (1.0, -1.0)]
+        u, v = max(halves, key=lambda half: float(np.linalg.norm(half[0]) * np.linalg.norm(half[1])))
+        energy = float(np.linalg.norm(u) * np.linalg.norm(v))
+        if energy > 0:
+            B[:, j] = np.sqrt(values[j] * energy) * u / np.linalg.norm(u)
+            C[j] = np.sqrt(values[j] * energy) * v / np.linalg.norm(v)
+    return B / root[:, None], C
+
+
+def nndsvd_start(p: Problem, method: Method, n_components: int) -> tuple[Array, Array]:
+    """`nndsvd` as a batch of one, at the scale at which the method begins."""
+    B, C = nndsvd(to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums), n_components)
+    return method.scheme.settle(p, asarray_like(B[None], p.L), asarray_like(C[None], p.L))
+
+
 def given_start(
     p: Problem,
     stats: Statistics,
@@ -62,8 +100,9 @@ def given_start(
 ) -> tuple[Array, Array]:
     """A start given by the caller, checked, as a batch of one."""
     pair: Any = start if isinstance(start, tuple) else (getattr(start, "B", None), getattr(start, "C", None))
-    if len(pair) != 2 or pair[0] is None:
-        raise ArgumentError("start", Phrase(type(start).__name__), "a pair (B, C) or a Solution")
+    if isinstance(start, str) or len(pair) != 2 or pair[0] is None:
+        found = start if isinstance(start, str) else Phrase(type(start).__name__)
+        raise ArgumentError("start", found, "a pair (B, C), a Solution or 'nndsvd'")
     B = asarray_like(pair[0], p.L)
     if B.ndim != 2 or B.shape[0] != stats.n_columns or (n_components is not None and B.shape[1] != n_components):
         shape = f"({stats.n_columns}, {n_components or 'n_components'})"

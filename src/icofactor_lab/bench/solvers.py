@@ -23,6 +23,7 @@ import numpy as np
 
 from icofactor.factorization.methods import METHODS
 from icofactor_lab.common.data import Dataset
+from icofactor_lab.common.opnmf import opnmf_path
 
 OPNMF_MOST_SITES = 20480
 """opnmf forms XXᵀ, sites × sites: 1.7 GB in float32 at this many."""
@@ -52,7 +53,7 @@ class Solver:
     ----------
     name : for tables and plots
     path : how it runs
-    needs : module it needs, None for our own
+    needs : module it needs, None where it is written here
     projective : whether C is bound to be WᵀX, which makes it another problem with errors of its own
     most_sites : largest data it is tried on
     family : lines of a plot belong together by it; ours are one
@@ -142,6 +143,7 @@ def _peers() -> list[Solver]:
         Solver("nmf-torch (hals)", torch_path("hals", use_gpu=False), "nmf"),
         Solver("nmf-torch (bpp)", torch_path("bpp", use_gpu=False), "nmf"),
         Solver("PLANC (anlsbpp)", _planc, "pyplanc"),
+        Solver("opNMF as published", _opnmf_published, projective=True),
         Solver("opnmf", _opnmf, "opnmf", projective=True, most_sites=OPNMF_MOST_SITES),
     ]
 
@@ -219,6 +221,14 @@ def _planc(data: Dataset, seed: int, threads: int, marks: Sequence[int]) -> Iter
             seconds += time.perf_counter() - begin
         W, H, done = np.asfortranarray(found.W), np.asfortranarray(found.H), mark
         yield Point(seconds, done, W, H.T)
+
+
+def _opnmf_published(data: Dataset, seed: int, threads: int, marks: Sequence[int]) -> Iterator[Point]:
+    """The published updates without XXᵀ, in float64; they end by their own rule."""
+    looks = set(marks)
+    for found in opnmf_path(data.Xs, data.n_components, marks[-1]):
+        if found.n_iter in looks or found.converged:
+            yield Point(found.seconds, found.n_iter, found.W, found.W.T @ data.Xs.T)
 
 
 def _opnmf(data: Dataset, seed: int, threads: int, marks: Sequence[int]) -> Iterator[Point]:

@@ -1,0 +1,50 @@
+"""Maps show nothing of the triangles they were fitted on: steps across the borders of faces are like those inside."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.sphere.operators import border_ratio, mesh_edges
+
+LEVEL = 2
+
+
+@pytest.fixture(scope="module")
+def left_cortex(thickness: np.ndarray) -> tuple[np.ndarray, ico.Sites, np.ndarray]:
+    """Thickness of 60 people on the left hemisphere, its sites, and which are cortex."""
+    sites = ico.Sites.named("fsaverage5")
+    X = thickness[:60, : sites.n]
+    return X, sites, X.any(axis=0)
+
+
+@pytest.mark.parametrize("method", list(ico.METHODS))
+def test_maps_have_no_borders_of_faces(
+    method: str, left_cortex: tuple[np.ndarray, ico.Sites, np.ndarray], data_folder: object
+) -> None:
+    X, sites, cortex = left_cortex
+    model = ico.CorticalFactorization(
+        6, method=method, level=LEVEL, mask=cortex, n_starts=2, n_iter=60, refinement=None, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few updates do not converge
+        model.fit(X)
+    assert sites.triangles is not None
+    edges = mesh_edges(sites.triangles)
+    edges = edges[cortex[edges].all(axis=1)]
+    assert border_ratio(model.components_, edges, sites.face_at(LEVEL)) <= 1.5
+
+
+def test_a_patchwork_is_seen() -> None:
+    sites = ico.Sites.named("fsaverage4")
+    assert sites.triangles is not None
+    edges, face = mesh_edges(sites.triangles), sites.face_at(1)
+    assert len(edges) == 3 * sites.n - 6
+    smooth = np.stack([np.exp(sites.coordinates[:, 0]), sites.coordinates[:, 1] ** 2])
+    assert abs(border_ratio(smooth, edges, face) - 1) < 0.1
+    patches = np.random.default_rng(0).random((2, face.max() + 1))[:, face]
+    assert border_ratio(patches, edges, face) == np.inf
+    assert border_ratio(patches + 0.1 * smooth, edges, face) > 10
