@@ -51,6 +51,7 @@ def refit(model: ico.CorticalFactorization, X: np.ndarray, of: np.ndarray, **cha
     return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_refitting_drawn_subjects() -> None:
     """Fit, transform and standard deviation, one after the other, on the same draws from the same starts."""
     once = {"n_starts": 1, "tol": 0.0, "n_iter": 60, "refinement": None}

@@ -441,6 +441,7 @@ def test_what_the_fit_warned_of_is_said(files: Files, capsys: pytest.CaptureFixt
     assert any("n_iter=3" in text for text in provenance["warnings"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_an_interrupted_fit_goes_on(
     files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

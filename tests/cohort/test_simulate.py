@@ -27,6 +27,7 @@ def test_same_seed_same_bits_and_subjects_do_not_depend_on_their_number() -> Non
     assert not np.array_equal(few.X, other.X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_values_are_positive_and_rarely_clipped(modality: str) -> None:
     cohort = simulate_cohort(modality=modality)

@@ -85,6 +85,7 @@ def keys(n: int) -> st.SearchStrategy[Any]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=keys(9), columns=keys(642))
 def test_maps_are_indexed_like_an_array(lazy: tuple[StoredCohort, np.ndarray], rows: Any, columns: Any) -> None:
@@ -170,6 +171,7 @@ def test_simulated_subjects_make_a_simulated_store(tmp_path: Path) -> None:
     assert "measure" not in both.provenance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -143,6 +143,7 @@ DAMAGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_store_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"

@@ -108,7 +108,7 @@ def factorization(method: str) -> CorticalFactorization:
 
 @parametrize_with_checks(
     [
-        *map(factorization, ("CD-PNNMF", "LE-PPNMF", "E-DL")),
+        *map(factorization, ("CD-PNNMF", "E-DL")),
         OutlierLimiter(),
         BandPass(tr=10, low=1 / 30, high=0.049),  # a band that three volumes carry
         AnySmoother((100 * POLES, FACES), fwhm=50),

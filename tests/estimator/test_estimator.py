@@ -257,6 +257,7 @@ def test_without_lift_the_basis_is_that_of_the_design(X: np.ndarray) -> None:
     assert model.error_ == pytest.approx(squared_error(model, X), rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["partition", "smooth", "exponential"])
 def test_every_kind_of_columns_lifts_to_nearly_the_same_fit(columns: str, X: np.ndarray) -> None:
     wide = {"exponential": 0.3}.get(columns)  # the paper's 0.015 reaches few of 642 vertices

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.marking import slow_but
 from icofactor import CorticalFactorization, Refinement, Sites, load_model
 from icofactor.errors import ModelFileError
 from icofactor.estimator import saving
@@ -77,7 +78,7 @@ def assert_same(found: CorticalFactorization, expected: CorticalFactorization) -
     assert found.refined_.n_columns == expected.refined_.n_columns
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(CASES, "plain", "mask", "dictionary", "projective", "NumPy's scalars"))
 def test_everything_comes_back(case: str, X: np.ndarray, tmp_path: Path) -> None:
     model = CorticalFactorization(**{"n_components": 3, "n_starts": 2, "tol": 1e-3, **CASES[case]}).fit(X)
     model.save(tmp_path / "model.zip")

@@ -154,6 +154,7 @@ def test_the_lift_beats_the_coarse_basis_and_takes_a_start(scheme: str) -> None:
     assert exact.error(C, problem.stats.sq_norm) < coarse.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 100])
 def test_blocks_do_not_matter_and_are_told(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, C, weight = fitted("PNNMF")

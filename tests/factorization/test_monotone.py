@@ -70,6 +70,7 @@ def test_objective_never_rises_on_real_data(
     assert_never_rises(found.objectives, stats.sq_norm)
 
 
+@pytest.mark.slow
 @ignore_dwarfed
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_objective_never_rises_from_a_start_with_zeros(method: str) -> None:

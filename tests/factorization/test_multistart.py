@@ -41,6 +41,7 @@ def test_a_start_depends_on_its_number_only(method: str, rules: str, monkeypatch
         np.testing.assert_allclose(parts.B, whole.B, rtol=1e-9, atol=1e-14 * abs(whole.B).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_solve_makes_the_first_start(method: str) -> None:
     stats = small().stats
@@ -52,6 +53,7 @@ def test_solve_makes_the_first_start(method: str) -> None:
     np.testing.assert_array_equal(alone.B, one.B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_the_same_seed_gives_the_same_bits(method: str) -> None:
     stats = small("smooth").stats

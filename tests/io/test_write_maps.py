@@ -136,6 +136,7 @@ def test_parcels_that_cannot_be_written(
 # ---------------------------------------------------------------------- CIFTI
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hemi", ["left", "right", "both"])
 def test_dense_scalars_are_read_back(tmp_path: Path, hemi: str) -> None:
     sides = ["left", "right"] if hemi == "both" else [hemi]
@@ -154,6 +155,7 @@ def test_dense_scalars_are_read_back(tmp_path: Path, hemi: str) -> None:
     np.testing.assert_array_equal(found, np.where(mask, maps, 0).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_dense_scalars_without_a_mask_or_a_hemisphere(tmp_path: Path) -> None:
     whole = nib.load(write_dscalar(tmp_path / "a.dscalar.nii", np.ones(2 * N), "both"))
     assert whole.shape == (1, 2 * N)

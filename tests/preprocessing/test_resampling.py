@@ -224,7 +224,8 @@ def test_weights_average_and_ignore_radius_and_rotation(seed: int, method: str, 
         (radius * source[0] @ turn, source[1]), (target[0] @ turn, target[1]), method, *areas, check_registration=False
     )
     values = rng.normal(size=(3, 60))
-    assert_allclose(turned(values), resampler(values), atol=1e-5)
+    # points over an edge take either triangle: their weights differ by up to the 3e-4 above (seed 4404: 6e-5)
+    assert_allclose(turned(values), resampler(values), atol=1e-3)
 
 
 def test_same_mesh_changes_nothing() -> None:

@@ -99,6 +99,7 @@ def test_distances_approach_the_great_circle() -> None:
     assert 0 <= excess[0] < 0.05 < excess[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_width_is_that_of_a_gaussian(method: str) -> None:
     mesh = icosphere(5)

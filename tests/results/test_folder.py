@@ -409,6 +409,7 @@ def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(tmp
     assert not {"components.png", "maps.png"} & names
 
 
+@pytest.mark.slow
 def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
     fit = described()
     model = fit.model

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.marking import slow_but
 from icofactor.sphere import locate
 from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
@@ -102,7 +103,7 @@ def test_mixed_levels_and_wrong_indices() -> None:
         face_corners([1], [-1])
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", slow_but(LEVELS, *LEVELS[:-1]))
 def test_centres_locate_to_themselves(level: int) -> None:
     centres = face_centres(level, np.arange(n_faces(level)))
     np.testing.assert_array_equal(locate(centres, level), np.arange(n_faces(level)))
@@ -131,6 +132,7 @@ def test_location_nests_and_ignores_radius(seed: int, level: int, radius: float)
     np.testing.assert_array_equal(locate(radius * points[:50], level), locate(points[:50], level))
 
 
+@pytest.mark.slow
 def test_turn_is_a_small_rotation_that_frees_every_vertex() -> None:
     np.testing.assert_allclose(TURN @ TURN.T, np.eye(3), rtol=0, atol=1e-15)
     assert np.linalg.det(TURN) > 0

@@ -122,6 +122,7 @@ def geodesic(frequency: int) -> np.ndarray:
     return np.array(triangles)
 
 
+@pytest.mark.slow
 def test_geodesic_meshes_are_recognised_only_at_powers_of_two() -> None:
     for level in (1, 2, 3):
         triangles = geodesic(2**level)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from helpers.marking import slow_but
 from icofactor.errors import ArgumentError
 from icofactor.sphere import locate
 from icofactor.sphere.fsaverage import freesurfer_mesh
@@ -46,7 +47,7 @@ def assert_partition(sites: Sites) -> None:
         np.testing.assert_array_equal(found, deepest // 4 ** (sites.max_level - level))
 
 
-@pytest.mark.parametrize("name", ["fsaverage3", "fsaverage4", "fsaverage5", "fsaverage6", "fsaverage7"])
+@pytest.mark.parametrize("name", slow_but((f"fsaverage{n}" for n in range(3, 8)), "fsaverage3", "fsaverage5"))
 @pytest.mark.parametrize("on", ["vertices", "faces"])
 def test_named_meshes(name: str, on: str) -> None:
     level = int(name[-1])

@@ -30,6 +30,7 @@ def poisoned(data: Coarse, subjects: np.ndarray, faces: np.ndarray, value: float
     return Coarse(replace(data.stats, L=L), data.design)
 
 
+@pytest.mark.slow
 def test_held_out_subjects_do_not_touch_the_fit() -> None:
     """Not a number in them, every fit still has the same bits; only the errors know."""
     data = gathered(three_components()).coarse
