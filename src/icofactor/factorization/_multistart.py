@@ -71,8 +71,7 @@ class Multistart(Solution):
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> design = ico.Design(cohort.sites, level=1)
-    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, ico.Design(cohort.sites, level=1))
     >>> best = ico.multistart(stats, "LE-PNNMF", 3, n_starts=5, n_iter=50, random_state=0)
     >>> best.objectives.shape, best.start_n_iter
     ((5, 51), array([50, 50, 50, 50, 50]))
@@ -137,8 +136,7 @@ def multistart(
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> design = ico.Design(cohort.sites, level=1)
-    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, ico.Design(cohort.sites, level=1))
     >>> best = ico.multistart(stats, "LE-PNNMF", 3, n_starts=5, n_iter=50, random_state=0)
     >>> best.final_objectives.shape, bool(best.objective[-1] == best.final_objectives.min())
     ((5,), True)

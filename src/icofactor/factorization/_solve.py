@@ -253,8 +253,7 @@ def solve(
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> design = ico.Design(cohort.sites, level=1)
-    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, ico.Design(cohort.sites, level=1))
     >>> solution = ico.solve(stats, "LE-PNNMF", 3, n_iter=50, random_state=0)
     >>> solution.B.shape, solution.C.shape
     ((80, 3), (3, 20))

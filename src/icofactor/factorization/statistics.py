@@ -55,8 +55,7 @@ class Statistics:
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> design = ico.Design(cohort.sites, level=1)
-    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, ico.Design(cohort.sites, level=1))
     >>> stats.K.shape, stats.L.shape
     ((80, 80), (20, 80))
     """

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.templates import find_meshes
-from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
+from icofactor.preprocessing.weights import WeightsTransformer, inverse, scaled, sums
 from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 
@@ -50,7 +49,7 @@ class Weights:
 _FILE = Form(Weights, "icofactor resampling weights", "weights", 2, "save them again with Resampler.save")
 
 
-class Resampler(TransformerMixin, BaseEstimator):
+class Resampler(WeightsTransformer):
     """Resample maps, subjects × sites, from one spherical mesh to another in register with it.
 
     A scikit-learn transformer that needs no data to fit; `Resampler(...)(maps)` is the same as `transform`.
@@ -78,6 +77,8 @@ class Resampler(TransformerMixin, BaseEstimator):
     (2, 642)
     """
 
+    _source = "the source sphere"
+
     def __init__(
         self,
         source_sphere: Any = None,
@@ -98,39 +99,6 @@ class Resampler(TransformerMixin, BaseEstimator):
         self.roi = roi
         self.check_registration = check_registration
         self.precomputed = precomputed
-
-    def set_params(self, **params: Any) -> Resampler:
-        """As scikit-learn's; the weights are made anew when next needed."""
-        self.__dict__.pop("_built", None)
-        return super().set_params(**params)
-
-    def fit(self, X: Any = None, y: Any = None) -> Resampler:
-        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
-        self.n_features_in_ = self.weights.shape[1]
-        if X is not None:
-            check_maps(self.weights, X, "the source sphere")
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.allow_nan = (
-            self.roi is not None or self.precomputed is not None
-        )  # where no weight touches it; elsewhere `transform` refuses it
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).
-
-        float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
-        """
-        return apply_weights(self.weights, X, "the source sphere")
-
-    __call__ = transform
 
     @property
     def weights(self) -> sparse.csr_array:

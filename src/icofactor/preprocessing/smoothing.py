@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from icofactor.errors import ArgumentError
-from icofactor.preprocessing.weights import apply_weights, check_maps, inverse, scaled, sums
+from icofactor.preprocessing.weights import WeightsTransformer, inverse, scaled, sums
 from icofactor.sphere.geodesic import distances_within, surface_graph
 from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
 
@@ -20,7 +19,7 @@ _CUTOFF = 3.0  # in sigmas
 _FEWEST = 7  # vertices of a kernel of "plain"; the others need as many as a vertex and its neighbours
 
 
-class SurfaceSmoother(TransformerMixin, BaseEstimator):
+class SurfaceSmoother(WeightsTransformer):
     """Smooth maps, subjects × vertices, along a surface.
 
     A scikit-learn transformer that needs no data to fit; `SurfaceSmoother(...)(maps)` is the same as `transform`.
@@ -46,6 +45,8 @@ class SurfaceSmoother(TransformerMixin, BaseEstimator):
     True
     """
 
+    _source = "the surface"
+
     def __init__(
         self,
         surface: Any,
@@ -59,34 +60,6 @@ class SurfaceSmoother(TransformerMixin, BaseEstimator):
         self.sigma = sigma
         self.method = method
         self.roi = roi
-
-    def set_params(self, **params: Any) -> SurfaceSmoother:
-        """As scikit-learn's; the weights are made anew when next needed."""
-        self.__dict__.pop("_built", None)
-        return super().set_params(**params)
-
-    def fit(self, X: Any = None, y: Any = None) -> SurfaceSmoother:
-        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
-        self.n_features_in_ = self.weights.shape[1]
-        if X is not None:
-            check_maps(self.weights, X, "the surface")
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.allow_nan = self.roi is not None  # where no weight touches it; elsewhere `transform` refuses it
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Smoothed maps, of the same shape: (vertices,) or (maps, vertices); float32 stays float32."""
-        return apply_weights(self.weights, X, "the surface")
-
-    __call__ = transform
 
     @property
     def weights(self) -> sparse.csr_array:

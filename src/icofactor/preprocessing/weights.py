@@ -1,4 +1,4 @@
-"""Sparse matrices of weights: scaling them, and applying them to maps."""
+"""Sparse matrices of weights: scaling them, applying them to maps, and transformers that are made of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
 
 _MAPS_AT_ONCE = 64
 
@@ -95,3 +96,49 @@ def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
                 f"maps must be finite, without NaN or inf, where they are used; map {i} has {row[bad[0]]} at vertex "
                 f"{bad[0]} ({len(bad)} such vertices). Leave them out by roi"
             )
+
+
+class WeightsTransformer(TransformerMixin, BaseEstimator):
+    """A scikit-learn transformer whose result is `weights` times each map.
+
+    Subclasses make the weights from their parameters when they are first needed, and keep them as `_built`.
+    """
+
+    _source: str  # what has n_source vertices, for errors
+    roi: Any
+
+    @property
+    def weights(self) -> sparse.csr_array:
+        """(n_target, n_source)."""
+        raise NotImplementedError
+
+    def set_params(self, **params: Any) -> Any:
+        """As scikit-learn's; the weights are made anew when next needed."""
+        self.__dict__.pop("_built", None)
+        return super().set_params(**params)
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
+        self.n_features_in_ = self.weights.shape[1]
+        if X is not None:
+            check_maps(self.weights, X, self._source)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).
+
+        float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
+        """
+        return apply_weights(self.weights, X, self._source)
+
+    __call__ = transform
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = self.roi is not None or getattr(self, "precomputed", None) is not None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
