@@ -33,7 +33,7 @@ def results(written: Path) -> dict[str, Any]:
 
 def test_everything_is_written(written: Path, results: dict[str, Any]) -> None:
     assert sorted(p.name for p in written.iterdir()) == sorted(lab.FILES)
-    assert list(results["experiments"]) == ["a", "b", "c", "d"]
+    assert list(results["experiments"]) == ["a", "b", "c", "d", "r"]
     assert results["settings"]["quick"] is True
     assert results["machine"]["threads"] >= 1
     text = (written / "bench.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_everything_is_written(written: Path, results: dict[str, Any]) -> None:
     for outcome in results["experiments"].values():
         assert all(table["title"] in text for table in outcome["tables"])
         assert all(target["what"] in text for target in outcome["targets"])
-    for name in ("growth.png", "multistart.png", "time_to_error.png"):
+    for name in ("growth.png", "multistart.png", "time_to_error.png", "reproducibility.png"):
         assert f"]({name})" in text
 
 
@@ -77,7 +77,7 @@ def test_growth_has_its_points(results: dict[str, Any]) -> None:
 
 def test_wrong_options_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, message in (
-        (["--only", "a,z"], "--only must be some of a, b, c, d; found z"),
+        (["--only", "a,z"], "--only must be some of a, b, c, d, r; found z"),
         (["--repeats", "0"], "--repeats must be a whole number ≥ 1; found 0"),
         (["--budget", "-1"], "--budget must be a number of seconds > 0; found -1.0"),
     ):

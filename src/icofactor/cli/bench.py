@@ -9,8 +9,9 @@ from pathlib import Path
 SUMMARY = "measure speed against the machine and against other libraries"
 DESCRIPTION = (
     "Measure, in one run: (a) updates per second against the machine's own matrix product, (b) time to "
-    "error against other libraries, (c) growth of time and memory, (d) refinement, coordinate descent and GPU. "
-    "Writes bench.json, bench.md and plots. Libraries that are not installed are listed as not run."
+    "error against other libraries, (c) growth of time and memory, (d) refinement, coordinate descent and GPU; "
+    "and (r) whether groups of people give the same components. Writes bench.json, bench.md, tables and plots. "
+    "Libraries that are not installed are listed as not run."
 )
 EXAMPLES = """icofactor bench -o bench-output
 icofactor bench -o bench-output --only a,d
@@ -19,11 +20,11 @@ icofactor bench -o bench-output --quick"""
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--only", default="a,b,c,d", metavar="a,b,c,d", help="which experiments (default: all)")
+    parser.add_argument("--only", default="a,b,c,d,r", metavar="a,b,c,d,r", help="which experiments (default: all)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="medians of so many (default: 5)")
     parser.add_argument(
-        "--budget", type=float, default=120.0, metavar="SECONDS", help="longest run of one solver in (b) (default: 120)"
+        "--budget", type=float, default=120.0, metavar="SECONDS", help="longest run of one solver (default: 120)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 

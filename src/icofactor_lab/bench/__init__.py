@@ -15,7 +15,7 @@ from icofactor.io.atomic import check_target, made_folder
 from icofactor.io.tables import write_json
 from icofactor.streaming.runners import n_threads
 from icofactor_lab.bench.settings import FULL, QUICK, Bench
-from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, staged
+from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, staged, write_tables
 from icofactor_lab.common.plotting import DPI
 from icofactor_lab.common.timing import machine, pinned
 
@@ -26,8 +26,12 @@ EXPERIMENTS = {
     "b": "icofactor_lab.bench.time_to_error",
     "c": "icofactor_lab.bench.growth",
     "d": "icofactor_lab.bench.refining",
+    "r": "icofactor_lab.bench.reproducibility",
 }
-FILES = ("bench.json", "bench.md", "multistart.png", "time_to_error.png", "growth.png")
+FILES = (
+    "bench.json", "bench.md", "multistart.png", "time_to_error.png", "growth.png", "reproducibility.png",
+    "reproducibility.tsv", "reproducibility_splits.tsv", "reproducibility_parcels.tsv",
+)  # fmt: skip
 """Everything that any experiment writes."""
 
 
@@ -46,10 +50,12 @@ def run_bench(
     Parameters
     ----------
     out : folder for the results; made when missing.
-    only : some of "a" (multistart), "b" (time to error), "c" (growth), "d" (refinement, coordinate descent, GPU).
+    only : some of "a" (multistart), "b" (time to error), "c" (growth), "d" (refinement, coordinate descent, GPU), "r"
+        (reproducibility).
     quick : tiny sizes, to see that everything runs; under a minute.
     repeats : how often each thing is measured; medians are reported.
-    budget : most seconds of one run of one solver in (b); what is longer is stopped and its rate stated.
+    budget : most seconds of one run of one solver in (b), and of opNMF in (r) where its own limit there is not less;
+        what is longer is stopped, and in (b) its rate stated.
     overwrite : whether to replace the files of an earlier run.
     tell : called with a line now and then.
 
@@ -85,6 +91,7 @@ def write_bench(about: dict[str, Any], outcomes: Sequence[Outcome], folder: Path
     with staged(folder, overwrite=True) as made:
         for plate in (plate for outcome in outcomes for plate in outcome.plates):
             plate.draw().savefig(made / f"{plate.name}.png", dpi=DPI)
+        write_tables([table for outcome in outcomes for table in outcome.tables if table.name], made)
         (made / "bench.md").write_text(readable(about, outcomes), encoding="utf-8")
     return results
 

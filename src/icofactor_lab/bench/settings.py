@@ -19,7 +19,7 @@ class Sizes(CommonSizes):
     first_call : whether (a) measures compilation, which takes a while
     loop_starts : starts of the slow comparison rows of (a)
     faces : (level, subjects) of the simulated data of (b), the first only where there are no real data
-    real : whether (b) and (d) use real data when they are there
+    real : whether (b), (d) and (r) use real data when they are there
     marks : iterations after which a solver of (b) is looked at
     fit_updates : most updates of each start of our fits in (b); None leaves the default
     reference_iterations : iterations of scikit-learn (cd) that (b) compares with
@@ -29,6 +29,10 @@ class Sizes(CommonSizes):
     mesh_level : of the simulated data of (d)
     coarse_updates : updates of LE-PNNMF that CD-PNNMF is compared with in (d)
     device_starts, device_updates : the multistart of (d) on a GPU
+    cohort_mesh : of the simulated cohort of (r)
+    groups, parcel_groups : people of (r): two groups that are fitted, and third people; on the mesh and on parcels
+    ranks, splits : numbers of components of (r), and how often people are split
+    opnmf_seconds : most seconds of one run of opNMF in (r), where `budget` is not less
     """
 
     gemm: int = 1500
@@ -51,6 +55,12 @@ class Sizes(CommonSizes):
     coarse_updates: int = 1000
     device_starts: int = 1000
     device_updates: int = 1000
+    cohort_mesh: str = "fsaverage5"
+    groups: tuple[int, int, int] = (75, 75, 50)
+    parcel_groups: tuple[int, int, int] = (40, 40, 20)
+    ranks: tuple[int, ...] = (6, 10, 16)
+    splits: int = 4
+    opnmf_seconds: float = 10.0
 
 
 FULL = Sizes()
@@ -77,6 +87,12 @@ QUICK = Sizes(
     coarse_updates=30,
     device_starts=16,
     device_updates=12,
+    cohort_mesh="fsaverage3",
+    groups=(14, 14, 8),
+    parcel_groups=(14, 14, 8),
+    ranks=(2, 3),
+    splits=1,
+    opnmf_seconds=0.05,
 )
 
 

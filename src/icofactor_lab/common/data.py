@@ -22,6 +22,7 @@ from icofactor_lab.common.timing import timed
 
 VARIABLE = "ICOFACTOR_TEST_DATA"
 _THICKNESS = "thickness_fsaverage5_n200.npz"
+_PARCELS = "nspn_discovery.npz"
 _N_LEFT = 10242
 _WAVES = 300
 """Smooth waves that the noise is made of; well above any number of components."""
@@ -92,6 +93,21 @@ def thickness_arrays() -> tuple[np.ndarray, np.ndarray]:
         return archive["thickness"], archive["cortex"]
 
 
+def thickness_is_there() -> bool:
+    """Whether ICOFACTOR_TEST_DATA names a folder that holds it."""
+    folder = os.environ.get(VARIABLE)
+    return bool(folder) and (Path(str(folder)) / _THICKNESS).is_file()
+
+
+def parcel_arrays() -> dict[str, np.ndarray]:
+    """NSPN's four measures, people × parcels, by name; empty where their file is not there."""
+    folder = os.environ.get(VARIABLE)
+    if not folder or not (Path(folder) / _PARCELS).is_file():
+        return {}
+    with np.load(Path(folder) / _PARCELS) as archive:
+        return {f"NSPN {name}": archive[name] for name in ("thickness", "area", "mt30", "mt70")}
+
+
 def thickness_cohort() -> Cohort:
     """The 200 subjects, both hemispheres."""
     X, cortex = thickness_arrays()
@@ -101,8 +117,7 @@ def thickness_cohort() -> Cohort:
 
 def real_thickness(n_subjects: int = 100, n_components: int = 10) -> Dataset | None:
     """Cortical thickness on the 20,480 left faces of fsaverage5; None unless ICOFACTOR_TEST_DATA names its folder."""
-    folder = os.environ.get(VARIABLE)
-    if not folder or not (Path(folder) / _THICKNESS).is_file():
+    if not thickness_is_there():
         return None
     maps = thickness_arrays()[0][:n_subjects, :_N_LEFT]
     return _on_left_faces(f"real thickness, {len(maps)} subjects", maps, n_components)
