@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN,...",
         help="columns of the participants' table to take out of the maps first, as in icofactor fit",
     )
-    group.add_argument("--method", metavar="NAME", help="the method you will fit with (default: the model's, CD-PNNMF)")
+    group.add_argument(
+        "--method", metavar="NAME", help="the method you will fit with (default: the model's, else that of fit)"
+    )
+    group.add_argument(
+        "--center",
+        metavar="NAME",
+        help="what every fit takes out of its subjects' maps: auto, none, mean, zscore (default: the model's, auto)",
+    )
     group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
     trust = parser.add_argument_group("trust in a model")
     trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
@@ -83,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
     model = None if options.model is None else _load(options.model)
     # whatever can be refused is refused before the maps are read, which may take long
     _check_files(options, model, search)
-    ranks = _checked_ranks(options) if search else []
+    ranks = _checked_ranks(options, model) if search else []
     regions = None if model is None or not options.atlas else _atlas(options, model)
     cohort = _read(options, model, ranks) if search or options.bootstrap else None
     if search:
@@ -120,12 +128,23 @@ def _check_files(options: argparse.Namespace, model: Any, search: bool) -> None:
             check_target(file, options.overwrite)
 
 
-def _checked_ranks(options: argparse.Namespace) -> list[int]:
+def _method(options: argparse.Namespace, model: Any) -> tuple[str, str]:
+    """Method and centering as asked for, else the model's; the model's centering goes with its own method only."""
+    from icofactor.assessment.selection.choose import choose_n_components
+
+    given = signature(choose_n_components).parameters["method"].default if model is None else model.method
+    method = options.method or given
+    own = model.center_ if model is not None and method == model.method else "auto"
+    return method, options.center or own
+
+
+def _checked_ranks(options: argparse.Namespace, model: Any) -> list[int]:
     from icofactor.assessment.selection.choose import check_settings
     from icofactor.factorization.methods import method_named
+    from icofactor.preprocessing.centering import center_of
 
-    if options.method is not None:
-        method_named(options.method)
+    method, center = _method(options, model)
+    center_of(center, method_named(method).scheme.centers, method)
     given = options.ranks or ranks_of(_DEFAULT_RANKS)
     return check_settings(given, options.splits, options.starts, options.nulls, options.random_seed, options.level)
 
@@ -162,12 +181,14 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
 def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int]) -> None:
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.factorization.methods import method_named
+    from icofactor.preprocessing.centering import center_of
     from icofactor.preprocessing.covariates import Covariates
 
-    method = options.method or ("CD-PNNMF" if model is None else model.method)
+    method, center = _method(options, model)
     data = cohort
     if options.covariates:
-        signed = method_named(method).scheme.signed_data
+        scheme = method_named(method).scheme
+        signed = scheme.signed_data or center_of(center, scheme.centers, method) != "none"
         data = Covariates.fit(cohort, options.covariates, nonnegative=not signed).apply(cohort)
     choice = choose_n_components(
         data,
@@ -177,6 +198,7 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
         n_nulls=options.nulls,
         stratify=options.stratify,
         method=method,
+        center=center,
         level=options.level,
         random_state=options.random_seed,
         work_dir=None if options.work_dir is None else options.work_dir / "ranks",

@@ -91,7 +91,8 @@ def iterate(
             stop |= rank >= max(1, len(active) // 2)
         if stop.any():
             ended.append((active[stop], state.take(np.flatnonzero(stop))))
-            active, state = active[~stop], state.take(np.flatnonzero(~stop))
+            keep = np.flatnonzero(~stop)
+            active, state, p = active[keep], state.take(keep), p.take(keep)
         if on_update is not None:
             on_update(update + 1)
         if not len(active):

@@ -68,14 +68,14 @@ def test_it_goes_on_where_it_stopped(choice: Choice, tmp_path: Path) -> None:
     work = tmp_path / "work"
     first = choose_n_components(three_components(), [2, 3], work_dir=work, **SMALL)  # type: ignore[arg-type]
     pieces = {file: file.stat().st_mtime_ns for file in work.glob("*_rank=*.npz")}
-    assert len(pieces) == 11
+    assert len(pieces) == 15
     (work / "bicv_rank=3.npz").unlink()
     again = choose_n_components(three_components(), range(2, 7), work_dir=work, **SMALL)  # type: ignore[arg-type]
     for name, column in choice.table.items():
         np.testing.assert_array_equal(again.table[name], column)
     assert again.reasons == choice.reasons and first.recommended == 3
     kept = [file for file, time in pieces.items() if file.stat().st_mtime_ns == time]
-    assert len(kept) == 10
+    assert len(kept) == 14
     with pytest.raises(CheckpointError, match="n_splits was 4, is 5"):
         choose_n_components(three_components(), [2], work_dir=work, **{**SMALL, "n_splits": 5})  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="another run: data was"):
@@ -200,7 +200,8 @@ def evidence(
     nulls[:, :, 3] = 0.3 + shared + 0.002 * (noise - noise.mean())[0, :, 0]
     errors = np.array(error)[:, None] + 0.001 * rng.standard_normal((n, 9))
     ones = np.ones(n)
-    return Evidence(np.arange(2, 2 + n), split, nulls, errors, errors[:, :5], errors[:, 0], ones, ones)
+    third = np.full((n, 2, 2), 0.5)
+    return Evidence(np.arange(2, 2 + n), split, nulls, errors, errors[:, :5], errors[:, 0], ones, ones, third, third)
 
 
 def test_agreement_counts_beyond_the_null_s() -> None:

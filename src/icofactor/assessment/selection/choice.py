@@ -24,20 +24,25 @@ class Choice:
     ----------
     table : column → one value per rank. Errors are shares of the between-subject variance.
         rank; error and gain (on the data fitted, on the faces; gain per component since the rank before); heldout,
-        heldout_se (subjects left out); bicv, bicv_se (blocks left out); inner_product, correlation, ari (split
-        halves); agreement, agreement_se (mean of the last two); null_agreement, null_sd, null_max (rotated maps);
+        heldout_se (subjects left out); bicv, bicv_se (blocks left out); inner_product, inner_product_median,
+        correlation, ari, stability_coefficient (split halves), each also with null_ in front (halves of rotated maps);
+        agreement, agreement_se (mean of correlation and ari); null_agreement, null_sd, null_max (rotated maps);
         excess (agreement − null_agreement); score (share of left-out variance explained × excess / (1 −
-        null_agreement), by which ranks are compared); half_error, null_error (error of halves, and of halves
-        of rotated maps); cophenetic, dispersion (over starts).
+        null_agreement), by which ranks are compared); loadings, loadings_adjusted, null_loadings,
+        null_loadings_adjusted (correlation of the loadings that two fits give people whom neither has seen; adjusted
+        for these people's global mean); half_error, null_error (error of halves, and of halves of rotated maps);
+        cophenetic, dispersion (over starts).
     recommended : number of components, or None when there is no structure.
     reasons : sentences.
     settings : how the curves were made.
+    others : other good numbers, where the score has a local optimum.
     """
 
     table: Mapping[str, np.ndarray]
     recommended: int | None
     reasons: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         head = (
@@ -55,6 +60,7 @@ class Choice:
         record = {
             "table": dict(self.table),
             "recommended": self.recommended,
+            "others": list(self.others),
             "reasons": list(self.reasons),
             "settings": dict(self.settings),
         }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather
+from icofactor.assessment.selection.data import TOL, Coarse, Cohorts, Fitter, gather
 from icofactor.assessment.selection.heldout import (
     BLOCK_FOLDS,
     SUBJECT_FOLDS,
@@ -21,22 +21,31 @@ from icofactor.assessment.selection.heldout import (
     heldout_subjects,
 )
 from icofactor.assessment.selection.nulls import spun_cohort
-from icofactor.assessment.selection.recommend import Evidence, recommend, spread_of
-from icofactor.assessment.selection.splithalf import deal, split_half, strata_of
+from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
+from icofactor.assessment.selection.splithalf import (
+    MEASURES,
+    THIRD_MEASURES,
+    deal,
+    deal_thirds,
+    split_halves,
+    strata_of,
+    third_people,
+)
 from icofactor.assessment.selection.stability import stability
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
+from icofactor.preprocessing.centering import center_of
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.runners import in_order, one_blas_thread
 
 # first numbers of the seeds, by what is drawn
-_SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS = range(5)
+_SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS, _THIRDS, _NULL_THIRDS = range(7)
 # and of the fits
-_ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES = range(10, 15)
+_ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES, _THIRD_GROUPS, _NULL_THIRD_GROUPS = range(10, 17)
 
 
 def choose_n_components(
@@ -48,6 +57,7 @@ def choose_n_components(
     n_nulls: int = 10,
     stratify: Sequence[str] = (),
     method: str = "CD-PNNMF",
+    center: str = "auto",
     level: int = 2,
     mesh: Any = None,
     hemi: str | None = None,
@@ -59,7 +69,8 @@ def choose_n_components(
     """How many components to ask for, by what halves of the subjects agree on; see docs/selection.md.
 
     After one pass over X everything happens on the faces of one level of the hierarchy, where a fit takes
-    milliseconds. Ranks are compared by the agreement of split halves against cohorts of rotated maps; errors on
+    milliseconds. Ranks are compared by the agreement of split halves against cohorts of rotated maps; the measures of
+    agreement that the field reports, agreement of the loadings of people whom neither of two fits has seen, errors on
     held-out subjects and blocks, training errors and stability over starts are reported with it.
 
     Parameters
@@ -67,10 +78,12 @@ def choose_n_components(
     cohort : Cohort, subjects × sites array, or nilearn SurfaceImage.
     ranks : numbers of components to try, each from 2 to half the number of subjects.
     n_splits : random halves of the subjects.
-    n_starts : random starts of every fit.
+    n_starts : random starts of every fit; hard starts for "parts", of which the best three are compared.
     n_nulls : cohorts of rotated maps, at least 5; one split each.
     stratify : columns of the cohort's participants whose values the halves and folds share evenly.
     method : one of `icofactor.METHODS`: the one you will fit with.
+    center : as in `CorticalFactorization`. Every half and fold is centred on its own subjects; z-scores are those of
+        the means over faces.
     level : level of the faces; 2 gives 320 per hemisphere.
     mesh, hemi : as in `CorticalFactorization`, for arrays.
     random_state : int ≥ 0; same seed, same answer. A rank's numbers do not depend on which other ranks are tried.
@@ -88,6 +101,7 @@ def choose_n_components(
     """
     tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
     chosen = method_named(method)
+    center = center_of(center, chosen.scheme.centers, method)
     check_engine(engine)
     given = read_input(cohort, mesh, hemi)
     n_subjects = int(given.X.shape[0])
@@ -96,7 +110,7 @@ def choose_n_components(
     stages = Stages(verbose)
     with one_blas_thread():
         with stages.stage("statistics") as show:
-            cohorts = gather(given, level, chosen, show)
+            cohorts = gather(given, level, chosen, show, center)
         _check_faces(tried, cohorts.coarse)
         fit = Fitter(method, n_starts, random_state, engine)
         store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata))
@@ -107,7 +121,7 @@ def choose_n_components(
             with stages.stage("full size") as show:
                 reasons = (*reasons, work.full_resolution_reason(recommended, show))
     settings = {**store.run, "ranks": tried, "stratify": list(stratify)}
-    return Choice(_table(found), recommended, reasons, settings)
+    return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
 
 
 def check_settings(
@@ -154,11 +168,12 @@ def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, stra
         "command": "select",
         "data": digest(cohorts.fine.L, cohorts.fine.design.faces),
         "method": fit.method,
+        "center": cohorts.coarse.center,
         "level": int(cohorts.coarse.design.level),
         "n_subjects": cohorts.coarse.n_subjects,
         "n_faces": cohorts.coarse.stats.n_columns,
         "n_starts": int(fit.n_starts),
-        "n_iter": fit.n_iter,
+        "tol": 0.0 if fit.chosen.scheme.sweeps else TOL,
         "n_splits": int(n_splits),
         "n_nulls": int(n_nulls),
         "random_state": int(fit.seed),
@@ -193,9 +208,14 @@ class _Work:
         rng = self._rng(_BLOCKS)
         return deal(self.strata, BLOCK_FOLDS, rng), face_groups(self.cohorts.coarse, rng)
 
+    @property
+    def n_thirds(self) -> tuple[int, int]:
+        """Divisions into two groups and people in neither, of the data and of null cohorts, one each."""
+        return max(2, self.n_splits // 4), max(2, self.n_nulls // 2)
+
     @cached_property
     def nulls(self) -> list[Coarse]:
-        signed = method_named(self.fit.method).scheme.signed_data
+        signed = self.fit.chosen.scheme.signed_data or self.cohorts.coarse.center != "none"
         return list(
             in_order(lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed), range(self.n_nulls))
         )
@@ -204,9 +224,10 @@ class _Work:
 
     def _error(self, rank: int) -> Arrays:
         data = self.cohorts.coarse
-        found = self.fit(data.stats, rank, _ALL)
+        view = data.centred(np.arange(data.n_subjects))
+        found = self.fit(view.stats, rank, _ALL)
         cophenetic, dispersion = stability(data, self.fit, rank)
-        return {"values": np.array([found.error / data.variance, cophenetic, dispersion])}
+        return {"values": np.array([found.error / view.variance, cophenetic, dispersion])}
 
     def _heldout(self, rank: int) -> Arrays:
         return {"values": heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)}
@@ -215,16 +236,26 @@ class _Work:
         return {"values": bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)}
 
     def _split(self, rank: int) -> Arrays:
-        data = self.cohorts.coarse
-        rows = [split_half(data, self.fit, rank, part, _HALVES, i) for i, part in enumerate(self.splits)]
-        return {"values": np.stack(rows)}
+        cohorts, wheres = [self.cohorts.coarse] * self.n_splits, [(_HALVES, i) for i in range(self.n_splits)]
+        return {"values": split_halves(cohorts, self.fit, rank, self.splits, wheres)}
 
     def _null(self, rank: int) -> Arrays:
-        rows = []
-        for q, data in enumerate(self.nulls):
-            part = deal(self.strata, 2, self._rng(_NULL_SPLITS, q))
-            rows.append(split_half(data, self.fit, rank, part, _NULL_HALVES, q))
-        return {"values": np.stack(rows)}
+        parts = [deal(self.strata, 2, self._rng(_NULL_SPLITS, q)) for q in range(self.n_nulls)]
+        wheres = [(_NULL_HALVES, q) for q in range(self.n_nulls)]
+        return {"values": split_halves(self.nulls, self.fit, rank, parts, wheres)}
+
+    def _third(self, rank: int) -> Arrays:
+        n, _ = self.n_thirds
+        return self._thirds(rank, [self.cohorts.coarse] * n, _THIRDS, _THIRD_GROUPS)
+
+    def _null_third(self, rank: int) -> Arrays:
+        _, n = self.n_thirds
+        return self._thirds(rank, self.nulls[:n], _NULL_THIRDS, _NULL_THIRD_GROUPS)
+
+    def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> Arrays:
+        parts = [deal_thirds(self.strata, self._rng(draw, i)) for i in range(len(cohorts))]
+        wheres = [(group, i) for i in range(len(cohorts))]
+        return {"values": third_people(cohorts, self.fit, rank, parts, wheres)}
 
     # ------------------------------------------------------------------ all of them
 
@@ -233,6 +264,8 @@ class _Work:
         makers: dict[str, Callable[[int], Arrays]] = {
             "split": self._split,
             "null": self._null,
+            "third": self._third,
+            "null_third": self._null_third,
             "bicv": self._bicv,
             "heldout": self._heldout,
             "error": self._error,
@@ -240,7 +273,7 @@ class _Work:
         jobs = [(kind, rank) for kind in makers for rank in reversed(ranks)]
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in makers}
         with stages.stage("nulls"):
-            if any(self.store.get(f"null_rank={rank}") is None for rank in ranks):
+            if any(self.store.get(f"{kind}_rank={rank}") is None for kind in ("null", "null_third") for rank in ranks):
                 assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
         with stages.stage("selection") as show:
             one = lambda job: self.store.piece(f"{job[0]}_rank={job[1]}", lambda: makers[job[0]](job[1]))["values"]
@@ -263,7 +296,12 @@ class _Work:
 
 def _table(found: Evidence) -> dict[str, np.ndarray]:
     standard_error = lambda x: x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
-    inner, correlation, ari, half_error = found.split.mean(axis=1).T
+    split = dict(zip(MEASURES, found.split.mean(axis=1).T, strict=True))
+    null = dict(zip(MEASURES, found.null.mean(axis=1).T, strict=True))
+    third, null_third = (
+        dict(zip(THIRD_MEASURES, values.mean(axis=1).T, strict=True)) for values in (found.third, found.null_third)
+    )
+    reported = ("inner_product", "inner_product_median", "correlation", "ari", "stability_coefficient")
     gain = np.full(len(found.ranks), np.nan)
     gain[1:] = -np.diff(found.error) / np.diff(found.ranks)
     return {
@@ -274,9 +312,8 @@ def _table(found: Evidence) -> dict[str, np.ndarray]:
         "heldout_se": standard_error(found.heldout),
         "bicv": found.bicv.mean(axis=1),
         "bicv_se": standard_error(found.bicv),
-        "inner_product": inner,
-        "correlation": correlation,
-        "ari": ari,
+        **{name: split[name] for name in reported},
+        **{f"null_{name}": null[name] for name in reported},
         "agreement": found.agreement.mean(axis=1),
         "agreement_se": standard_error(found.agreement),
         "null_agreement": found.null_agreement.mean(axis=1),
@@ -284,8 +321,10 @@ def _table(found: Evidence) -> dict[str, np.ndarray]:
         "null_max": found.null_agreement.max(axis=1),
         "excess": found.excess,
         "score": found.scores.mean(axis=1),
-        "half_error": half_error,
-        "null_error": found.null[:, :, 3].mean(axis=1),
+        **third,
+        **{f"null_{name}": values for name, values in null_third.items()},
+        "half_error": split["half_error"],
+        "null_error": null["half_error"],
         "cophenetic": found.cophenetic,
         "dispersion": found.dispersion,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,19 +12,30 @@ import scipy.sparse as sp
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
+from icofactor.factorization._solve import Run, iterate
 from icofactor.factorization.design import Design
+from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.scaling import loading_size, map_signs
-from icofactor.factorization.starts import seeds_of
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.factorization.update import State, begin
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
+from icofactor.streaming.runners import one_blas_thread
 
-N_ITER = 48
-"""Updates of a start. Coordinate descent is within 1e-3 of its end after these, and starts are compared, not polished;
-other updates move slower and get `SLOWER` times as many."""
-SLOWER = 10
+SWEEPING_UPDATES = 48
+"""Updates of coordinate descent: it is within 1e-3 of its end after these."""
+SCREENING_UPDATES = 480
+"""Other updates move slower: by these the best of random starts is found, which then goes on to its end."""
+TOL, MOST_UPDATES = 1e-5, 100_000
+"""The end: the objective fell by less than TOL, relative, over ten updates. The number of updates is never met."""
+FINISHED, COMPARED_AT = 3, 20
+"""Of hard starts the best few make this many updates, and the best of these goes on to its end."""
+STACKED = 10
+"""Problems whose hard starts are updated together; whatever the machine, so that bits stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +70,34 @@ class Coarse:
     ----------
     stats : Statistics of the partition design of that level; ‖X‖² counts what the faces resolve, not more
     design : Design
+    center : what every fit takes out of the maps of its own subjects first: "none", "mean" or "zscore"
     """
 
     stats: Statistics
     design: Design
+    center: str = "none"
 
     @classmethod
-    def of(cls, pyramid: Pyramid, level: int) -> Coarse:
+    def of(cls, pyramid: Pyramid, level: int, center: str = "none") -> Coarse:
         design = Design(pyramid.sites, level=level)
         found = pyramid.statistics(design)
-        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design)
+        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center)
+
+    def centred(self, subjects: np.ndarray) -> Coarse:
+        """All maps as a fit to `subjects` sees them: less their mean, over their standard deviation for z-scores.
+
+        Of nobody else is anything used. z-scores are those of the means over faces, not of sites.
+        """
+        if self.center == "none":
+            return self
+        own = self.means[subjects]
+        mean = own.mean(axis=0)
+        maps = self.means - mean
+        if self.center == "zscore":
+            deviation = own.std(axis=0, ddof=1) if len(own) > 1 else np.zeros_like(mean)
+            flat = deviation <= 1e-12 * np.abs(mean)
+            maps = np.where(flat, 0.0, maps / np.where(flat, 1.0, deviation))
+        return replace(self.with_means(maps), center="none")
 
     @property
     def L(self) -> np.ndarray:
@@ -96,7 +125,7 @@ class Coarse:
 
     def with_means(self, means: np.ndarray) -> Coarse:
         """Other maps on the same faces."""
-        return Coarse(self._statistics(means * self.counts, np.arange(len(self.counts))), self.design)
+        return Coarse(self._statistics(means * self.counts, np.arange(len(self.counts))), self.design, self.center)
 
     def subset(self, subjects: np.ndarray | None = None, faces: np.ndarray | None = None) -> Statistics:
         """Statistics of some subjects on some faces, as if there were no others."""
@@ -147,7 +176,9 @@ class Cohorts:
     variance: float
 
 
-def gather(given: Input, level: int, method: Method, report: Callable[[float], None] | None = None) -> Cohorts:
+def gather(
+    given: Input, level: int, method: Method, report: Callable[[float], None] | None = None, center: str = "none"
+) -> Cohorts:
     """One pass over X; `report` is called with the fraction that is done."""
     mask = check_mask(given.mask, given.sites)
     sites = given.sites if mask is None else given.sites.subset(mask)
@@ -155,19 +186,21 @@ def gather(given: Input, level: int, method: Method, report: Callable[[float], N
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
-    inspector = Inspector(sites.n, X.shape[1], method.refusal)
+    inspector = Inspector(sites.n, X.shape[1], method.refusal if center == "none" else None)
     pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
     inspector.check()
-    coarse = Coarse.of(pyramid, level)
-    fine = coarse if finer == level else Coarse.of(pyramid, finer)
+    coarse = Coarse.of(pyramid, level, center)
+    fine = coarse if finer == level else Coarse.of(pyramid, finer, center)
     return Cohorts(X, sites, coarse, fine, inspector.mean, inspector.variance)
 
 
 @dataclass(frozen=True)
 class Fitter:
-    """How every small problem of a selection is solved: the same method, number of starts and updates everywhere.
+    """How every small problem of a selection is solved: the same method and number of starts everywhere.
 
-    Half of the starts are dropped after 1/16, 1/8, 1/4 and 1/2 of the updates.
+    Of random starts half are dropped after 1/16, 1/8, 1/4 and 1/2 of the first updates; of hard starts the best few are
+    compared after some. What is left goes on until its objective has settled, except for coordinate descent, which has
+    arrived by then.
     """
 
     method: str
@@ -176,8 +209,8 @@ class Fitter:
     engine: str = "cpu"
 
     @property
-    def n_iter(self) -> int:
-        return N_ITER if method_named(self.method).scheme.sweeps else SLOWER * N_ITER
+    def chosen(self) -> Method:
+        return method_named(self.method)
 
     def seeds(self, *where: int) -> np.random.SeedSequence:
         """The seed of one problem: it depends on what the problem is, not on which others are solved."""
@@ -185,15 +218,67 @@ class Fitter:
 
     def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
         """The best of the starts."""
+        scheme = self.chosen.scheme
+        if scheme.n_finished is not None:
+            return self._hard([stats], rank, [where])[0]
         best = multistart(
             stats,
             self.method,
             rank,
             n_starts=self.n_starts,
-            n_iter=self.n_iter,
+            n_iter=SWEEPING_UPDATES if scheme.sweeps else SCREENING_UPDATES,
             tol=0.0,
             halving=True,
             engine=self.engine,
             random_state=self.seeds(rank, *where),
         )
-        return Fit(best.B, best.C, best.penalty, float(best.errors[-1]))
+        if scheme.sweeps:
+            return Fit(best.B, best.C, best.penalty, float(best.errors[-1]))
+        p = Problem.of(stats, scheme)
+        run = self.finish(p, begin(p, scheme, best.B[None], best.C[None]), rank)
+        return Fit(np.asarray(run.state.B[0]), np.asarray(run.state.C[0]), p.penalty, float(run.errors[0, -1]))
+
+    def finish(self, p: Problem, state: State, rank: int) -> Run:
+        """Runs to their end."""
+        n_iter, tol = (SWEEPING_UPDATES, 0.0) if self.chosen.scheme.sweeps else (MOST_UPDATES, TOL)
+        engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
+        with one_blas_thread():
+            return engine.iterate(p, self.chosen, state, n_iter, tol)
+
+    def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
+        """The fits of several problems; those of hard starts on the same faces together, which is quicker."""
+        if self.chosen.scheme.n_finished is None:
+            return [self(stats, rank, *where) for stats, where in zip(problems, wheres, strict=True)]
+        found: dict[int, Fit] = {}
+        alike: dict[bytes, list[int]] = {}
+        for i, stats in enumerate(problems):
+            alike.setdefault(stats.faces.tobytes(), []).append(i)
+        for group in alike.values():
+            for some in (group[i : i + STACKED] for i in range(0, len(group), STACKED)):
+                fits = self._hard([problems[i] for i in some], rank, [wheres[i] for i in some])
+                found |= dict(zip(some, fits, strict=True))
+        return [found[i] for i in range(len(problems))]
+
+    def _hard(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
+        """Fits from hard starts, all problems updated together."""
+        method, scheme = self.chosen, self.chosen.scheme
+        with one_blas_thread():
+            posed, bases = [], []
+            for stats, where in zip(problems, wheres, strict=True):
+                check_problem(stats, method, rank)
+                p = Problem.of(stats, scheme)
+                state = begin(p, scheme, *draw_starts(p, method, rank, self.seeds(rank, *where), range(self.n_starts)))
+                few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
+                if len(few.error) > 1:
+                    run = iterate(p, method, few, COMPARED_AT)
+                    few = run.state.take(np.array([np.argmin(run.objectives[:, -1])]))
+                posed.append(p)
+                bases.append(few.B[0])
+            stack = Problem.stack(posed)
+            B = np.stack(bases)
+            run = iterate(stack, method, begin(stack, scheme, B, stack.project(B)), MOST_UPDATES, TOL)
+        people = [stats.n_subjects for stats in problems]
+        return [
+            Fit(run.state.B[i], run.state.C[i][:, :n], p.penalty, float(run.errors[i, -1]))
+            for i, (n, p) in enumerate(zip(people, posed, strict=True))
+        ]

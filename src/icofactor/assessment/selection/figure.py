@@ -101,6 +101,7 @@ def _agreement(axes: Any, t: Curves) -> None:
         low, high = t["null_agreement"] - 2 * t["null_sd"], t["null_agreement"] + 2 * t["null_sd"]
         axes.fill_between(t["rank"], low, high, color=_NULL, alpha=0.25, linewidth=0)
     _curve(axes, t, "null_agreement", "halves of rotated maps, ± 2 sd", _NULL)
+    _curve(axes, t, "loadings_adjusted", "loadings of third people, global mean out", _OTHER, linestyle=":", **_THIN)
     _curve(axes, t, "score", "score, largest where recommended", _OTHER)
     _titled(axes, "Do halves of the subjects agree?", "agreement; score")
 

@@ -8,17 +8,21 @@ mean map.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter
-from icofactor.factorization._lift import Basis, lift, loadings
-from icofactor.factorization.methods import method_named
+from icofactor.factorization._lift import Basis, full_basis, loadings
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
+from icofactor.factorization.statistics import Statistics
+from icofactor.preprocessing.centering import Centering
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.inspect import Inspector, look
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.source import Adjusted
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
@@ -27,48 +31,83 @@ BLOCK_FOLDS = 3
 
 def heldout_subjects(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *where: int) -> np.ndarray:
     """Error of each fold of subjects: a basis fitted to the others, loadings by the scheme's own problem."""
-    scheme = method_named(fit.method).scheme
-    return np.array([_subjects_error(data, fit, rank, fold == f, scheme, *where, int(f)) for f in np.unique(fold)])
+    scheme, folds = fit.chosen.scheme, np.unique(fold)
+    trains = [np.flatnonzero(fold != f) for f in folds]
+    views = [data.centred(train) for train in trains]
+    problems = [view.subset(train) for view, train in zip(views, trains, strict=True)]
+    fits = fit.many(problems, rank, [(*where, int(f)) for f in folds])
+    errors = []
+    for f, view, train, found in zip(folds, views, trains, fits, strict=True):
+        test = np.flatnonzero(fold == f)
+        C = new_loadings(view, found, test, scheme)
+        mean = view.means[train].mean(axis=0)
+        errors.append(_share(view.means[test] - (found.B @ C).T, view.means[test] - mean, data.counts))
+    return np.array(errors)
 
 
-def _subjects_error(data: Coarse, fit: Fitter, rank: int, out: np.ndarray, scheme: Scheme, *where: int) -> float:
-    train, test = np.flatnonzero(~out), np.flatnonzero(out)
-    found = fit(data.subset(train), rank, *where)
-    C = loadings(found.B.T @ data.L[test].T, _gram(found.B, data.counts), scheme, found.penalty)
-    return _share(data.means[test] - (found.B @ C).T, data.means[test] - data.means[train].mean(axis=0), data.counts)
+def new_loadings(view: Coarse, found: Fit, subjects: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Loadings of subjects, n_d × subjects, by the scheme's own problem; `view` as the fit saw its own subjects."""
+    return loadings(found.B.T @ view.L[subjects].T, _gram(found.B, view.counts), scheme, found.penalty)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """A block that is left out: subjects fitted and left out, faces known and left out, maps as the fit sees them."""
+
+    view: Coarse
+    train: np.ndarray
+    test: np.ndarray
+    known: np.ndarray
+    held: np.ndarray
+
+    @classmethod
+    def of(cls, data: Coarse, out_subjects: np.ndarray, out_faces: np.ndarray) -> _Block:
+        train = np.flatnonzero(~out_subjects)
+        places = (np.flatnonzero(where) for where in (out_subjects, ~out_faces, out_faces))
+        return cls(data.centred(train), train, *places)
+
+    def predicted(self, found: Fit, scheme: Scheme, signed: bool) -> np.ndarray:
+        """The left-out faces' basis from the other subjects given their loadings, the left-out subjects' loadings from
+        the other faces given the basis."""
+        view = self.view
+        B = minimise(
+            found.C @ found.C.T, found.C @ view.means[np.ix_(self.train, self.held)], 0.0, scheme.signed_maps
+        ).T
+        rhs = found.B.T @ view.L[np.ix_(self.test, self.known)].T
+        return np.asarray((B @ minimise(_gram(found.B, view.counts[self.known]), rhs, 0.0, signed)).T)
+
+    def error(self, predicted: np.ndarray) -> float:
+        x = self.view.means[np.ix_(self.test, self.held)]
+        mean = self.view.means[np.ix_(self.train, self.held)].mean(axis=0)
+        return _share(x - predicted, x - mean, self.view.counts[self.held])
 
 
 def bicross_validation(
     data: Coarse, fit: Fitter, rank: int, part: np.ndarray, group: np.ndarray, *where: int
 ) -> np.ndarray:
     """Error of every left-out block: `part` numbers the subjects' parts, `group` the faces' groups."""
-    errors = []
-    for p in np.unique(part):
-        for g in np.unique(group):
-            _, held = predict_block(data, fit, rank, part == p, group == g, *where, int(p), int(g))
-            rows, columns = np.flatnonzero(part == p), np.flatnonzero(group == g)
-            x = data.means[np.ix_(rows, columns)]
-            mean = data.means[np.ix_(np.flatnonzero(part != p), columns)].mean(axis=0)
-            errors.append(_share(x - held, x - mean, data.counts[columns]))
-    return np.array(errors)
+    pairs = [(p, g) for p in np.unique(part) for g in np.unique(group)]
+    blocks = [_Block.of(data, part == p, group == g) for p, g in pairs]
+    problems = [block.view.subset(block.train, block.known) for block in blocks]
+    fits = fit.many(problems, rank, [(*where, int(p), int(g)) for p, g in pairs])
+    scheme, signed = fit.chosen.scheme, _signed_loadings(data, fit)
+    return np.array([b.error(b.predicted(found, scheme, signed)) for b, found in zip(blocks, fits, strict=True)])
 
 
 def predict_block(
     data: Coarse, fit: Fitter, rank: int, out_subjects: np.ndarray, out_faces: np.ndarray, *where: int
 ) -> tuple[Fit, np.ndarray]:
-    """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009).
+    """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it.
 
-    The basis and loadings are fitted where neither is left out; the left-out faces' basis comes from the other subjects
-    given their loadings, the left-out subjects' loadings from the other faces given the basis.
+    The basis and loadings are fitted where neither is left out.
     """
-    train, test = np.flatnonzero(~out_subjects), np.flatnonzero(out_subjects)
-    known, held = np.flatnonzero(~out_faces), np.flatnonzero(out_faces)
-    scheme = method_named(fit.method).scheme
-    found = fit(data.subset(train, known), rank, *where)
-    B = minimise(found.C @ found.C.T, found.C @ data.means[np.ix_(train, held)], 0.0, scheme.signed_maps).T
-    rhs = found.B.T @ data.L[np.ix_(test, known)].T
-    C = minimise(_gram(found.B, data.counts[known]), rhs, 0.0, scheme.signed_loadings)
-    return found, (B @ C).T
+    block = _Block.of(data, out_subjects, out_faces)
+    found = fit(block.view.subset(block.train, block.known), rank, *where)
+    return found, block.predicted(found, fit.chosen.scheme, _signed_loadings(data, fit))
+
+
+def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
+    return fit.chosen.scheme.signed_loadings or data.center != "none"
 
 
 def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
@@ -86,22 +125,47 @@ def heldout_full(
     *where: int,
     report: Callable[[float], None] = lambda done: None,
 ) -> np.ndarray:
-    """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold."""
-    scheme, weight = method_named(fit.method).scheme, cohorts.sites.n_roots / cohorts.sites.n
+    """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold, one more where the mean
+    map is needed and one more for z-scores, which are those of the sites here."""
     errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        found = fit(cohorts.coarse.subset(train), rank, *where, int(f))
-        G = _gram(found.B, cohorts.coarse.counts)
-        W = lift(cohorts.X.subset(train), found.C, scheme, found.penalty, weight, G=G).W
+        X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
         total: Arrays = {}
-        for _, part in pass_over(cohorts.X, each_block(_heldout_block), {"train": train, "test": test}, [W]):
+        for _, part in pass_over(X, each_block(_heldout_block), {"train": train, "test": test}, [W]):
             total = {name: value + total.get(name, 0.0) for name, value in part.items()}
         basis = Basis(W, total["sum.WX"], W.T @ W)
-        error = basis.error(loadings(basis.WX, basis.WW, scheme, found.penalty), float(total["sum.squares"]))
-        errors.append(error / float(total["sum.deviation"]))
+        C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
+        errors.append(basis.error(C, float(total["sum.squares"])) / float(total["sum.deviation"]))
         report(len(errors) / len(np.unique(fold)))
     return np.array(errors)
+
+
+def _full_fit(
+    cohorts: Cohorts, fit: Fitter, rank: int, train: np.ndarray, *where: int
+) -> tuple[Stream, np.ndarray, Fit]:
+    """All maps as a fit to `train` sees them, and that fit with its basis on every site."""
+    X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
+    stats = coarse.centred(train).subset(train)
+    if scheme.projective or coarse.center != "none":
+        inspector = Inspector(X.shape[0], len(train))
+        for rows, seen in pass_over(X.subset(train), each_block(_look_block)):
+            inspector.accept(rows, seen)
+        centering = Centering.of(coarse.center, inspector.mean, inspector.site_variance, len(train))
+        if centering.adjustment is not None:
+            X = Stream(Adjusted(X.source, centering.adjustment), X.runner)
+        elif not (inspector.low < 0).any():
+            mean = inspector.mean
+        if coarse.center == "zscore":
+            stats = Statistics.from_data(X.subset(train), coarse.design)
+    found = fit(stats, rank, *where)
+    basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
+    return X, basis.W, found
+
+
+def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """What an Inspector wants to know of a block."""
+    return look(x)
 
 
 def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:

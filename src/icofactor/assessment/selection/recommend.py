@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 STANDS_OUT = 4.0
+GOOD = 0.5
+"""Other ranks are named when their score is at least this part of the best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +34,10 @@ class Evidence:
     Attributes
     ----------
     ranks : (n_ranks,)
-    split, null : (n_ranks, n_splits or n_nulls, 4) `splithalf.MEASURES` of the data and of the null cohorts
+    split, null : (n_ranks, n_splits or n_nulls, measures) `splithalf.MEASURES` of the data and of the null cohorts
     bicv, heldout : (n_ranks, n_folds) held-out errors
     error, cophenetic, dispersion : (n_ranks,)
+    third, null_third : (n_ranks, divisions, 2) `splithalf.THIRD_MEASURES`, likewise
     """
 
     ranks: np.ndarray
@@ -45,6 +48,8 @@ class Evidence:
     error: np.ndarray
     cophenetic: np.ndarray
     dispersion: np.ndarray
+    third: np.ndarray
+    null_third: np.ndarray
 
     @property
     def agreement(self) -> np.ndarray:
@@ -67,6 +72,13 @@ class Evidence:
         null = self.null_agreement.mean(axis=1, keepdims=True)
         explained = np.maximum(1 - self.bicv.mean(axis=1, keepdims=True), 0.0)
         return np.asarray(explained * (self.agreement - null) / np.maximum(1 - null, 1e-12))
+
+    @property
+    def reproducible(self) -> np.ndarray:
+        """(n_ranks,) whether halves agree more than those of every null cohort, on what predicts left-out data."""
+        return np.asarray(
+            (self.agreement.mean(axis=1) > self.null_agreement.max(axis=1)) & (self.scores.mean(axis=1) > 0)
+        )
 
     @property
     def standing(self) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +116,7 @@ def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
     if not np.isfinite([explained, agreed]).any():
         return None, _no_structure(found)
     score = found.scores.mean(axis=1)
-    reproducible = (found.agreement.mean(axis=1) > found.null_agreement.max(axis=1)) & (score > 0)
+    reproducible = found.reproducible
     if not reproducible.any():
         return None, _nothing_agreed(found)
     best = int(np.argmax(np.where(reproducible, score, -np.inf)))
@@ -114,8 +126,46 @@ def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
         _shared_reason(found),
         _block_reason(found, best),
         _start_reason(found, best),
+        _third_reason(found, best),
+        _others_reason(found, best),
     )
     return int(found.ranks[best]), tuple(reason for reason in reasons if reason)
+
+
+def other_good(found: Evidence, recommended: int | None) -> tuple[int, ...]:
+    """Other ranks where the score has a local optimum: larger than at the ranks tried before and after, and than at one
+    of these by more than a standard error, by paired splits; and at least `GOOD` times the best."""
+    if recommended is None:
+        return ()
+    score, good = found.scores, []
+    mean = score.mean(axis=1)
+    best = mean[list(found.ranks).index(recommended)]
+    for i in range(1, len(mean) - 1):
+        lost = score[i] - score[[i - 1, i + 1]]
+        error = lost.std(axis=1, ddof=1) / np.sqrt(lost.shape[1])
+        peak = (lost.mean(axis=1) > 0).all() and (lost.mean(axis=1) > error).any()
+        if peak and found.reproducible[i] and mean[i] >= GOOD * best and found.ranks[i] != recommended:
+            good.append(int(found.ranks[i]))
+    return tuple(good)
+
+
+def _others_reason(found: Evidence, i: int) -> str:
+    others = other_good(found, int(found.ranks[i]))
+    if others:
+        return f"Other good numbers, where the score has a local optimum: {_listed(list(others))}."
+    return "No other number is a local optimum of the score." if len(found.ranks) > 2 else ""
+
+
+def _third_reason(found: Evidence, i: int) -> str:
+    """Whether loadings of new people would be the same from another group."""
+    plain, adjusted = found.third[i].mean(axis=0)
+    null, null_adjusted = found.null_third[i].mean(axis=0)
+    if not np.isfinite([plain, adjusted, null, null_adjusted]).all():
+        return ""
+    return (
+        f"People in neither of two groups get loadings from both that correlate {plain:.2f} (rotated maps: "
+        f"{null:.2f}); with each person's global mean taken out {adjusted:.2f} ({null_adjusted:.2f})."
+    )
 
 
 def _nearest(found: Evidence) -> str:
@@ -162,8 +212,8 @@ def _shared_reason(found: Evidence) -> str:
 
 
 def _agreement_reason(found: Evidence, i: int) -> str:
-    _, r, ari, _ = found.split[i].mean(axis=0)
-    _, null_r, null_ari, _ = found.null[i].mean(axis=0)
+    r, ari = found.split[i].mean(axis=0)[1:3]
+    null_r, null_ari = found.null[i].mean(axis=0)[1:3]
     first = f"{found.ranks[i]} components explain most of what halves of the subjects agree on"
     if len(found.ranks) == 1:
         first = f"Halves of the subjects agree on {found.ranks[i]} components, the only number tried"

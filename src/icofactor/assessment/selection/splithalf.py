@@ -9,12 +9,16 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from icofactor.assessment.selection.data import Coarse, Fitter
+from icofactor.assessment.selection.heldout import new_loadings
 from icofactor.errors import ArgumentError, literal
 from icofactor.factorization.matching import match_components
 
 MOST_VALUES = 10
 """A column of numbers with more different values than this is cut at its quartiles before it stratifies."""
-MEASURES = ("inner_product", "correlation", "ari", "half_error")
+MEASURES = ("inner_product", "correlation", "ari", "half_error", "inner_product_median", "stability_coefficient")
+"""What a split of the subjects in two is measured by."""
+THIRD_MEASURES = ("loadings", "loadings_adjusted")
+"""What two groups are measured by on people who are in neither."""
 
 
 def strata_of(participants: Mapping[str, Any], columns: Sequence[str], n_subjects: int) -> np.ndarray:
@@ -53,21 +57,83 @@ def deal(strata: np.ndarray, n_parts: int, rng: np.random.Generator) -> np.ndarr
 
 def split_half(data: Coarse, fit: Fitter, rank: int, part: np.ndarray, *where: int) -> np.ndarray:
     """`MEASURES` of one split; `part` is 0 or 1 for each subject."""
-    found, errors = [], 0.0
-    for half in (0, 1):
-        one = fit(data.subset(np.flatnonzero(part == half)), rank, *where, half)
-        found.append(one.maps)
-        errors += one.error
-    return np.array([*agreement(found[0], found[1], data.counts), errors / data.variance])
+    return split_halves([data], fit, rank, [part], [where])[0]
 
 
-def agreement(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+def split_halves(
+    cohorts: Sequence[Coarse],
+    fit: Fitter,
+    rank: int,
+    parts: Sequence[np.ndarray],
+    wheres: Sequence[tuple[int, ...]],
+) -> np.ndarray:
+    """(n, measures) `MEASURES` of one split of each of several cohorts, or of several of one; fits go together."""
+    problems = []
+    for data, part in zip(cohorts, parts, strict=True):
+        for half in (0, 1):
+            subjects = np.flatnonzero(part == half)
+            problems.append(data.centred(subjects).subset(subjects))
+    fits = fit.many(problems, rank, [(*where, half) for where in wheres for half in (0, 1)])
+    rows = []
+    for i, data in enumerate(cohorts):
+        a, b = fits[2 * i], fits[2 * i + 1]
+        variance = data.variance if data.center == "none" else problems[2 * i].sq_norm + problems[2 * i + 1].sq_norm
+        inner, correlation, ari, median, stability = agreement(a.maps, b.maps, data.counts)
+        rows.append([inner, correlation, ari, (a.error + b.error) / variance, median, stability])
+    return np.array(rows)
+
+
+def deal_thirds(strata: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n_subjects,) 0 and 1 for two groups of three eighths each, 2 for the people in neither."""
+    return np.asarray(deal(strata, 8, rng) // 3)
+
+
+def third_people(
+    cohorts: Sequence[Coarse],
+    fit: Fitter,
+    rank: int,
+    parts: Sequence[np.ndarray],
+    wheres: Sequence[tuple[int, ...]],
+) -> np.ndarray:
+    """(n, measures) `THIRD_MEASURES` of one division (`deal_thirds`) of each of several cohorts, or of several of one.
+
+    Both groups are fitted; people in neither get loadings from both fits. NaN where groups have fewer subjects than
+    components, or fewer than three people are left.
+    """
+    sizes = [np.bincount(part, minlength=3) for part in parts]
+    if min(size[:2].min() for size in sizes) <= rank or min(size[2] for size in sizes) < 3:
+        return np.full((len(cohorts), len(THIRD_MEASURES)), np.nan)
+    views, problems = [], []
+    for data, part in zip(cohorts, parts, strict=True):
+        for group in (0, 1):
+            subjects = np.flatnonzero(part == group)
+            views.append(data.centred(subjects))
+            problems.append(views[-1].subset(subjects))
+    fits = fit.many(problems, rank, [(*where, group) for where in wheres for group in (0, 1)])
+    rows = []
+    for i, (data, part) in enumerate(zip(cohorts, parts, strict=True)):
+        others = np.flatnonzero(part == 2)
+        scheme = fit.chosen.scheme
+        a, b = (new_loadings(views[2 * i + g], fits[2 * i + g], others, scheme) for g in (0, 1))
+        total = data.L[others].sum(axis=1)
+        rows.append([match_components(a, b).mean, match_components(_without(a, total), _without(b, total)).mean])
+    return np.array(rows)
+
+
+def _without(C: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Loadings, components × people, less what a line through each person's global mean predicts."""
+    x = total - total.mean()
+    size = float(x @ x)
+    return C - np.outer(C @ x, x) / size if size > 0 else C
+
+
+def agreement(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, float, float]:
     """How far two sets of maps (components × faces) agree, as the field reports it.
 
     Returns
     -------
-    Mean inner product of unit maps and mean correlation, each over its own best pairs, and the adjusted Rand index of
-    the winner-takes-all maps. `weights`: sites per face.
+    Mean inner product of unit maps and mean correlation, each over its own best pairs; the adjusted Rand index of the
+    winner-takes-all maps; the median inner product; and the stability coefficient. `weights`: sites per face.
     """
     unit_a, unit_b = (m * np.sqrt(weights) for m in (a, b))
     unit_a, unit_b = (
@@ -77,7 +143,30 @@ def agreement(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> tuple[float,
     products = unit_a @ unit_b.T
     pairs = linear_sum_assignment(-products)
     correlation = match_components(a, b, weights).mean
-    return float(products[pairs].mean()), correlation, adjusted_rand(_winners(a), _winners(b), weights)
+    ari = adjusted_rand(_winners(a), _winners(b), weights)
+    inner, root = products[pairs], np.sqrt(weights)
+    stability = stability_coefficient(unit_a / root, unit_b / root, weights)
+    return float(inner.mean()), correlation, ari, float(np.median(inner)), stability
+
+
+def stability_coefficient(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
+    """Mean over sites of the correlation between rows of two sites × sites matrices (Patel et al. 2020; cobra-nmf).
+
+    An entry of such a matrix is the cosine between the values of all components at two sites. The matrices are never
+    formed: sums over their rows are products of small matrices. Sites without a component in one of the sets do not
+    count. `weights`: sites per face.
+    """
+    size_a, size_b = np.linalg.norm(a, axis=0), np.linalg.norm(b, axis=0)
+    u, v = (np.divide(x, size, out=np.zeros_like(x), where=size > 0).T for x, size in ((a, size_a), (b, size_b)))
+    w = np.asarray(weights, dtype=np.float64) / weights.sum()
+    mean_a, mean_b = u @ (w @ u), v @ (w @ v)
+    moment = lambda x, y: np.einsum("fi,ij,fj->f", x, (x * w[:, None]).T @ y, y)
+    spread_a, spread_b = moment(u, u) - mean_a**2, moment(v, v) - mean_b**2
+    known = (size_a > 0) & (size_b > 0) & (spread_a > 1e-12) & (spread_b > 1e-12)
+    if not known.any():
+        return 0.0
+    correlation = (moment(u, v) - mean_a * mean_b)[known] / np.sqrt(spread_a[known] * spread_b[known])
+    return float(np.average(correlation, weights=w[known]))
 
 
 def adjusted_rand(a: np.ndarray, b: np.ndarray, weights: np.ndarray | None = None) -> float:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from icofactor.assessment.selection.data import Coarse, Fitter
-from icofactor.factorization.engines import choose_engine
-from icofactor.factorization.methods import method_named
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts
 from icofactor.factorization.update import begin
@@ -25,12 +23,11 @@ def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:
 
 def labels_of_starts(data: Coarse, fit: Fitter, rank: int) -> np.ndarray:
     """(n_starts, n_k) winner-takes-all map of every start."""
-    method = method_named(fit.method)
-    p = Problem.of(data.stats, method.scheme)
-    engine = choose_engine(fit.engine, p, method, rank, fit.n_starts * fit.n_iter)
+    method, view = fit.chosen, data.centred(np.arange(data.n_subjects))
+    p = Problem.of(view.stats, method.scheme)
     with one_blas_thread():
         B, C = draw_starts(p, method, rank, fit.seeds(rank, 1), range(fit.n_starts))
-        run = engine.iterate(p, method, begin(p, method.scheme, B, C), fit.n_iter, 0.0)
+        run = fit.finish(p, begin(p, method.scheme, B, C), rank)
     B, C = np.asarray(run.state.B), np.asarray(run.state.C)
     size = np.sqrt((C**2).mean(axis=2))
     return np.asarray(np.abs(B * size[:, None, :]).argmax(axis=2)[~run.diverged])

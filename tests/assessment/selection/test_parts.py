@@ -1,0 +1,211 @@
+"""Selection with centred data: parts, deviations and z-scores of every half's own subjects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import cosine_similarity
+
+import icofactor as ico
+from helpers.coarse_cohorts import SMALL, smooth_noise, three_components, with_X
+from icofactor.assessment.selection.choose import choose_n_components
+from icofactor.assessment.selection.data import Coarse, Fitter, gather
+from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects, predict_block
+from icofactor.assessment.selection.splithalf import (
+    agreement,
+    deal_thirds,
+    split_half,
+    stability_coefficient,
+    third_people,
+)
+from icofactor.errors import ArgumentError
+from icofactor.estimator.inputs import read_input
+from icofactor.factorization._multistart import multistart
+from icofactor.factorization.methods import method_named
+
+RANK = 3
+fold = np.arange(48) % 4
+
+
+def coarse(center: str = "mean", rows: np.ndarray | None = None) -> Coarse:
+    cohort = three_components()
+    given = cohort if rows is None else with_X(cohort, cohort.X, rows)
+    return gather(read_input(given), 1, method_named("parts"), center=center).coarse
+
+
+def changed(data: Coarse, subjects: np.ndarray, value: float) -> Coarse:
+    means = data.means.copy()
+    means[subjects] = value
+    return data.with_means(means)
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore"])
+def test_every_fit_is_centred_on_its_own_subjects(center: str) -> None:
+    """Others may hold anything: what the fit sees keeps its bits, and is that of a cohort without them."""
+    data, train = coarse(center), np.flatnonzero(fold != 1)
+    seen = data.centred(train)
+    np.testing.assert_allclose(seen.means[train].mean(axis=0), 0, atol=1e-12)
+    if center == "zscore":
+        np.testing.assert_allclose(seen.means[train].std(axis=0, ddof=1), 1, rtol=1e-12)
+    poisoned = changed(data, np.flatnonzero(fold == 1), np.nan).centred(train)
+    np.testing.assert_array_equal(poisoned.subset(train).L, seen.subset(train).L)
+    alone = coarse(center, train).centred(np.arange(len(train)))
+    np.testing.assert_allclose(alone.L, seen.L[train], atol=1e-10 * np.abs(seen.L).max())
+
+
+def test_deviations_are_those_of_the_estimator() -> None:
+    """Statistics on which a fit with center="mean" rests, on the faces."""
+    data = coarse()
+    seen = data.centred(np.arange(48)).stats
+    X = three_components().X.astype(np.float64)
+    direct = ico.Statistics.from_data((X - X.mean(axis=0)).T, data.design)
+    np.testing.assert_allclose(seen.L, direct.L, atol=1e-9 * np.abs(direct.L).max())
+    np.testing.assert_allclose(seen.root_L, direct.root_L, atol=1e-9 * np.abs(direct.root_L).max())
+
+
+def test_problems_fitted_together_are_fitted_as_each_alone() -> None:
+    """Also where they have different numbers of subjects, or faces."""
+    data = coarse()
+    groups = [np.arange(20), np.arange(20, 48), np.arange(5, 30)]
+    problems = [data.centred(g).subset(g) for g in groups]
+    problems.append(data.centred(groups[0]).subset(groups[0], np.arange(50)))
+    fit = Fitter("parts", 6, 0)
+    together = fit.many(problems, RANK, [(i,) for i in range(4)])
+    for i, (one, stats) in enumerate(zip(together, problems, strict=True)):
+        alone = fit(stats, RANK, i)
+        assert one.C.shape == (RANK, stats.n_subjects)
+        np.testing.assert_allclose(one.B, alone.B, rtol=1e-6, atol=1e-9 * np.abs(alone.B).max())
+        assert one.error == pytest.approx(alone.error, rel=1e-9)
+        residual = stats.L / stats.counts - (one.B @ one.C).T
+        assert one.error == pytest.approx(float((stats.counts * residual**2).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["parts", "LE-PPNMF", "E-DL"])
+def test_fits_run_to_their_end(method: str) -> None:
+    """No cap stops them: a full fit from many starts is hardly better."""
+    data = coarse("mean" if method == "parts" else "none")
+    stats = data.centred(np.arange(48)).stats
+    found = Fitter(method, 10, 0)(stats, RANK, 0)
+    full = multistart(stats, method, RANK, n_starts=10, n_iter=20_000, tol=1e-7, random_state=1)
+    assert found.error <= full.error + 1e-3 * data.variance
+
+
+def test_held_out_errors_are_those_of_deviations_from_the_training_mean() -> None:
+    data, fit = coarse(), Fitter("parts", 5, 0)
+    errors = heldout_subjects(data, fit, RANK, fold, 4)
+    for f in (0, 3):
+        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        mean = data.means[train].mean(axis=0)
+        found = fit(data.centred(train).subset(train), RANK, 4, f)
+        x, D = data.means[test] - mean, data.counts[:, None]
+        left = x - x @ (D * found.B) @ found.B.T
+        expected = np.sum(data.counts * left**2) / np.sum(data.counts * x**2)
+        assert errors[f] == pytest.approx(expected, rel=1e-6)
+    assert errors.max() < 0.9
+
+
+def test_left_out_blocks_do_not_touch_their_prediction() -> None:
+    data, fit = coarse("zscore"), Fitter("parts", 4, 0)
+    out, faces = fold == 2, np.arange(data.stats.n_columns) % 3 == 1
+    found, held = predict_block(data, fit, RANK, out, faces, 1)
+    means = data.means.copy()
+    means[np.ix_(out, faces)] = np.nan
+    again, same = predict_block(data.with_means(means), fit, RANK, out, faces, 1)
+    np.testing.assert_array_equal(again.B, found.B)
+    np.testing.assert_array_equal(same, held)
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore"])
+def test_full_resolution_is_the_estimator_s(center: str) -> None:
+    """About what a model fitted to the other subjects explains of those left out."""
+    cohort = three_components()
+    cohorts = gather(read_input(cohort), 1, method_named("parts"), center=center)
+    errors = heldout_full(cohorts, Fitter("parts", 10, 0), RANK, fold)
+    train, test = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
+    model = ico.CorticalFactorization(RANK, method="parts", center=center, level=1, mesh="fsaverage4", hemi="left")
+    assert 1 - errors[0] == pytest.approx(model.fit(cohort.X[train]).score(cohort.X[test]), abs=0.02)
+
+
+# ---------------------------------------------------------------------- measures
+
+
+def test_the_stability_coefficient_is_that_of_the_matrices() -> None:
+    """cobra-nmf: rows of two sites × sites cosine matrices, correlated row by row."""
+    rng = np.random.default_rng(0)
+    a, b, w = rng.random((4, 30)), rng.random((4, 30)), rng.integers(1, 4, 30)
+    sites = [cosine_similarity(np.repeat(maps, w, axis=1).T) for maps in (a, b)]
+    expected = np.mean([np.corrcoef(x, y)[0, 1] for x, y in zip(*sites, strict=True)])
+    assert stability_coefficient(a, b, w) == pytest.approx(expected, abs=1e-10)
+    assert stability_coefficient(a, a[[2, 0, 3, 1]], w) == pytest.approx(1)
+    assert stability_coefficient(a, np.zeros_like(b), w) == 0
+
+
+def test_the_median_inner_product_is_that_of_matched_unit_maps() -> None:
+    a = np.eye(3, 9)
+    b = np.array([[0.6, 0, 0, 0.8, 0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0.8, 0, 0.6, 0, 0, 0, 0]])
+    inner, _, _, median, _ = agreement(a, 7 * b[[1, 2, 0]], np.ones(9))
+    assert inner == pytest.approx(0.8) and median == pytest.approx(0.8)
+    inner, _, _, median, _ = agreement(a, b * [[1], [1], [0]] + np.eye(3, 9, 8) * [[0], [0], [1]], np.ones(9))
+    assert inner == pytest.approx(1.6 / 3) and median == pytest.approx(0.6)
+
+
+def test_people_in_neither_group() -> None:
+    rng = np.random.default_rng(0)
+    part = deal_thirds(np.zeros(48, dtype=int), rng)
+    np.testing.assert_array_equal(np.bincount(part), [18, 18, 12])
+    data, fit = coarse(), Fitter("parts", 6, 0)
+    (plain, adjusted), (again, _) = third_people([data, data], fit, RANK, [part, part], [(7,), (7,)])
+    assert plain == pytest.approx(again, rel=1e-9)
+    assert 0.8 < plain <= 1 and 0.5 < adjusted <= 1
+    # one global factor is all that random subjects share: without it loadings no longer agree
+    noise = rng.standard_normal((48, 80)) + 20 * rng.standard_normal((48, 1))
+    flat = data.with_means(noise[:, : data.stats.n_columns])
+    plain, adjusted = third_people([flat], fit, RANK, [part], [(7,)])[0]
+    assert plain > 0.9 and adjusted < 0.8
+    assert np.isnan(third_people([data], fit, 18, [part], [(7,)])).all()
+
+
+def test_halves_of_the_same_subjects_agree_wholly() -> None:
+    data = coarse()
+    twice = data.with_means(np.vstack([data.means, data.means]))
+    found = split_half(twice, Fitter("parts", 10, 0), RANK, np.repeat([0, 1], 48), 7)
+    np.testing.assert_allclose(found[[0, 1, 2, 4, 5]], 1, atol=0.02)
+    assert 0 < found[3] < 1
+
+
+# ---------------------------------------------------------------------- the whole
+
+
+@pytest.mark.parametrize("center", ["auto", "zscore"])
+def test_parts_are_found(center: str) -> None:
+    choice = choose_n_components(three_components(), range(2, 6), method="parts", center=center, **SMALL)  # type: ignore[arg-type]
+    assert choice.recommended == 3
+    assert choice.settings["center"] == ("mean" if center == "auto" else center)
+    t = choice.table
+    for name in ("inner_product", "inner_product_median", "correlation", "ari", "stability_coefficient", "loadings"):
+        assert t[name][1] > t[f"null_{name}"][1]
+    assert np.isfinite([t["loadings_adjusted"], t["null_loadings_adjusted"]]).all()
+    assert any(reason.startswith("People in neither of two groups") for reason in choice.reasons)
+    assert 3 not in choice.others
+
+
+@pytest.mark.slow
+def test_noise_has_no_structure() -> None:
+    for seed in range(3):
+        assert choose_n_components(smooth_noise(seed), range(2, 6), method="parts", **SMALL).recommended is None  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["parts", "CD-PNNMF"])
+@pytest.mark.parametrize("n_components", [5, 8])
+def test_true_numbers_are_found_within_one(method: str, n_components: int) -> None:
+    cohort = ico.simulate_cohort(100, n_components, mesh="fsaverage4", random_state=1)
+    ranks = range(n_components - 3, n_components + 4)
+    choice = choose_n_components(cohort, ranks, method=method, n_splits=8, n_starts=6, n_nulls=5)
+    assert choice.recommended is not None and abs(choice.recommended - n_components) <= 1
+
+
+def test_centering_needs_a_method_that_takes_it() -> None:
+    with pytest.raises(ArgumentError) as raised:
+        choose_n_components(three_components(), [2], method="CD-PNNMF", center="mean")
+    assert raised.value.argument == "center"
