@@ -54,6 +54,16 @@ def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*given, "--overwrite"]) == 0
 
 
+def test_parts(maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main([*words(maps, out), "--ranks", "2-3", "--method", "parts", "--center", "zscore", "--level", "1"]) == 0
+    record = json.loads((out / "selection.json").read_text())
+    assert (record["settings"]["method"], record["settings"]["center"]) == ("parts", "zscore")
+    assert set(record["others"]) <= {2, 3}
+    columns = (out / "selection.tsv").read_text().splitlines()[0].split("\t")
+    assert {"inner_product_median", "null_stability_coefficient", "loadings_adjusted", "null_ari"} <= set(columns)
+
+
 def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [*words(maps, tmp_path / "out"), "--model", str(maps / "fitted"), "--spins", "20"]
     assert main([*given, "--bootstrap", "4", "--atlas", str(maps / "lh.annot")]) == 0
@@ -72,6 +82,8 @@ def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--ranks", "30"], "--ranks must be at most 12, the subjects in half of 24; found 30"),
         (["--ranks", "2", "--splits", "1"], "--splits must be a whole number ≥ 2; found 1"),
         (["--ranks", "2", "--method", "NMF"], "--method must be one of"),
+        (["--ranks", "2", "--method", "CD-PNNMF", "--center", "mean"], "--center mean makes values negative, which"),
+        (["--ranks", "2", "--method", "parts", "--center", "median"], "--center must be 'auto', 'none', 'mean' or"),
         (["--ranks", "2", "--covariates", "age"], "'age'"),
         (["--model", "FITTED", "--bootstrap", "1"], "--bootstrap must be a whole number ≥ 2; found 1"),
         (["--model", "FITTED", "--atlas", "no.annot"], "no atlas file no.annot"),

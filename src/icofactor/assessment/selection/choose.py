@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.data import TOL, Coarse, Cohorts, Fitter, gather
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather
 from icofactor.assessment.selection.heldout import (
     BLOCK_FOLDS,
     SUBJECT_FOLDS,
@@ -173,7 +173,7 @@ def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, stra
         "n_subjects": cohorts.coarse.n_subjects,
         "n_faces": cohorts.coarse.stats.n_columns,
         "n_starts": int(fit.n_starts),
-        "tol": 0.0 if fit.chosen.scheme.sweeps else TOL,
+        "tol": fit.tol,
         "n_splits": int(n_splits),
         "n_nulls": int(n_nulls),
         "random_state": int(fit.seed),

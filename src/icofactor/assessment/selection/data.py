@@ -32,8 +32,9 @@ SCREENING_UPDATES = 480
 """Other updates move slower: by these the best of random starts is found, which then goes on to its end."""
 TOL, MOST_UPDATES = 1e-5, 100_000
 """The end: the objective fell by less than TOL, relative, over ten updates. The number of updates is never met."""
-FINISHED, COMPARED_AT = 3, 20
-"""Of hard starts the best few make this many updates, and the best of these goes on to its end."""
+FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
+"""Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
+with `TOL` halves of real thickness agreed no better."""
 STACKED = 10
 """Problems whose hard starts are updated together; whatever the machine, so that bits stay."""
 
@@ -212,6 +213,12 @@ class Fitter:
     def chosen(self) -> Method:
         return method_named(self.method)
 
+    @property
+    def tol(self) -> float:
+        """By which a run is at its end; coordinate descent makes a number of updates instead."""
+        scheme = self.chosen.scheme
+        return 0.0 if scheme.sweeps else TOL if scheme.n_finished is None else HARD_TOL
+
     def seeds(self, *where: int) -> np.random.SeedSequence:
         """The seed of one problem: it depends on what the problem is, not on which others are solved."""
         return np.random.SeedSequence(seeds_of(self.seed).entropy, spawn_key=where)
@@ -240,10 +247,10 @@ class Fitter:
 
     def finish(self, p: Problem, state: State, rank: int) -> Run:
         """Runs to their end."""
-        n_iter, tol = (SWEEPING_UPDATES, 0.0) if self.chosen.scheme.sweeps else (MOST_UPDATES, TOL)
+        n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
         engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
         with one_blas_thread():
-            return engine.iterate(p, self.chosen, state, n_iter, tol)
+            return engine.iterate(p, self.chosen, state, n_iter, self.tol)
 
     def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
         """The fits of several problems; those of hard starts on the same faces together, which is quicker."""
@@ -276,7 +283,7 @@ class Fitter:
                 bases.append(few.B[0])
             stack = Problem.stack(posed)
             B = np.stack(bases)
-            run = iterate(stack, method, begin(stack, scheme, B, stack.project(B)), MOST_UPDATES, TOL)
+            run = iterate(stack, method, begin(stack, scheme, B, stack.project(B)), MOST_UPDATES, self.tol)
         people = [stats.n_subjects for stats in problems]
         return [
             Fit(run.state.B[i], run.state.C[i][:, :n], p.penalty, float(run.errors[i, -1]))

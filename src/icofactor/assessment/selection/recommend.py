@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 STANDS_OUT = 4.0
-GOOD = 0.5
+GOOD = 1 / 3
 """Other ranks are named when their score is at least this part of the best."""
 
 
