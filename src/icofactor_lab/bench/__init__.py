@@ -54,8 +54,8 @@ def run_bench(
         (reproducibility).
     quick : tiny sizes, to see that everything runs; under a minute.
     repeats : how often each thing is measured; medians are reported.
-    budget : most seconds of one run of one solver in (b), and of opNMF in (r) where its own limit there is not less;
-        what is longer is stopped, and in (b) its rate stated.
+    budget : most seconds of one run of one solver in (b), and of opNMF in (r); what is longer is stopped, and in (b)
+        its rate stated.
     overwrite : whether to replace the files of an earlier run.
     tell : called with a line now and then.
 

@@ -32,7 +32,7 @@ class Sizes(CommonSizes):
     cohort_mesh : of the simulated cohort of (r)
     groups, parcel_groups : people of (r): two groups that are fitted, and third people; on the mesh and on parcels
     ranks, splits : numbers of components of (r), and how often people are split
-    opnmf_seconds : most seconds of one run of opNMF in (r), where `budget` is not less
+    opnmf_updates : most updates of one run of opNMF in (r), on the mesh and on parcels
     """
 
     gemm: int = 1500
@@ -60,7 +60,7 @@ class Sizes(CommonSizes):
     parcel_groups: tuple[int, int, int] = (40, 40, 20)
     ranks: tuple[int, ...] = (6, 10, 16)
     splits: int = 4
-    opnmf_seconds: float = 10.0
+    opnmf_updates: tuple[int, int] = (500, 5000)
 
 
 FULL = Sizes()
@@ -92,7 +92,7 @@ QUICK = Sizes(
     parcel_groups=(14, 14, 8),
     ranks=(2, 3),
     splits=1,
-    opnmf_seconds=0.05,
+    opnmf_updates=(20, 40),
 )
 
 

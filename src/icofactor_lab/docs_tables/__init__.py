@@ -7,7 +7,7 @@
 | `fuzz` | docs/security.md |
 | `gpu` | docs/benchmarks.md, on a GPU |
 | `preprocessing` | docs/preprocessing.md |
-| `recovery` | docs/methods.md, docs/covariates.md |
+| `recovery` | docs/methods.md, docs/covariates.md, docs/reproducibility.md |
 | `report` | docs/report.md, and draws README's pictures |
 | `scale` | docs/scale.md, and the estimates of `icofactor fit --dry-run` |
 | `selection` | docs/selection.md |
