@@ -26,6 +26,7 @@ PARCELS = MAPS.replace("components.shape.gii", "dseg")
 FILES = [
     "components.png",
     "dataset_description.json",
+    "desc-icofactor_components.tsv",
     "desc-icofactor_dseg.tsv",
     "desc-icofactor_loadings.tsv",
     "diagnostics.npz",
@@ -40,7 +41,7 @@ FILES = [
     "report.html",
 ]
 PANELS = [
-    *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_age"),
+    *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_age", "recurrence"),
     *("participants-02_sex", "similarity", "sparsity", "subjects"),
 ]
 WORDS = ["--n-subjects", "12", "--n-components", "3", "--hemisphere", "left"]
@@ -79,7 +80,7 @@ def test_it_says_what_it_wrote(demo: Demo) -> None:
     assert [line.strip() for line in listed[1:-1]] == shown
     assert listed[-1].endswith(f"Look at {demo.folder / 'report.html'}")
     assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
-    assert "50 % of that variance is simulated noise." in demo.said
+    assert "50 % of the between-subject variance is simulated noise." in demo.said
 
 
 def test_maps_are_the_components(demo: Demo) -> None:

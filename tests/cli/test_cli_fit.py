@@ -19,6 +19,7 @@ from icofactor import Cohort, CorticalFactorization, Covariates, load_model, sim
 from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
+from icofactor.factorization.recurrence import in_one_line
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
@@ -186,6 +187,28 @@ def test_options_reach_the_model(files: Files) -> None:
     assert model.starts_.engine == "numpy"
     _, subjects, _ = table(files.root / "out" / "desc-icofactor_loadings.tsv")
     assert subjects == [name for name in files.subjects if name not in ("sub-002", "sub-005")]
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("center", ["auto", "zscore"])
+def test_parts_and_how_far_to_trust_them(files: Files, capsys: pytest.CaptureFixture[str], center: str) -> None:
+    assert files.fit("--method", "parts", "--center", center, "--n-starts", "20", "--hemisphere", "left") == 0
+    said = capsys.readouterr().out
+    out = files.root / "out"
+    model = load_model(out / "model.zip")
+    assert (model.method, model.center, model.center_) == ("parts", center, "mean" if center == "auto" else "zscore")
+    line = in_one_line(model.recurrence_, model.starts_.n_near)
+    assert line in said.splitlines()
+    found = json.loads((out / "provenance.json").read_text())["result"]
+    assert found["center"] == model.center_
+    assert found["n_constant_sites"] == model.n_constant_sites_
+    assert found["recurrence"]["summary"] == line
+    assert found["recurrence"]["other_good_starts"] == model.starts_.n_near
+    header, *rows = (row.split("\t") for row in (out / "desc-icofactor_components.tsv").read_text().splitlines())
+    assert header == ["component", "variance_alone", "variance_unique", "extent", "recurrence"]
+    read = [np.nan if row[-1] == "n/a" else float(row[-1]) for row in rows]
+    np.testing.assert_array_equal(read, model.recurrence_)
+    np.testing.assert_array_equal([float(row[1]) for row in rows], model.explained_variance_ratio_)
 
 
 @pytest.mark.usefixtures("undrawn")

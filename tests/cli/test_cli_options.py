@@ -105,6 +105,14 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     assert plan(signed) == 2
     assert "The first file holds negative values (down to -0." in capsys.readouterr().err
     assert plan(signed, "--method", "DL") == 0
+    capsys.readouterr()
+    assert plan(signed, "--method", "parts", "--center", "zscore") == 0
+    assert "by parts of z-scores from 50 starts" in capsys.readouterr().out
+    assert plan(signed, "--method", "LE-PPNMF", "--center", "mean") == 0
+    assert plan(signed, "--method", "parts") == 0
+    assert "by parts of deviations from the mean map from 50 starts" in capsys.readouterr().out
+    assert plan(maps, "--method", "CD-PNNMF", "--center", "mean") == 2
+    assert "--center mean makes values negative, which --method CD-PNNMF cannot" in capsys.readouterr().err
     positive = ",".join(str(tmp_path / f"{side}.npy") for side in ("lh", "rh"))
     for side, rows in zip(("lh", "rh"), MAPS.values(), strict=True):
         np.save(tmp_path / f"{side}.npy", (rows.min(axis=0) > 2.5).astype(np.uint8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from icofactor import CorticalFactorization, Covariates, load_model, simulate_co
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.results.fit_cohort import fit_cohort
+from icofactor.results.transform import loadings_of
 
 N_FITTED, N = 14, 18
 IDS = names(N)
@@ -280,3 +282,27 @@ def test_fit_cohort_refuses_before_it_works(place: Path) -> None:
     with pytest.raises(FileExistsError, match=r"components\.png exists; pass overwrite=True"):
         fit_cohort(cohort, model, place / "plain")
     assert not hasattr(model, "components_")
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore", "none"])
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_a_hole_is_the_average_to_deviations(center: str, adjusted: bool) -> None:
+    """0 mm where nobody has a value would be 2.5 mm below the average."""
+    cohort: Any = simulate_cohort(14, 3, hemisphere="left", mesh="fsaverage4", random_state=5)
+    if adjusted:
+        signed = {"nonnegative": center == "none"}
+        data: Any = Covariates.fit(cohort, ["age"], **signed).apply(cohort)
+    model = CorticalFactorization(3, method="parts", center=center, n_starts=10).fit(data if adjusted else cohort)
+    holed, mask = cohort.X.copy(), np.ones(cohort.sites.n, dtype=bool)
+    mask[70] = False
+    holed[:, ~mask] = 0
+    found = loadings_of(model, replace(cohort, X=holed, mask=mask))
+    whole = model.transform(cohort)
+    if center == "none":
+        assert "they count as 0" in found.notes[0]
+        return
+    assert "they count as the mean of the fitted subjects" in found.notes[0]
+    x = np.asarray(data.X[:, :] if adjusted else cohort.X, dtype=np.float64)
+    deviations = (x - model.mean_) / (1.0 if model.deviation_ is None else model.deviation_)
+    lost = deviations[:, ~mask] @ (model.components_[:, ~mask] / model.scale_[:, None]).T / model.scale_
+    np.testing.assert_allclose(found.loadings, whole - lost, atol=1e-9)

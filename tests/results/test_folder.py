@@ -26,7 +26,8 @@ from icofactor.sphere.sites import Sites
 
 STEM = "space-fsaverage_den-642_desc-icofactor"
 ALWAYS = {
-    *("desc-icofactor_dseg.tsv", "desc-icofactor_loadings.tsv", "provenance.json", "dataset_description.json"),
+    *("desc-icofactor_dseg.tsv", "desc-icofactor_loadings.tsv", "desc-icofactor_components.tsv"),
+    *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
 }
 

@@ -90,3 +90,31 @@ def test_covariates_are_told(cohort: Cohort) -> None:
         text = methods_text(model, cohort)
         assert "linear effects of age, sex (f, m) were removed" in text
         assert ("lifted by a constant per site" in text) == (n_shifted > 0)
+
+
+@pytest.mark.parametrize(
+    ("center", "data", "units"),
+    [
+        ("auto", "as deviations from the mean map of the subjects", "in the units of the data"),
+        ("zscore", "as z-scores", "in standard deviations"),
+        ("none", "sites × subjects, the columns", "in the units of the data"),
+    ],
+)
+def test_parts_say_what_was_taken_out(cohort: Cohort, center: str, data: str, units: str) -> None:
+    text = text_of(cohort, method="parts", center=center, n_starts=12)
+    assert data in text
+    assert f"so that components are {units}" in text
+    assert ("A positive loading means values above" in text) == (center != "none")
+    assert "from 12 random starts (seed 0), partitions of the faces by weighted spherical k-means [" in text
+    assert "of which the 10 best were continued" in text
+    assert "X̃" not in text
+
+
+def test_recurrence_is_part_of_the_paragraph(cohort: Cohort) -> None:
+    model = CorticalFactorization(2, method="parts", n_iter=50, tol=0.0, n_starts=12).fit(cohort)
+    model.recurrence_ = np.array([1.0, 0.25])
+    model.starts_ = replace(model.starts_, n_near=7)
+    assert "1 of 2 were found again" in methods_text(model, cohort)
+    assert "the 7 other starts" in methods_text(model, cohort)
+    model.recurrence_ = np.full(2, np.nan)
+    assert "found again" not in methods_text(model, cohort)

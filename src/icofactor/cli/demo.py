@@ -23,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the results; made when missing")
     parser.add_argument("--n-subjects", type=int, default=100, help="subjects to simulate (default: 100)")
     parser.add_argument("--n-components", type=int, default=10, help="components to simulate and find (default: 10)")
+    parser.add_argument("--method", metavar="NAME", help="see icofactor fit --help (default: parts)")
     parser.add_argument("--modality", default="thickness", help="thickness, myelin, reho or alff (default: thickness)")
     parser.add_argument("--hemisphere", default="both", choices=["left", "right", "both"], help="default: both")
     parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         n_subjects=options.n_subjects,
         n_components=options.n_components,
+        method=options.method,
         modality=options.modality,
         hemisphere=options.hemisphere,
         random_state=options.random_seed,
@@ -54,6 +56,7 @@ def run_demo(
     *,
     n_subjects: int = 100,
     n_components: int = 10,
+    method: str | None = None,
     modality: str = "thickness",
     hemisphere: Any = "both",
     random_state: int = 0,
@@ -73,10 +76,12 @@ def run_demo(
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
+    chosen: dict[str, Any] = {} if method is None else {"method": method}
+    model = CorticalFactorization(n_components, **chosen, random_state=random_state, verbose=verbose)
+    model.check_parameters()  # before anything is made
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
         cohort = simulate_cohort(n_subjects, n_components, modality, hemisphere, random_state, mesh=_MESH)
-    model = CorticalFactorization(n_components, random_state=random_state, verbose=verbose)
     return _summary(fit_cohort(cohort, model, place, verbose=verbose))
 
 
@@ -91,7 +96,7 @@ def _summary(result: FitResult) -> str:
     together = [np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])]
     return (
         f"{result.found()}\n"
-        f"{100 * cohort.provenance['noise']:.0f} % of that variance is simulated noise. The components match the "
-        f"simulated truth: correlation {match.mean:.2f} of maps, {np.mean(together):.2f} of loadings.\n"
+        f"{100 * cohort.provenance['noise']:.0f} % of the between-subject variance is simulated noise. The components "
+        f"match the simulated truth: correlation {match.mean:.2f} of maps, {np.mean(together):.2f} of loadings.\n"
         f"{result.written()}"
     )

@@ -17,12 +17,16 @@ _SUMS = 400 * MiB
 """Sums over faces and the parts being read, of data that are not held."""
 _SECONDS_PER_VALUE = 35e-9
 """Statistics and lift, one pass over X each."""
+_SECONDS_PER_LOOK = 15e-9
+"""The first pass, which z-scores make twice."""
 _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
 _OPERATIONS_PER_SECOND = 6e9
 _FIXED_SECONDS = 0.3
-_UPDATES_DESCENT, _UPDATES_OTHER = 150, 1000
+_UPDATES_DESCENT, _UPDATES_PARTS, _UPDATES_OTHER = 150, 60, 1000
 """Updates of a start until it settles to the default tolerance."""
+_SWEEPS_HARD = 12
+"""Sweeps until a partition of the faces stays."""
 _LEAST, _START_SECONDS = 220 * MiB, 2.0
 """Of a command that draws nothing."""
 _SECONDS_PER_BYTE = {"reho": 22e-9, "alff": 4.5e-9}
@@ -46,13 +50,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a fit: data, components, faces at the start, starts, sweeps of polish, and how the updates go."""
+    """The size of a fit: data, components, faces at the start, starts that are run, partitions that starts are chosen
+    from, passes before the starts, sweeps of polish, and how the updates go."""
 
     n_subjects: int
     n_sites: int
     n_components: int
     n_columns: int = 320
     n_starts: int = 5
+    n_hard_starts: int = 0
+    n_looks: int = 1
     polish: int = 0
     descent: bool = True
     n_iter: int = 3000
@@ -66,11 +73,14 @@ def estimate(size: Size, *, in_memory: bool = True) -> Estimate:
     memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
     # instead of X, sums over faces as deep as refinement may go
     memory += 4 * values if in_memory else min(_SUMS, 11 * values)
-    usual = _UPDATES_DESCENT if size.descent else _UPDATES_OTHER
+    usual = _UPDATES_DESCENT if size.descent else _UPDATES_PARTS if size.n_hard_starts else _UPDATES_OTHER
     updates = size.n_starts * (size.n_iter if size.tol == 0 else min(usual, size.n_iter))
     sweeps = 24 if size.descent else 4
-    operations = updates * (4 * columns * n * k + sweeps * (columns + n) * k * k)
-    passes = _SECONDS_PER_VALUE + _SECONDS_PER_VALUE_DIAGNOSTICS + size.polish * _SECONDS_PER_VALUE_POLISH
+    rows = min(n, columns) if size.n_hard_starts else n  # parts of more people than faces need their products only
+    operations = updates * (4 * columns * rows * k + sweeps * (columns + rows) * k * k)
+    operations += size.n_hard_starts * _SWEEPS_HARD * 4 * columns * rows * k
+    passes = size.n_looks * _SECONDS_PER_LOOK + _SECONDS_PER_VALUE - _SECONDS_PER_LOOK
+    passes += _SECONDS_PER_VALUE_DIAGNOSTICS + size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
     return Estimate(memory, seconds)
 

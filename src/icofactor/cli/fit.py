@@ -16,14 +16,24 @@ if TYPE_CHECKING:
 SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
 DESCRIPTION = (
     "Read the maps of a cohort, factorize them and write basis maps (GIFTI, CIFTI), a parcellation, loadings (TSV), "
-    "the model, provenance, a methods paragraph, a report page and its panels as figures for print into one folder."
+    "the model, provenance, a methods paragraph, a report page and its panels as figures for print into one folder. "
+    "The method 'parts' finds parts of the cortex where people deviate from the average together: take it for loadings "
+    "that go into statistics. Take CD-PNNMF to reconstruct maps with the smallest error."
 )
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
-_PARAMETERS = ("level", "n_starts", "polish", "engine")
+_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine")
+_OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
+_METHODS = (
+    "parts: parts of the cortex where people deviate from the average together, with signed loadings; what replicates "
+    "in other people, and the choice for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
+    "person's whole map; the smallest error, for reconstruction, but other people or another seed may give other "
+    "components. Also CD-SPNNMF, and the eleven of the paper: DL, PNNMF, SPNNMF, PPNMF, each also with E- before its "
+    "name, and with LE- except DL"
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +43,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("the factorization")
     group.add_argument("--n-components", type=int, default=10, metavar="N", help="number of basis maps (default: 10)")
-    group.add_argument("--method", metavar="NAME", help="one of icofactor.METHODS (default: CD-PNNMF)")
+    group.add_argument("--method", metavar="NAME", help=f"{_METHODS} (default: parts)")
+    group.add_argument(
+        "--center",
+        choices=["auto", "none", "mean", "zscore"],
+        help="what to take out of every site first: its mean over subjects (mean), its mean and standard deviation "
+        "(zscore), or nothing (none). auto, the default: mean for parts, none for the others",
+    )
     group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
-    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 5)")
+    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 5)")
     group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
     group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
     group.add_argument(
@@ -101,9 +117,8 @@ def _model(options: argparse.Namespace) -> Any:
 
     given = {name: getattr(options, name) for name in _PARAMETERS if getattr(options, name) is not None}
     given |= {"random_state": options.random_seed, "verbose": not options.quiet}
-    method = {} if options.method is None else {"method": options.method}
     make = CorticalFactorization.paper if options.paper else CorticalFactorization
-    model = make(n_components=options.n_components, **method, **given)
+    model = make(n_components=options.n_components, **given)
     model.check_parameters()  # before anything is read
     return model
 
@@ -112,25 +127,31 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
+    from icofactor.preprocessing.centering import center_of
 
     model.check_shape((len(plan.subjects), plan.n_sites))
-    if plan.lowest < 0 and not method_named(model.method).scheme.signed_data:
+    method = method_named(model.method)
+    center = center_of(model.center, method.scheme.centers, model.method)
+    if plan.lowest < 0 and center == "none" and not method.scheme.signed_data:
         raise ArgumentError(
             "method",
             None,
             f"The first file holds negative values (down to {plan.lowest:.3g}), which {{method={model.method!r}}} "
             f"forbids; use {for_negative_data()}, or bring the maps to values ≥ 0",
         )
-    n_starts = method_named(model.method).scheme.n_starts if model.n_starts is None else model.n_starts
+    n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
+    n_run = n_starts if method.scheme.n_finished is None else min(n_starts, method.scheme.n_finished)
     columns = 20 * 4 ** min(model.level, _FINEST) * (2 if plan.hemisphere == "both" else 1)
     size = Size(
         n_subjects=len(plan.subjects),
         n_sites=plan.n_sites,
         n_components=model.n_components,
         n_columns=min(columns, plan.n_sites),
-        n_starts=n_starts,
+        n_starts=n_run,
+        n_hard_starts=n_starts if method.scheme.n_finished is not None else 0,
+        n_looks=2 if center == "zscore" else 1,
         polish=model.polish,
-        descent=method_named(model.method).scheme.sweeps > 0,
+        descent=method.scheme.sweeps > 0,
         n_iter=model.n_iter,
         tol=model.tol,
     )
@@ -138,7 +159,7 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
-        f"and fit {model.n_components} components by {model.method} from {n_starts} starts into {out}.",
+        f"and fit {model.n_components} components by {model.method}{_OF[center]} from {n_starts} starts into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory"
         + ("" if plan.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
         + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "

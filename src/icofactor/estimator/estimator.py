@@ -275,7 +275,6 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.center_, self.mean_ = centering.kind, self._on_all_sites(centering.mean)
         self.deviation_ = None if centering.deviation is None else self._on_all_sites(centering.deviation)
         self.n_constant_sites_ = found.n_constant
-        self.recurrence_ = starts.recurrence
         self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.n_iter_ = refined.solution.n_iter
@@ -409,6 +408,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _store(self, found: Canonical) -> None:
         self.components_ = self._on_all_sites(found.components)
         self.loadings_ = found.loadings
+        recurrence = self.starts_.recurrence  # of the components in the order of the starts
+        self.recurrence_ = None if recurrence is None else recurrence[found.order]
         self.scale_ = found.scale
         self.explained_variance_ = found.variance
         self.explained_variance_ratio_ = found.variance / self.total_variance_

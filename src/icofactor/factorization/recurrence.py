@@ -13,6 +13,8 @@ NEAR = 1e-3
 """Starts that end within this share of the best objective are as good as the best."""
 FOUND_AGAIN = 0.9
 """Correlation of maps from which a component counts as found again."""
+ENOUGH = 0.5
+"""Share of the other near-best starts from which a component counts as recurring."""
 LEAST_STARTS = 3
 """With fewer other good starts nothing can be said."""
 
@@ -44,12 +46,40 @@ def recurrence(bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray) -
     return found / len(near), len(near)
 
 
+def n_recurring(share: np.ndarray) -> int:
+    """How many components at least half of the other near-best starts find again."""
+    return int((share >= ENOUGH).sum())
+
+
 def in_one_line(share: np.ndarray, n_near: int) -> str:
-    """What a fit says of itself: "8 of 10 components are found again by most of the 9 other good starts"."""
-    if n_near < LEAST_STARTS or np.isnan(share).any():
+    """What a fit says of itself, as one sentence.
+
+    Examples
+    --------
+    >>> print(in_one_line(np.array([1.0, 0.8, 0.2]), 5))
+    2 of 3 components are found again by at least half of the 5 other starts that fit as well (within 0.1 %).
+    """
+    if np.isnan(share).any():
+        others = f"only {n_near}" if n_near else "none"
         return (
-            f"Whether components recur cannot be judged: only {n_near} other start{'s' * (n_near != 1)} came within "
-            f"{100 * NEAR:g} % of the best; raise the number of starts"
+            f"Whether the components recur cannot be judged: it takes at least {LEAST_STARTS} other starts that fit as "
+            f"well as the best (within {100 * NEAR:g} %), and there {'is' if n_near == 1 else 'are'} {others}. Use "
+            "more starts, or fewer components."
         )
-    n = int((share >= 0.5).sum())
-    return f"{n} of {len(share)} components are found again by at least half of the {n_near} other near-best starts"
+    return (
+        f"{n_recurring(share)} of {len(share)} components are found again by at least half of the {n_near} other "
+        f"starts that fit as well (within {100 * NEAR:g} %)."
+    )
+
+
+def warning(share: np.ndarray, n_near: int, method: str) -> str | None:
+    """What a reader should know where most components are not found again, and what helps; None elsewhere."""
+    if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
+        return None
+    parts = "" if method == "parts" else "use the method 'parts', "
+    return (
+        f"Most components are not determined by these data: {n_near} other starts fit as well (within "
+        f"{100 * NEAR:g} %), but only {n_recurring(share)} of {len(share)} components are found again by at least half "
+        "of them. Findings about the others may not replicate. Use fewer components, "
+        f"{parts}or choose the number of components with icofactor select."
+    )

@@ -11,12 +11,18 @@ from icofactor.factorization.schemes.base import Scheme
 
 @dataclass(frozen=True, eq=False)
 class Canonical:
-    """A factorization in canonical order and scale."""
+    """A factorization in canonical order and scale.
+
+    Attributes
+    ----------
+    order : which column of W, and row of C, each component was
+    """
 
     components: np.ndarray
     loadings: np.ndarray
     scale: np.ndarray
     variance: np.ndarray
+    order: np.ndarray
 
 
 def loading_size(C: np.ndarray) -> np.ndarray:
@@ -49,4 +55,4 @@ def canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> Canonical:
     for row, j in enumerate(order):  # one copy, not one per operation
         np.multiply(W[:, j], scale[j], out=components[row])
     scale = scale[order]
-    return Canonical(components, C[order].T / scale, scale, variance[order])
+    return Canonical(components, C[order].T / scale, scale, variance[order], order)

@@ -17,6 +17,7 @@ from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import describe_fit
 from icofactor.results.folder import FitFolder, map_columns, write_fit
+from icofactor.results.meaning import recurrence_line, recurrence_warning
 from icofactor.sphere.names import mesh_name_of
 
 
@@ -53,7 +54,12 @@ class FitResult:
             removed = f"{100 * covariates.explained:.1f} %"
             lines.append(f"Adjusting for {covariates} removed {removed} of that variance{shifted}.")
         lines.append(f"{len(self.model.components_)} components explain {share:.0f} % of the between-subject variance.")
-        return "\n".join([*lines, *(f"Warning: {text}" for text in self.warnings)])
+        constant = self.model.n_constant_sites_
+        if constant:
+            lines.append(f"{constant} sites do not vary between subjects; the z-scores leave them out.")
+        lines.append(recurrence_line(self.model))
+        warned = [*self.warnings, recurrence_warning(self.model)]
+        return "\n".join([*filter(None, lines), *(f"Warning: {text}" for text in warned if text)])
 
     def written(self) -> str:
         """What was written, as text."""

@@ -10,6 +10,7 @@
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
     space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
     desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
+    desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
     desc-icofactor_loadings.tsv                                      participant_id, component01, component02, ...
     participants.tsv                                                 (when anything is known about them)
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
@@ -52,11 +53,12 @@ from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per
 _MAX_NAME = 200
 _BIDS_VERSION = "1.10.0"
 _PARTICIPANTS, _PARCELS = "participants.tsv", "desc-icofactor_dseg.tsv"
+_TABLE = "desc-icofactor_components.tsv"
 _DESCRIPTION, _FIGURE = "dataset_description.json", "components.png"
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
 _DSCALAR = "components.dscalar.nii"
 _ALWAYS = (
-    *(LOADINGS, _PARTICIPANTS, _PARCELS, _DESCRIPTION, _FIGURE),
+    *(LOADINGS, _TABLE, _PARTICIPANTS, _PARCELS, _DESCRIPTION, _FIGURE),
     *(PROVENANCE, METHODS, MODEL, DIAGNOSTICS, PAGE),
 )
 """Names of files that do not depend on the maps."""
@@ -183,9 +185,22 @@ def _write_tables(folder: Path, fit: FitDescription) -> None:
     subjects, loadings = {"participant_id": list(fit.subjects)}, fit.model.loadings_
     names = numbered("component", loadings.shape[1])
     write_tsv(folder / LOADINGS, {**subjects, **dict(zip(names, loadings.T, strict=True))})
+    write_tsv(folder / _TABLE, {"component": names, **component_table(fit)})
     if fit.participants:
         rest = {name: column for name, column in fit.participants.items() if name != "participant_id"}
         write_tsv(folder / _PARTICIPANTS, {**subjects, **rest})
+
+
+def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
+    """One value per component: shares of the between-subject variance and of the sites, and recurrence."""
+    d, recurrence = fit.diagnostics, fit.model.recurrence_
+    unknown = np.full(len(d.alone), np.nan)
+    return {
+        "variance_alone": d.alone,
+        "variance_unique": d.unique,
+        "extent": d.extent,
+        "recurrence": unknown if recurrence is None else recurrence,
+    }
 
 
 def map_columns(n_sites: int, hemi: str | None, mesh_name: str) -> list[tuple[str, slice]]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_name_of
 
 _FSAVERAGE = (
@@ -22,6 +25,14 @@ _SCIPY = (
     "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods 17, "
     "261-272 (2020)."
 )
+
+
+_TAKEN_OUT = {
+    "none": "",
+    "mean": " as deviations from the mean map of the subjects",
+    "zscore": " as z-scores (at every site, the deviation from the subjects' mean over their standard deviation)",
+}
+"""`center_` → what X is."""
 
 
 class _Citations:
@@ -108,8 +119,8 @@ def _problem(model: Any, cite: _Citations) -> str:
     where = "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " holds the loadings"
     return (
         f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)} for {text.name} "
-        f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects, "
-        f"{where}{penalty}."
+        f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
+        f"{_TAKEN_OUT[model.center_]}, {where}{penalty}."
     )
 
 
@@ -120,7 +131,6 @@ def _coarse(model: Any, cite: _Citations) -> str:
         "smooth": "a sum of smooth bumps, summing to one at every site, on",
         "exponential": "a sum of exponential bumps on",
     }[model.columns]
-    updates = _updates(_method(model), cite)
     rules = {
         "default": "Updates that would have raised the objective were replaced by ones that do not.",
         "paper": f"The updates are those of {cite(HONNORAT)} to the letter.",
@@ -129,11 +139,15 @@ def _coarse(model: Any, cite: _Citations) -> str:
     stop = ending if model.tol else ""
     halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
     seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
-    starts = f"from one random start{seed}; it"
-    if model.starts_.n_starts > 1:
-        starts = (
-            f"from {model.starts_.n_starts} random starts{seed}, the one with the smallest objective being kept; each"
-        )
+    text, n_starts = _method(model).scheme.text, model.starts_.n_starts
+    kind = f", {text.starts} {cite(*text.start_references)}" if text.starts else ""
+    starts = f"from one random start{seed}{kind}; it"
+    if n_starts > 1:
+        n_run = int((model.starts_.start_n_iter > 0).sum())
+        continued = f", of which the {n_run} best were continued" if 0 < n_run < n_starts else ""
+        starts = f"from {n_starts} random starts{seed}{kind}{continued}, the one with the smallest objective being kept"
+        starts += "; each"
+    updates = _updates(_method(model), cite)
     return (
         f"The basis was first sought as {columns} the {20 * 4**level} faces per hemisphere of level {level} of the "
         f"icosahedral hierarchy of the sphere, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
@@ -168,16 +182,34 @@ def _full_resolution(model: Any) -> str:
 
 
 def _results(model: Any) -> str:
+    what = {"none": "maps", "mean": "deviations", "zscore": "z-scores"}[model.center_]
+    units = "in standard deviations" if model.center_ == "zscore" else "in the units of the data"
     scale = (
-        "Loadings are the projections of the maps onto the components."
+        f"Loadings are the projections of the {what} onto the components."
         if not _method(model).scheme.scaled
-        else "Loadings were scaled to a root mean square of one over subjects, so that components are in the units of "
-        "the data."
+        else f"Loadings were scaled to a root mean square of one over subjects, so that components are {units}."
+    )
+    sign = (
+        ""
+        if model.center_ == "none"
+        else " A positive loading means values above the subjects' average where the component lies, a negative one "
+        "values below it."
     )
     return (
-        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects. {scale} Components are "
-        "ordered by the variance each carries alone. For the parcellation every site was given to the component that "
-        "contributes most there."
+        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects. {scale}{sign} Components "
+        "are ordered by the variance each carries alone. For the parcellation every site was given to the component "
+        f"that contributes most there. {_recurrence(model)}"
+    ).rstrip()
+
+
+def _recurrence(model: Any) -> str:
+    share = model.recurrence_
+    if share is None or np.isnan(share).any():
+        return ""
+    return (
+        f"Of the components, {n_recurring(share)} of {len(share)} were found again (correlation of maps at least "
+        f"{FOUND_AGAIN:g}) by at least half of the {model.starts_.n_near} other starts whose objective came within "
+        f"{100 * NEAR:g} % of the smallest."
     )
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor import __version__
+from icofactor.io.tables import plain
+from icofactor.results.meaning import recurrence_line
 from icofactor.streaming.checkpoint import digest
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             "updates": model.n_iter_,
             "active_faces": model.design_.n_columns,
             "converged": model.solution_.converged,
+            "center": model.center_,
+            "n_constant_sites": model.n_constant_sites_,
+            "recurrence": {
+                "share_of_other_good_starts_per_component": plain(model.recurrence_),
+                "other_good_starts": model.starts_.n_near,
+                "summary": recurrence_line(model),
+            },
         },
         "warnings": list(warnings),
         "versions": versions(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,10 @@ def table_at(out: str | Path, overwrite: bool) -> Path:
 
 def loadings_of(model: CorticalFactorization, cohort: Any) -> NewLoadings:
     """Loadings of a cohort, after doing to it what the fit did to its own subjects."""
-    notes = _check_sites(model, cohort)
+    lost = _lost_sites(model, cohort)
+    notes = _check_sites(model, lost)
     data = as_the_fit(cohort, model.covariates_)
-    loadings = model.transform(data)
+    loadings = _without(model, lost).transform(data)
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
         below = int(data.X.below.sum())
@@ -116,11 +118,24 @@ def _used(model: CorticalFactorization) -> np.ndarray:
     return np.ones(model.n_features_in_, dtype=bool) if model.mask_ is None else model.mask_
 
 
-def _check_sites(model: CorticalFactorization, cohort: Any) -> list[str]:
-    """Sites that the fit uses and where no new subject has a value: a few at the border, or another cortex."""
+def _lost_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
+    """Sites that the fit uses and where no new subject has a value."""
     if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
-        return []  # `transform` refuses sites that are not the fit's
-    lost = _used(model) & ~np.asarray(cohort.mask)
+        return np.zeros(model.n_features_in_, dtype=bool)  # `transform` refuses sites that are not the fit's
+    return _used(model) & ~np.asarray(cohort.mask)
+
+
+def _without(model: CorticalFactorization, lost: np.ndarray) -> CorticalFactorization:
+    """The model, for which new subjects do not deviate from the mean at these sites, whatever their values."""
+    if model.center_ == "none" or not lost.any():
+        return model
+    twin = copy(model)
+    twin.deviation_ = np.where(lost, np.inf, 1.0 if model.deviation_ is None else model.deviation_)
+    return twin
+
+
+def _check_sites(model: CorticalFactorization, lost: np.ndarray) -> list[str]:
+    """What to say of the lost sites: a few at the border, or another cortex."""
     if not lost.any():
         return []
     share = float(np.square(model.mean_[lost]).sum() / np.square(model.mean_).sum())
@@ -128,4 +143,4 @@ def _check_sites(model: CorticalFactorization, cohort: Any) -> list[str]:
     if share > _MOST_LOST:
         carried = f"they carry {100 * share:.2g} % of the fit's mean map: is it the same mask and mesh?"
         raise CohortError("the new subjects", f"{text}; {carried}")
-    return [f"{text}; they count as 0"]
+    return [f"{text}; they count as {'0' if model.center_ == 'none' else 'the mean of the fitted subjects'}"]

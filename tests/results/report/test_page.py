@@ -23,6 +23,7 @@ from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cli.main import main
 from icofactor.errors import FileError
+from icofactor.factorization.recurrence import in_one_line
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.content import quantised, safe_json
@@ -122,6 +123,63 @@ def test_layers_hold_the_maps(page: str, fitted: Fitted) -> None:
 
 
 @pytest.mark.slow
+def parts_page(k: int = 3, recommended: int | None = 3, **settings: Any) -> tuple[Any, dict[str, Any], str]:
+    """The page of parts on one hemisphere, with a selection beside it."""
+    from icofactor.assessment.selection.choice import Choice
+    from icofactor.results.report.selection_files import SelectionFiles
+
+    more = {"method": "parts", "n_starts": 20, "tol": 1e-4, "n_iter": 300, **settings}
+    model, diagnostics = small_fit(Sites.named("fsaverage3"), "left", k, **more)
+    choice = Choice({"rank": np.array([2, 3]), "score": np.array([0.1, 0.2])}, recommended, ("because",))
+    fit = FitDescription.of(model, diagnostics, selection=SelectionFiles(choice))
+    text = render_page(fit)
+    return model, content_of(text), text
+
+
+@pytest.mark.parametrize(
+    ("center", "units", "scale"),
+    [
+        ("mean", "mm", "mm of deviation per unit loading"),
+        ("zscore", "standard deviations", "standard deviations of deviation per unit loading"),
+        ("none", "mm", "mm"),
+    ],
+)
+def test_parts_say_what_they_mean(center: str, units: str, scale: str) -> None:
+    model, content, _ = parts_page(center=center)
+    summary, panels = content["summary"], content["panels"]
+    layer = content["cortex"]["layers"][0]
+    assert (layer["units"], layer["scale"]) == (units, scale)
+    assert not layer["signed"]  # maps stay sequential
+    assert panels["units"] == units  # of residuals
+    assert panels["signed"] == (center != "none")
+    if center == "mean":
+        told = "A loading of +1 means that this person's cortex is thicker than average, by the map's values (mm), in"
+        assert told in summary["meaning"]
+    assert ("than average" in summary["meaning"]) == (center != "none")
+    assert summary["trust"] == in_one_line(model.recurrence_, model.starts_.n_near)
+    np.testing.assert_allclose([np.nan if v is None else v for v in panels["recurrence"]], model.recurrence_, rtol=1e-4)
+    assert {"viridis", "diverging"} <= set(content["cortex"]["ramps"])
+
+
+def test_a_page_says_whether_the_selection_agrees() -> None:
+    for recommended, told in (
+        (3, "This fit has 3 components, the number that the selection in this folder recommends."),
+        (5, "This fit has 3 components, but the selection in this folder recommends 5."),
+        (None, "This fit has 3 components; the selection in this folder recommends none"),
+    ):
+        content = parts_page(recommended=recommended)[1]
+        assert content["summary"]["agreement"].startswith(told)
+        assert content["selection"]["agreement"].startswith(told)
+
+
+def test_objectives_of_starts_are_not_taken_for_trust(page: str) -> None:
+    assert "within 0.1 % of the best." not in page
+    content = content_of(page)
+    assert "agreeing" not in content["panels"]["convergence"]
+    assert "cannot be judged" in content["summary"]["trust"]  # of two starts
+    assert content["panels"]["recurrence"] == [None] * 3
+
+
 def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     sites = Sites.named("fsaverage5", hemi="both")
     model, d = small_fit(sites, "both", k=10, n_starts=1)

@@ -154,6 +154,8 @@ class SchemeText:
     references : full references of the scheme
     updates : how the updates are made, where that needs saying: follows the word "updates"
     update_references : full references of the updates
+    starts : what the random starts are, where that needs saying: follows their number
+    start_references : full references of the starts
     """
 
     name: str
@@ -161,6 +163,8 @@ class SchemeText:
     references: tuple[str, ...]
     updates: str = ""
     update_references: tuple[str, ...] = ()
+    starts: str = ""
+    start_references: tuple[str, ...] = ()
 
 
 class Scheme(ABC):

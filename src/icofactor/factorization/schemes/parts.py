@@ -40,12 +40,12 @@ class Parts(ProjectiveNMF):
 
     name = "parts"
     text = SchemeText(
-        "projective non-negative factorization of deviations from the mean map",
-        "‖X̃ − WWᵀX̃‖² subject to W ≥ 0, where X̃ = X − mean",
+        "projective non-negative matrix factorization",
+        "‖X − WWᵀX‖² subject to W ≥ 0",
         (YANG_OJA, _SOTIRAS),
-        "by accelerated projected gradient steps with an exact line search, from partitions found by weighted "
-        "spherical k-means",
-        (_POMPILI,),
+        "by projected gradient steps with an exact line search",
+        starts="partitions of the faces by weighted spherical k-means",
+        start_references=(_POMPILI,),
     )
     centers = ("mean", "none", "zscore")
     signed_data = signed_loadings = True

@@ -10,6 +10,9 @@ import numpy as np
 
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.source import Adjustment
+
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,56 +21,83 @@ class Pass:
 
     Attributes
     ----------
-    median, site_variance, site_error : per site; variance and error are sums of squares over subjects
+    median, deviation : per site, in the data's units; standard deviations with n − 1
+    site_variance, site_error : per site; sums of squares over subjects, of what was fitted (z-scores for "zscore")
     subject_variance, subject_error : per subject; sums of squares over sites, variance about the mean map
     moments : (k, k) Zᵀ Xcᵀ Xc Z, where Xc is X less each site's mean and Z the centred loadings
-    sq_norm : ‖X‖²
+    sq_norm, sq_error : ‖X‖² and ‖X − fit‖², both in the data's units
     """
 
     median: np.ndarray
+    deviation: np.ndarray
     site_variance: np.ndarray
     site_error: np.ndarray
     subject_variance: np.ndarray
     subject_error: np.ndarray
     moments: np.ndarray
     sq_norm: float
+    sq_error: float
 
 
-def fit_pass(X: Any, W: np.ndarray, loadings: np.ndarray, report: Callable[[float], None] | None = None) -> Pass:
-    """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k)."""
+def fit_pass(
+    X: Any,
+    W: np.ndarray,
+    loadings: np.ndarray,
+    taken_out: Adjustment | None = None,
+    report: Callable[[float], None] | None = None,
+) -> Pass:
+    """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
+
+    Parameters
+    ----------
+    taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
+    """
     shared = {"loadings": loadings, "Z": loadings - loadings.mean(axis=0)}
-    sites = {name: np.empty(X.shape[0]) for name in ("median", "variance", "error")}
+    n_sites, n_subjects = X.shape
+    out = taken_out or Adjustment()
+    offset = np.zeros(n_sites) if out.offset is None else out.offset
+    scale = np.ones(n_sites) if out.scale is None else out.scale
+    sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(X, each_block(_look), shared, [W], report=report):
+    for rows, found in pass_over(X, each_block(_look), shared, [W, offset, scale], report=report):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
-        for name in ("variance", "error", "moments", "energy"):
+        for name in ("variance", "error", "moments", "energy", "error_in_units"):
             sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
     return Pass(
         sites["median"],
+        np.sqrt(sites["spread"] / max(1, n_subjects - 1)),
         sites["variance"],
         sites["error"],
         sums["variance"],
         sums["error"],
         sums["moments"],
         float(sums["energy"]),
+        float(sums["error_in_units"]),
     )
 
 
-def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, offset: np.ndarray, scale: np.ndarray) -> Arrays:
     """What one block of sites × subjects tells."""
-    residual = np.square(x - W @ shared["loadings"].T)
-    centred = x - x.mean(axis=1, keepdims=True)
+    residual = np.square((x - offset[:, None]) / scale[:, None] - W @ shared["loadings"].T)
+    mean = x.mean(axis=1, keepdims=True)
+    centred = x - mean
+    spread = np.einsum("ij,ij->i", centred, centred)
+    # rounding leaves a little where all subjects have the same value
+    centred[spread <= len(centred.T) * np.square(_ROUNDING * mean[:, 0])] = 0.0
+    centred /= scale[:, None]
     projected = centred @ shared["Z"]
     variance = np.square(centred, out=centred)
     return {
         "site.median": np.median(x, axis=1),
+        "site.spread": spread,
         "site.variance": variance.sum(axis=1),
         "site.error": residual.sum(axis=1),
         "sum.variance": variance.sum(axis=0),
         "sum.error": residual.sum(axis=0),
         "sum.moments": projected.T @ projected,
         "sum.energy": np.array(np.einsum("ij,ij->", x, x)),
+        "sum.error_in_units": np.array(residual.sum(axis=1) @ np.square(scale)),
     }
 
 

@@ -16,6 +16,7 @@ from icofactor.estimator.workspace import open_stream
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
+from icofactor.results.meaning import recurrence_warning
 from icofactor.results.parcellation import winner_takes_all
 from icofactor.sphere.meshes import same_sites
 from icofactor.streaming.runners import one_blas_thread
@@ -24,7 +25,6 @@ _MOST_POINTS = 300
 _MOST_CLUSTERED = 3000
 _MOST_ORDERED = 600
 _LEAST_LIMIT, _CHANCE = 3.5, 0.05
-_AGREEING = 1e-3
 _EXTENT = 0.05
 _ALIKE = 0.95
 
@@ -57,7 +57,8 @@ def diagnose(
     mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
-        seen = fit_pass(open_stream(read_input(cohort).X, mask), np.ascontiguousarray(maps.T), table, report)
+        X = open_stream(read_input(cohort).X, mask)
+        seen = fit_pass(X, np.ascontiguousarray(maps.T), table, model._adjustment, report)
     total = float(seen.site_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total)
     associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state)
@@ -67,7 +68,7 @@ def diagnose(
     convergence = _convergence(model)
     alone = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     together, overlap = _correlation(table.T), _overlap(maps)
-    found = [*warnings, *_warnings(convergence, maps, together, 1 - seen.subject_error.sum() / total, seen)]
+    found = [*warnings, *_warnings(model, convergence, maps, together, 1 - seen.subject_error.sum() / total, seen)]
     on_all = lambda values: _on_all(values, mask)
     return Diagnostics(
         subjects=tuple(cohort.subjects),
@@ -76,7 +77,7 @@ def diagnose(
         units=str(cohort.units),
         simulated=bool(cohort.simulated),
         median=on_all(seen.median),
-        deviation=on_all(np.sqrt(seen.site_variance / max(1, len(table) - 1))),
+        deviation=on_all(seen.deviation),
         explained_map=on_all(_share(seen.site_error, seen.site_variance)),
         parcellation=winner_takes_all(model.components_, table, mask).astype(np.int16),
         depth=np.asarray(model.depth_, dtype=np.int16),
@@ -84,7 +85,7 @@ def diagnose(
         residual=residual,
         subject_explained=_share(seen.subject_error, seen.subject_variance),
         explained=1 - float(seen.subject_error.sum()) / total,
-        explained_X=1 - float(seen.subject_error.sum()) / seen.sq_norm,
+        explained_X=1 - seen.sq_error / seen.sq_norm,
         alone=alone,
         unique=unique,
         linear=linear,
@@ -187,11 +188,10 @@ def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np
 
 def _convergence(model: Any) -> Convergence:
     objective = np.asarray(model.solution_.objective, dtype=np.float64)
-    starts = np.asarray(model.starts_.objectives, dtype=np.float64)
-    last = int(np.max(model.starts_.start_n_iter)) if len(starts) else 0
-    at = _thinned(min(last + 1, starts.shape[1]))
+    made = np.asarray(model.starts_.start_n_iter)
+    starts = np.asarray(model.starts_.objectives, dtype=np.float64)[(made > 0) | (made.max() == 0)]
+    at = _thinned(min(int(made.max()) + 1, starts.shape[1]))
     band = np.percentile(np.where(np.isfinite(starts[:, at]), starts[:, at], np.inf), (0, 25, 50, 75, 100), axis=0)
-    ends = starts[:, -1]
     kept = _thinned(len(objective))
     return Convergence(
         updates=kept,
@@ -201,7 +201,6 @@ def _convergence(model: Any) -> Convergence:
         divisions=np.asarray(model.refined_.divisions, dtype=np.int64),
         n_columns=np.asarray(model.refined_.n_columns, dtype=np.int64),
         n_starts=len(starts),
-        agreeing=int((ends <= ends.min() + _AGREEING * abs(ends.min())).sum()),
         converged=bool(model.starts_.converged),
     )
 
@@ -229,14 +228,14 @@ def robust_z(values: np.ndarray) -> np.ndarray:
 def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     """Loadings on either side, and residuals above, that are further out than chance explains.
 
-    A value counts only as far out as it is both as it stands and, where nothing is negative, by cube roots: loadings
-    may be skewed, and cube roots of gamma numbers are nearly normal (Wilson & Hilferty). The limit is such that normal
-    numbers would pass it, anywhere in the cohort, once in twenty cohorts; at least 3.5.
+    A value counts only as far out as it is both as it stands and by cube roots: loadings may be skewed, and cube roots
+    of gamma numbers are nearly normal (Wilson & Hilferty). Signed loadings are shifted first (`_from_zero`). The limit
+    is such that normal numbers would pass it, anywhere in the cohort, once in twenty cohorts; at least 3.5.
     """
     values = np.column_stack([loadings, residual])
-    z, by_root = robust_z(values), robust_z(np.cbrt(values))
-    milder = (values.min(axis=0) >= 0) & (np.abs(by_root) < np.abs(z))
-    z = np.where(milder, by_root, z)
+    z = robust_z(values)
+    by_root = robust_z(np.cbrt(np.column_stack([_from_zero(column) for column in values.T])))
+    z = np.where(np.abs(by_root) < np.abs(z), np.copysign(by_root, z), z)
     limit = max(_LEAST_LIMIT, float(norm.isf(_CHANCE / (2 * z.size))))
     far = np.abs(z) > limit
     far[:, -1] = z[:, -1] > limit
@@ -247,18 +246,26 @@ def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     return Unusual(subject, component, values[subject, which], z[subject, which], limit)
 
 
+def _from_zero(values: np.ndarray) -> np.ndarray:
+    """Values ≥ 0 as they are; signed ones shifted, and turned round where they lean to the left, so that the cube roots
+    of their 10th and 90th percentiles lie at equal distances from that of their median, or as nearly so as can be."""
+    if values.min() >= 0 or values.min() == values.max():
+        return np.maximum(values, 0.0) if values.min() >= 0 else np.zeros_like(values)
+    low, middle, high = np.percentile(values, (10, 50, 90))
+    turned = values if high - middle >= middle - low else -values
+    shifts = np.geomspace(1e-3, 1e3, 121) * np.ptp(values) - turned.min()
+    low, middle, high = np.cbrt(np.add.outer(np.percentile(turned, (10, 50, 90)), shifts))
+    return np.asarray(turned + shifts[np.argmin(np.abs((high - middle) / (middle - low) - 1))])
+
+
 def _warnings(
-    convergence: Convergence, maps: np.ndarray, together: np.ndarray, explained: float, seen: Pass
+    model: Any, convergence: Convergence, maps: np.ndarray, together: np.ndarray, explained: float, seen: Pass
 ) -> list[str]:
     """What a reader should know before believing the rest."""
-    found = []
+    unsure = recurrence_warning(model)
+    found = [] if unsure is None else [unsure]
     if not convergence.converged:
         found.append("The starts ended before their objective settled; more updates may change the maps.")
-    if convergence.n_starts > 1 and convergence.agreeing == 1:
-        found.append(
-            f"Of {convergence.n_starts} starts, none came within 0.1 % of the best objective: another random state "
-            "may give other components."
-        )
     empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
     if len(empty):
         found.append(f"Zero everywhere: component {', '.join(map(str, empty))}.")
@@ -270,7 +277,8 @@ def _warnings(
         found.append("The fit explains less of the between-subject variance than the mean map would.")
     still = int((seen.site_variance == 0).sum())
     if still:
-        found.append(f"{still} sites in use do not vary between subjects; a mask may be missing there.")
+        left_out = " The z-scores leave them out." if model.center_ == "zscore" else ""
+        found.append(f"{still} sites in use do not vary between subjects; a mask may be missing there.{left_out}")
     return found
 
 

@@ -23,8 +23,7 @@ class Convergence:
     band : (5, q) least, lower quartile, median, upper quartile and largest objective over the starts
     divisions : updates made before each refinement
     n_columns : active faces after each refinement
-    n_starts : how many starts there were
-    agreeing : starts whose last objective is within 0.1 % of the best
+    n_starts : how many starts were run; of "parts" only the most promising ones are
     converged : whether the starts met their tolerance
     """
 
@@ -35,7 +34,6 @@ class Convergence:
     divisions: Annotated[np.ndarray, Numbers("d", "fi")]
     n_columns: Annotated[np.ndarray, Numbers("c", "fi")]
     n_starts: int
-    agreeing: int
     converged: bool
 
 
@@ -117,10 +115,11 @@ class Diagnostics:
     parcellation : (n_sites,) number of the component that carries most, 1 to k; 0 where none does, or masked
     depth : (n_sites,) how often the face that holds each site was divided
     loadings : (n, k)
-    residual : (n,) root mean square of x − fit over sites, in the data's units
+    residual : (n,) root mean square of x − fit over sites, in the data's units, or in standard deviations for a fit of
+        z-scores. All shares of variance are of what was fitted, `explained_X` aside
     subject_explained : (n,) share of the subject's variance about the mean map that the fit explains
     explained : share of the between-subject variance that the fit explains
-    explained_X : share of ‖X‖², mean map included, which is near 1 for any sensible fit
+    explained_X : share of ‖X‖² in the data's units, mean map included, which is near 1 for any sensible fit
     alone : (k,) share of the between-subject variance that each component carries by itself
     unique : (k,) share that is lost when the loadings of all others stand in for it, by linear regression
     linear : share that the loadings of all components explain by linear regression; what `unique` is taken from
@@ -174,7 +173,7 @@ class Diagnostics:
     warnings: tuple[str, ...]
 
 
-_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 2, "run icofactor fit again to have its diagnostics")
+_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 3, "run icofactor fit again to have its diagnostics")
 
 
 def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool = False) -> Path:

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.factorization.methods import method_named
 from icofactor.io.labels import Labels
 from icofactor.io.tables import plain
 from icofactor.results import colours
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
+from icofactor.results.meaning import (
+    agreement_line,
+    component_units,
+    fitted_units,
+    has_signed_loadings,
+    meaning_of,
+    recurrence_line,
+    scale_label,
+)
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
 from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vertices, on_vertices
 
@@ -84,12 +92,12 @@ def page_content(fit: FitDescription) -> str:
     """The page's data as JSON text, safe inside an HTML script element."""
     block, d, more = Block(), fit.diagnostics, fit.selection
     content = {
-        "summary": _summary(fit.model, d),
+        "summary": _summary(fit),
         "cortex": _cortex(fit, block),
-        "panels": _panels(d, block),
+        "panels": _panels(fit, block),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
         "methods": fit.methods,
-        "selection": None if more.choice is None else _selection(more.choice),
+        "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
         "stability": _short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
         "overlap": _short(more.overlap),
@@ -105,14 +113,14 @@ def _readable(record: Mapping[str, Any]) -> str:
     return json.dumps(_short(record), indent=2, ensure_ascii=False)
 
 
-def _selection(choice: Choice) -> dict[str, Any]:
+def _selection(choice: Choice, n_components: int) -> dict[str, Any]:
     known = [
         (title, {name: label for name, label in curves.items() if name in choice.table}) for title, curves in _CHARTS
     ]
     charts = [{"title": title, "curves": curves} for title, curves in known if curves]
     others = [{"title": name, "curves": {name: name}} for name in list(choice.table)[1 : 1 + _MOST_CURVES]]
     shown = {"table": choice.table, "recommended": choice.recommended, "reasons": choice.reasons}
-    return {"charts": charts or others, **_short(shown)}
+    return {"charts": charts or others, "agreement": agreement_line(choice, n_components), **_short(shown)}
 
 
 def safe_json(content: Any) -> str:
@@ -136,18 +144,14 @@ def _short(value: Any) -> Any:
     return value
 
 
-def component_units(model: Any, units: str) -> str:
-    """Units of the maps: the data's, but none for projective methods, whose loadings carry them."""
-    return units if method_named(model.solution_.method).scheme.scaled else ""
-
-
 def title_of(d: Diagnostics) -> str:
     """What was found, as a title."""
     of = "" if d.modality in ("", "unknown") else f" of {d.modality}"
     return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{of}"
 
 
-def _summary(model: Any, d: Diagnostics) -> dict[str, Any]:
+def _summary(fit: FitDescription) -> dict[str, Any]:
+    model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
     n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
     return {
         "title": title_of(d),
@@ -159,6 +163,10 @@ def _summary(model: Any, d: Diagnostics) -> dict[str, Any]:
         "mesh": model.sites_.name or f"a mesh of {model.sites_.n_mesh // len(model.sites_.frames):,} {model.sites_.on}",
         "hemisphere": d.hemisphere,
         "method": model.solution_.method,
+        "center": model.center_,
+        "meaning": meaning_of(model, d.modality, d.units),
+        "trust": recurrence_line(model),
+        "agreement": "" if choice is None else agreement_line(choice, len(d.alone)),
         "rules": model.solution_.rules,
         "updates": int(model.n_iter_),
         "faces": int(model.design_.n_columns),
@@ -178,7 +186,10 @@ def _cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
     """Surfaces and layers; where the mesh cannot be drawn, the reason."""
     model, d, cortex = fit.model, fit.diagnostics, fit.cortex
     if not cortex.hemispheres:
-        return {"missing": cortex.note, "ramps": {"viridis": block.put(colours.ramp("viridis"))}}
+        return {
+            "missing": cortex.note,
+            "ramps": {name: block.put(colours.ramp(name)) for name in ("viridis", "diverging")},
+        }
     sites, shapes = model.sites_, cortex.shapes
     halves = []
     for number, half in enumerate(cortex.hemispheres):
@@ -245,7 +256,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
         layers.append(
             _layer(block, model, cortex, one, "component", f"Component {j + 1}", signed=signed, **end)
-            | {"units": component_units(model, units), "share": _short(d.alone[j])}
+            | {"units": component_units(model, units), "scale": scale_label(model, units), "share": _short(d.alone[j])}
         )
     spans = {
         "median": (d.median, "Median over subjects", units, *_middle(d.median)),
@@ -319,7 +330,8 @@ def _middle(values: np.ndarray) -> tuple[float, float]:
 # The panels
 
 
-def _panels(d: Diagnostics, block: Block) -> dict[str, Any]:
+def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
+    model, d = fit.model, fit.diagnostics
     c = d.convergence
     k = len(d.alone)
     return {
@@ -338,7 +350,10 @@ def _panels(d: Diagnostics, block: Block) -> dict[str, Any]:
         "columns": _columns(d, block),
         "left_out": dict(d.left_out),
         "unusual": _short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
-        "units": d.units,
+        "units": fitted_units(model, d.units),
+        "signed": has_signed_loadings(model),
+        "recurrence": _short(model.recurrence_),
+        "n_near": int(model.starts_.n_near),
     }
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor.assessment.selection.figure import verbatim
+from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
-from icofactor.results.report.content import clearest_columns, component_units
+from icofactor.results.meaning import fitted_units, has_signed_loadings, scale_label
+from icofactor.results.report.content import clearest_columns
 from icofactor.results.report.drawing import new_figure
 from icofactor.results.report.figures import plot_components, plot_maps
 
@@ -24,7 +26,7 @@ DPI = 200
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
 _MOST_COLUMNS, _MOST_REGIONS = 12, 5
 _PANEL = re.compile(
-    r"(components(-\d+)?|maps|convergence|explained_variance|sparsity|similarity|loadings|subjects|"
+    r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|"
     r"participants-\d+_[0-9A-Za-z-]+|selection|stability|atlas_overlap)\.(png|pdf)"
 )
 
@@ -37,7 +39,7 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     d, more = fit.diagnostics, fit.selection
     columns = min(_MOST_COLUMNS, len(d.associations) + len(d.groupings))
     found = sum(part is not None for part in (more.choice, more.stability, more.overlap))
-    expected = -(-len(d.alone) // PER_PAGE) + columns + 7 + found
+    expected = -(-len(d.alone) // PER_PAGE) + columns + 8 + found
     for number, (name, figure) in enumerate(_figures(fit)):
         # PNG at its default compression takes twice as long for 1/7 less
         yield f"{name}.png", _content(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / expected
@@ -47,7 +49,7 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
 
 def drawn_components(fit: FitDescription) -> bytes:
     """The maps of all components on one page, as PNG."""
-    units = component_units(fit.model, fit.diagnostics.units)
+    units = scale_label(fit.model, fit.diagnostics.units)
     return _content(plot_components(fit.model, units=units, surfaces=fit.cortex), "png", dpi="figure")
 
 
@@ -62,21 +64,23 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
     model, d = fit.model, fit.diagnostics
     k = len(d.alone)
     if fit.cortex.hemispheres:
-        units, several = component_units(model, d.units), k > PER_PAGE
+        units, several = scale_label(model, d.units), k > PER_PAGE
         for page, first in enumerate(range(0, k, PER_PAGE)):
             chosen = range(first, min(first + PER_PAGE, k))
             figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex)
             yield f"components-{page + 1:02d}" if several else "components", figure
         yield "maps", plot_maps(model, d, surfaces=fit.cortex)
-    yield "convergence", _convergence(d)
     yield "explained_variance", _explained(d)
+    if model.recurrence_ is not None and not np.isnan(model.recurrence_).any():
+        yield "recurrence", _recurrence(model)
     yield "sparsity", _sparsity(d)
     if k > 1:
         yield "similarity", _similarity(d)
-    yield "loadings", _loadings(d)
-    yield "subjects", _subjects(d)
+    yield "loadings", _loadings(d, has_signed_loadings(model))
+    yield "subjects", _subjects(d, fitted_units(model, d.units))
     for number, item in enumerate(clearest_columns(d)[:_MOST_COLUMNS]):
         yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
+    yield "convergence", _convergence(d)
     if fit.selection.choice is not None:
         yield "selection", fit.selection.choice.plot()
     if fit.selection.stability is not None:
@@ -136,6 +140,19 @@ def _explained(d: Diagnostics) -> Any:
     return figure
 
 
+def _recurrence(model: Any) -> Any:
+    share = np.asarray(model.recurrence_)
+    k = len(share)
+    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
+    axes.bar(np.arange(k), 100 * share, 0.75, color=_GREEN)
+    axes.axhline(100 * ENOUGH, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
+    axes.set_ylim(0, 104)
+    _component_ticks(axes, k)
+    axes.set_xlabel("component", fontsize=9)
+    axes.set_ylabel(f"found again by (% of {model.starts_.n_near} other good starts)", fontsize=8)
+    return figure
+
+
 def _sparsity(d: Diagnostics) -> Any:
     figure, (row,) = _new_axes(7.2, 2.4, 3)
     for axes, values, name, colour in (
@@ -171,7 +188,8 @@ def _similarity(d: Diagnostics) -> Any:
     return figure
 
 
-def _loadings(d: Diagnostics) -> Any:
+def _loadings(d: Diagnostics, signed: bool) -> Any:
+    from matplotlib.colors import ListedColormap
     from scipy.cluster.hierarchy import dendrogram
 
     k = len(d.alone)
@@ -185,28 +203,29 @@ def _loadings(d: Diagnostics) -> Any:
         for lines in tree.collections:
             lines.set_linewidth(0.5)
     tree.set_axis_off()
-    low = min(0.0, float(np.percentile(d.loadings, 1)))
     table = d.loadings[np.ix_(d.order, d.component_order)]
-    top = float(np.percentile(d.loadings, 99)) or 1.0
-    image = axes.imshow(table, aspect="auto", cmap="viridis", vmin=low, vmax=top, interpolation="nearest")
+    top = float(np.percentile(np.abs(d.loadings), 99)) or 1.0
+    colours = ListedColormap(diverging() / 255) if signed else "viridis"
+    ends = {"vmin": -top if signed else 0.0, "vmax": top}
+    image = axes.imshow(table, aspect="auto", cmap=colours, interpolation="nearest", **ends)
     axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
     axes.set_yticks([])
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel(f"{len(d.subjects)} subjects, clustered", fontsize=9)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, extend="max")
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, extend="both" if signed else "max")
     bar.set_label("loading", fontsize=9)
     bar.ax.tick_params(labelsize=7)
     return figure
 
 
-def _subjects(d: Diagnostics) -> Any:
+def _subjects(d: Diagnostics, units: str) -> Any:
     figure, ((axes,),) = _new_axes()
     odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
     for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
         if rows.any():
             style = {"s": 14, "color": colour, "alpha": 0.65, "linewidths": 0, "label": label}
             axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
-    axes.set_xlabel("root mean square residual" + (f" ({verbatim(d.units)})" if d.units else ""), fontsize=9)
+    axes.set_xlabel("root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9)
     axes.set_ylabel("explained variance (%)", fontsize=9)
     if odd.any():
         axes.legend(fontsize=7, frameon=False)

@@ -46,15 +46,15 @@ function convergencePanel(p) {
   for (const [i, update] of c.divisions.entries()) if (update >= 1)
     node.append(hint(svg("line", { x1: px(update), x2: px(update), y1: 10, y2: 258, stroke: INK.orange, "stroke-dasharray": "2 3", "stroke-width": 1.4 }), `Refinement after update ${update}\n${c.n_columns[i]} active faces from there on`));
   node.append(svg("path", { fill: "none", stroke: INK.blue, "stroke-width": 2, d: path(c.updates.map((u, i) => [u, c.objective[i]]).filter(([u, v]) => u >= 1 && v !== null).map(([u, v]) => [px(u), py(v)])) }));
-  const parts = [`Line: the run that was kept, ${show(c.objective.at(-1), 6)} at its end.`];
-  if (c.n_starts > 1) parts.push(`Bands: quartiles and extremes of the ${c.n_starts} starts; ${c.agreeing} ended within 0.1 % of the best.`);
-  if (c.divisions.length) parts.push(`Dashed: ${c.divisions.length} refinements.`);
+  const parts = [`Line: the objective of the best start, ${show(c.objective.at(-1), 6)} at its end.`];
+  if (c.n_starts > 1) parts.push(`Bands: quartiles and extremes of the ${c.n_starts} starts that were run.`);
+  if (c.divisions.length) parts.push("Dashed: where faces were divided.");
   return section("Convergence", parts.join(" "), [node]);
 }
 
 /** Bars side by side for every component: series are {name, values, colour}. */
 function bars(p, series, name, text, options = {}) {
-  const k = p.n_components, high = Math.max(...series.flatMap((s) => s.values), 1e-12);
+  const k = p.n_components, high = options.high ?? Math.max(...series.flatMap((s) => s.values), 1e-12);
   const step = Math.ceil(k / (options.marks ?? 25)), marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0);
   const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low: 0, high: high * 1.06, name, ...(options.axis ?? {}) }, options.size);
   const slot = (px(1) - px(0)) * 0.78;
@@ -76,6 +76,16 @@ function variancePanel(p, summary) {
   const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
     "Alone: what a component's map times its loadings carries; components overlap, so these do not add up. Unique: what is lost when all other loadings stand in for it.";
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
+}
+
+/** Which components other starts find again, which is how far the data determine them. */
+function recurrencePanel(p, summary) {
+  if (!p.recurrence) return null;
+  const about = "Share of the other starts that fit as well (objective within 0.1 % of the best) in which the component is found again (correlation of maps at least 0.9). A component that other starts do not find is not determined by the data.";
+  if (p.recurrence.some((v) => v === null)) return section("Do other starts find the same components?", about, [el("p", {}, summary.trust)]);
+  const series = [{ name: `found again by, of ${p.n_near} starts`, values: p.recurrence, colour: "#009e73" }];
+  return section("Do other starts find the same components?", about, [el("p", {}, el("strong", {}, summary.trust)),
+    bars(p, series, "share of other good starts", (v) => percent(v, 0), { high: 1 })]);
 }
 
 function sparsityPanel(p) {
@@ -117,7 +127,7 @@ function matricesPanel(p, array) {
 
 function loadingsPanel(data, p, array, ramp, choose) {
   const L = array(p.loadings), k = p.n_components, n = p.subjects.length, errors = data.loading_se && array(data.loading_se);
-  const sorted = Float32Array.from(L).sort(), high = sorted[Math.floor(0.99 * (sorted.length - 1))] || 1, low = Math.min(0, sorted[Math.floor(0.01 * (sorted.length - 1))]);
+  const sizes = Float32Array.from(L, Math.abs).sort(), high = sizes[Math.floor(0.99 * (sizes.length - 1))] || 1, low = p.signed ? -high : 0;
   const canvas = el("canvas", { width: k, height: n, role: "img", "aria-label": `Loadings of ${n} subjects on ${k} components` });
   const context = canvas.getContext("2d"), image = context.createImageData(k, n);
   p.order.forEach((subject, row) => p.component_order.forEach((component, column) => {
@@ -147,7 +157,8 @@ function loadingsPanel(data, p, array, ramp, choose) {
     mark.style.left = `${(100 * (value - low)) / (high - low)}%`;
     return mark;
   }));
-  return section("Loadings", "Subjects (rows) and components (columns) in the order of Ward's clustering, so that alike ones stand side by side. Point to read, click to see that component.", [
+  const signs = p.signed ? " Orange: above the average; blue: below it." : "";
+  return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, so that alike ones stand side by side.${signs} Point to read, click to see that component.`, [
     el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
     el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
 }
@@ -282,10 +293,10 @@ function methodsPanel(data) {
 }
 
 function panels(data, array, choose) {
-  const p = data.panels, ramp = array(data.cortex.ramps.viridis), many = p.n_components > MANY;
+  const p = data.panels, ramp = array(data.cortex.ramps[p.signed ? "diverging" : "viridis"]), many = p.n_components > MANY;
   return [
-    convergencePanel(p),
     variancePanel(p, data.summary),
+    recurrencePanel(p, data.summary),
     loadingsPanel(data, p, array, ramp, choose),
     residualPanel(p, array),
     many ? unusualPanel(p) : null, // what is narrow stands in pairs
@@ -293,7 +304,8 @@ function panels(data, array, choose) {
     matricesPanel(p, array),
     sparsityPanel(p),
     many ? null : unusualPanel(p),
-    runPanel(data, many),
+    convergencePanel(p),
+    runPanel(data, !many),
     selectionPanel(data.selection),
     stabilityPanel(data.stability, p),
     overlapPanel(data.overlap, p),

@@ -8,7 +8,9 @@ function header(data) {
   const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
   document.getElementById("lead").textContent =
     `${plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
-    `method ${s.method}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.simulated ? " The data are simulated." : ""}`;
+    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.simulated ? " The data are simulated." : ""}`;
+  const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
+  document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
   const cards = [
     ["explained between-subject variance", percent(s.explained)],
     ["of ‖X‖², mean map included", percent(s.explained_X)],
@@ -146,7 +148,7 @@ function cortexSection(data, array) {
       marks.append(mark);
     }
     const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the end's colour` : "";
-    const units = layer.units ? ` (${layer.units})` : "";
+    const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
     bar.append(el("div", {}, el("div", { class: "name" }, `${layer.name}${units}`), strip, marks),
       el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : ""}${beyond}.`));
   }

@@ -33,7 +33,7 @@ function selectionPanel(selection) {
   const numbers = table(names.map((name) => name.replaceAll("_", " ")), rows, names.map((_, i) => i));
   if (names.length > 8) numbers.classList.add("tight");
   return section("How many components", "Curves over numbers of components, by icofactor select; grey: the recommended one.", [
-    el("p", {}, el("strong", {}, found)), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
+    el("p", {}, el("strong", {}, found), ` ${selection.agreement}`), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
     el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), numbers], true);
 }
 

@@ -1,0 +1,94 @@
+"""What the maps and loadings of a fit mean, their units, and how far to trust them: the sentences of all outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor.factorization.methods import method_named
+from icofactor.factorization.recurrence import in_one_line, warning
+
+if TYPE_CHECKING:
+    from icofactor.assessment.selection.choice import Choice
+
+PER_LOADING = "of deviation per unit loading"
+_MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin is higher", "it is lower")}
+"""Modality → how people above and below the average are described."""
+_HIGHER = ("values are higher", "they are lower")
+
+
+def fitted_units(model: Any, units: str) -> str:
+    """Units of the values that were fitted, and of residuals: the data's, or standard deviations for z-scores."""
+    return "standard deviations" if model.center_ == "zscore" else units
+
+
+def component_units(model: Any, units: str) -> str:
+    """Units of the maps: those of the values fitted, but none where loadings carry them (projective, not scaled)."""
+    return fitted_units(model, units) if method_named(model.solution_.method).scheme.scaled else ""
+
+
+def scale_label(model: Any, units: str) -> str:
+    """The same as the name of a colour scale: mm of deviation per unit loading."""
+    own = component_units(model, units)
+    return f"{own} {PER_LOADING}" if own and model.center_ != "none" else own
+
+
+def has_signed_loadings(model: Any) -> bool:
+    """Whether loadings say more or less than something, so that colours need two ends."""
+    return bool(model.center_ != "none" or np.min(model.loadings_) < 0)
+
+
+def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
+    """What a component and its loading mean, as one or two plain sentences.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, "thickness", mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, method="parts", level=1).fit(cohort)
+    >>> print(meaning_of(model, "thickness", "mm"))
+    Each component is a part of the cortex where people differ from the average together. A loading of +1 means that \
+this person's cortex is thicker than average, by the map's values (mm), in this part; −1 that it is thinner by as much.
+    """
+    scaled = method_named(model.solution_.method).scheme.scaled
+    own = component_units(model, units)
+    if model.center_ != "none":
+        more, less = _MORE.get(modality, _HIGHER)
+        size = f", by the map's values{f' ({own})' if own else ''}," if scaled else ""
+        return (
+            "Each component is a part of the cortex where people differ from the average together. A "
+            f"{'loading of +1' if scaled else 'positive loading'} means that this person's {more} than average{size} "
+            f"in this part; {'−1' if scaled else 'a negative one'} that {less}{' by as much' if scaled else ''}."
+        )
+    if not scaled:
+        return (
+            "A loading is the projection of a person's map onto a component: the larger it is, the higher are the "
+            "values where the component's map is large."
+        )
+    return (
+        "A person's map is the sum of the components' maps, each times its loading. Loadings have a root mean square "
+        f"of 1 over people, so that maps are in the data's units{f' ({own})' if own else ''}."
+    )
+
+
+def recurrence_line(model: Any) -> str:
+    """How far the starts agree on the components, as one sentence; "" where it was not recorded."""
+    share = getattr(model, "recurrence_", None)
+    return "" if share is None else in_one_line(np.asarray(share), int(model.starts_.n_near))
+
+
+def recurrence_warning(model: Any) -> str | None:
+    """What a reader should know where most components are not found again; None elsewhere."""
+    share = getattr(model, "recurrence_", None)
+    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), model.solution_.method)
+
+
+def agreement_line(choice: Choice, n_components: int) -> str:
+    """Whether a selection agrees with the number fitted."""
+    fitted = f"This fit has {n_components} component{'s' * (n_components != 1)}"
+    if choice.recommended is None:
+        return f"{fitted}; the selection in this folder recommends none, as it found no structure that replicates."
+    if choice.recommended == n_components:
+        return f"{fitted}, the number that the selection in this folder recommends."
+    return f"{fitted}, but the selection in this folder recommends {choice.recommended}."
