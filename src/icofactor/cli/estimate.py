@@ -25,7 +25,7 @@ _OPERATIONS_PER_SECOND = 6e9
 _FIXED_SECONDS = 0.3
 _UPDATES_DESCENT, _UPDATES_PARTS, _UPDATES_OTHER = 150, 60, 1000
 """Updates of a start until it settles to the default tolerance."""
-_SWEEPS_HARD = 12
+_SWEEPS_HARD = 10
 """Sweeps until a partition of the faces stays."""
 _LEAST, _START_SECONDS = 220 * MiB, 2.0
 """Of a command that draws nothing."""

@@ -91,4 +91,6 @@ def agreement_line(choice: Choice, n_components: int) -> str:
         return f"{fitted}; the selection in this folder recommends none, as it found no structure that replicates."
     if choice.recommended == n_components:
         return f"{fitted}, the number that the selection in this folder recommends."
+    if n_components in choice.others:
+        return f"{fitted}, another good number; the selection in this folder recommends {choice.recommended}."
     return f"{fitted}, but the selection in this folder recommends {choice.recommended}."

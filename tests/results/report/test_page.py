@@ -130,7 +130,12 @@ def parts_page(k: int = 3, recommended: int | None = 3, **settings: Any) -> tupl
 
     more = {"method": "parts", "n_starts": 20, "tol": 1e-4, "n_iter": 300, **settings}
     model, diagnostics = small_fit(Sites.named("fsaverage3"), "left", k, **more)
-    choice = Choice({"rank": np.array([2, 3]), "score": np.array([0.1, 0.2])}, recommended, ("because",))
+    choice = Choice(
+        {"rank": np.array([2, 3]), "score": np.array([0.1, 0.2])},
+        recommended,
+        ("because",),
+        others=(3,) if recommended == 6 else (),
+    )
     fit = FitDescription.of(model, diagnostics, selection=SelectionFiles(choice))
     text = render_page(fit)
     return model, content_of(text), text
@@ -165,6 +170,7 @@ def test_a_page_says_whether_the_selection_agrees() -> None:
     for recommended, told in (
         (3, "This fit has 3 components, the number that the selection in this folder recommends."),
         (5, "This fit has 3 components, but the selection in this folder recommends 5."),
+        (6, "This fit has 3 components, another good number; the selection in this folder recommends 6."),
         (None, "This fit has 3 components; the selection in this folder recommends none"),
     ):
         content = parts_page(recommended=recommended)[1]

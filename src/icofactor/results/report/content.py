@@ -39,6 +39,10 @@ _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
         {"agreement": "halves", "null_agreement": "halves of rotated maps", "score": "score"},
     ),
     (
+        "Do third people get the same loadings from two groups?",
+        {"loadings": "loadings", "loadings_adjusted": "global mean taken out", "null_loadings": "rotated maps"},
+    ),
+    (
         "Error, share of between-subject variance",
         {"bicv": "blocks left out", "heldout": "subjects left out", "error": "data fitted"},
     ),

@@ -79,11 +79,14 @@ def read_choice(folder: Path) -> Choice | None:
             raise Unreadable("is damaged: its columns differ in length, or what it recommends is not a number")
         if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
             raise Unreadable("is damaged: its reasons are not sentences")
+        others = found.get("others", [])
+        if not isinstance(others, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in others):
+            raise Unreadable("is damaged: its other good numbers are not whole numbers")
         whole = lambda column: all(isinstance(value, int) for value in column)  # None becomes NaN
         arrays = {
             name: np.array(column, dtype=np.int64 if whole(column) else np.float64) for name, column in table.items()
         }
-    return Choice(arrays, recommended, tuple(reasons))
+    return Choice(arrays, recommended, tuple(reasons), others=tuple(others))
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
