@@ -164,6 +164,9 @@ def test_people_in_neither_group() -> None:
     plain, adjusted = third_people([flat], fit, RANK, [part], [(7,)])[0]
     assert plain > 0.9 and adjusted < 0.8
     assert np.isnan(third_people([data], fit, 18, [part], [(7,)])).all()
+    # signs of a dictionary mean nothing
+    signed = third_people([coarse("none")], Fitter("E-DL", 4, 0), 2, [part], [(7,)])[0]
+    assert signed[0] > 0.5
 
 
 def test_halves_of_the_same_subjects_agree_wholly() -> None:

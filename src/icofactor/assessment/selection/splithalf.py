@@ -12,6 +12,7 @@ from icofactor.assessment.selection.data import Coarse, Fitter
 from icofactor.assessment.selection.heldout import new_loadings
 from icofactor.errors import ArgumentError, literal
 from icofactor.factorization.matching import match_components
+from icofactor.factorization.scaling import map_signs
 
 MOST_VALUES = 10
 """A column of numbers with more different values than this is cut at its quartiles before it stratifies."""
@@ -114,7 +115,9 @@ def third_people(
     for i, (data, part) in enumerate(zip(cohorts, parts, strict=True)):
         others = np.flatnonzero(part == 2)
         scheme = fit.chosen.scheme
-        a, b = (new_loadings(views[2 * i + g], fits[2 * i + g], others, scheme) for g in (0, 1))
+        pair = [(views[2 * i + group], fits[2 * i + group]) for group in (0, 1)]
+        # a map and its loadings may both change sign: the one that makes the map mostly positive
+        a, b = (map_signs(one.B)[:, None] * new_loadings(view, one, others, scheme) for view, one in pair)
         total = data.L[others].sum(axis=1)
         rows.append([match_components(a, b).mean, match_components(_without(a, total), _without(b, total)).mean])
     return np.array(rows)
