@@ -136,9 +136,8 @@ class Coarse:
 
     def _statistics(self, L: np.ndarray, columns: np.ndarray) -> Statistics:
         counts = self.counts[columns]
-        root, n_roots = self.design.root[columns], self.stats.root_L.shape[1]
-        root_L = np.zeros((n_roots, len(L)))
-        np.add.at(root_L, root, L.T)
+        place, n_roots = np.arange(len(columns) + 1), self.stats.root_L.shape[1]
+        to_root = sp.csc_array((np.ones(len(columns)), self.design.root[columns], place), shape=(n_roots, len(columns)))
         return Statistics(
             K=sp.csr_array(sp.diags_array(counts.astype(np.float64))),
             L=np.ascontiguousarray(L),
@@ -146,7 +145,7 @@ class Coarse:
             energy=(L**2).sum(axis=0) / counts,
             counts=counts,
             n_sites=int(counts.sum()),
-            root_L=np.ascontiguousarray(root_L.T),
+            root_L=np.ascontiguousarray((to_root @ L.T).T),
             faces=self.stats.faces[columns],
         )
 
