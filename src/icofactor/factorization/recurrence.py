@@ -77,9 +77,10 @@ def warning(share: np.ndarray, n_near: int, method: str) -> str | None:
     if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
         return None
     parts = "" if method == "parts" else "use the method 'parts', "
+    n = n_recurring(share)
+    found = f"only {n} of {len(share)} are" if n else f"none of the {len(share)} is"
     return (
-        f"Most components are not determined by these data: {n_near} other starts fit as well (within "
-        f"{100 * NEAR:g} %), but only {n_recurring(share)} of {len(share)} components are found again by at least half "
-        "of them. Findings about the others may not replicate. Use fewer components, "
-        f"{parts}or choose the number of components with icofactor select."
+        f"Most components are not determined by these data: {found} found again by at least half of the {n_near} other "
+        "starts that fit as well. Findings about such components may not replicate. Use fewer components, "
+        f"{parts}or choose their number with icofactor select."
     )

@@ -56,7 +56,8 @@ class FitResult:
         lines.append(f"{len(self.model.components_)} components explain {share:.0f} % of the between-subject variance.")
         constant = self.model.n_constant_sites_
         if constant:
-            lines.append(f"{constant} sites do not vary between subjects; the z-scores leave them out.")
+            sites = "1 site does" if constant == 1 else f"{constant} sites do"
+            lines.append(f"{sites} not vary between subjects; z-scores leave such sites out.")
         lines.append(recurrence_line(self.model))
         warned = [*self.warnings, recurrence_warning(self.model)]
         return "\n".join([*filter(None, lines), *(f"Warning: {text}" for text in warned if text)])

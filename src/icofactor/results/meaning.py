@@ -12,7 +12,6 @@ from icofactor.factorization.recurrence import in_one_line, warning
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
 
-PER_LOADING = "of deviation per unit loading"
 _MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin is higher", "it is lower")}
 """Modality → how people above and below the average are described."""
 _HIGHER = ("values are higher", "they are lower")
@@ -31,7 +30,8 @@ def component_units(model: Any, units: str) -> str:
 def scale_label(model: Any, units: str) -> str:
     """The same as the name of a colour scale: mm of deviation per unit loading."""
     own = component_units(model, units)
-    return f"{own} {PER_LOADING}" if own and model.center_ != "none" else own
+    what = {"none": "", "mean": " of deviation per unit loading", "zscore": " per unit loading"}[model.center_]
+    return f"{own}{what}" if own else ""
 
 
 def has_signed_loadings(model: Any) -> bool:

@@ -145,7 +145,7 @@ def parts_page(k: int = 3, recommended: int | None = 3, **settings: Any) -> tupl
     ("center", "units", "scale"),
     [
         ("mean", "mm", "mm of deviation per unit loading"),
-        ("zscore", "standard deviations", "standard deviations of deviation per unit loading"),
+        ("zscore", "standard deviations", "standard deviations per unit loading"),
         ("none", "mm", "mm"),
     ],
 )
@@ -157,6 +157,8 @@ def test_parts_say_what_they_mean(center: str, units: str, scale: str) -> None:
     assert not layer["signed"]  # maps stay sequential
     assert panels["units"] == units  # of residuals
     assert panels["signed"] == (center != "none")
+    named = {"mean": "3 components of deviations in thickness", "zscore": "3 components of thickness z-scores"}
+    assert summary["title"] == named.get(center, "3 components of thickness")
     if center == "mean":
         told = "A loading of +1 means that this person's cortex is thicker than average, by the map's values (mm), in"
         assert told in summary["meaning"]

@@ -277,8 +277,9 @@ def _warnings(
         found.append("The fit explains less of the between-subject variance than the mean map would.")
     still = int((seen.site_variance == 0).sum())
     if still:
-        left_out = " The z-scores leave them out." if model.center_ == "zscore" else ""
-        found.append(f"{still} sites in use do not vary between subjects; a mask may be missing there.{left_out}")
+        left_out = " The z-scores leave such sites out." if model.center_ == "zscore" else ""
+        sites = "1 site in use does" if still == 1 else f"{still} sites in use do"
+        found.append(f"{sites} not vary between subjects; a mask may be missing there.{left_out}")
     return found
 
 

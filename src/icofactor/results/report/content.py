@@ -148,17 +148,20 @@ def _short(value: Any) -> Any:
     return value
 
 
-def title_of(d: Diagnostics) -> str:
-    """What was found, as a title."""
-    of = "" if d.modality in ("", "unknown") else f" of {d.modality}"
-    return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{of}"
+def title_of(fit: FitDescription) -> str:
+    """What was found, as a title: 10 components of deviations in thickness."""
+    d = fit.diagnostics
+    what = "" if d.modality in ("", "unknown") else d.modality
+    joined = {"none": what, "mean": f"deviations{' in ' * bool(what)}{what}", "zscore": f"{what} z-scores".strip()}
+    of = joined[fit.model.center_]
+    return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{' of ' * bool(of)}{of}"
 
 
 def _summary(fit: FitDescription) -> dict[str, Any]:
     model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
     n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
     return {
-        "title": title_of(d),
+        "title": title_of(fit),
         "subjects": len(d.subjects),
         "components": len(d.alone),
         "sites": n_used,

@@ -31,7 +31,7 @@ def render_page(fit: FitDescription) -> str:
     style = _asset("style.css")
     parts = {
         "policy": _policy(script, style),
-        "title": html.escape(f"icofactor: {title_of(fit.diagnostics)}"),
+        "title": html.escape(f"icofactor: {title_of(fit)}"),
         "style": style,
         "script": script,
         "data": page_content(fit),
