@@ -120,6 +120,7 @@ def test_parcellation_and_overlap(fit: Any) -> None:
         ("parts", "none", True),
         ("LE-PPNMF", "mean", True),
         ("LE-PPNMF", "zscore", False),
+        ("E-DL", "mean", True),
     ],
 )
 @pytest.mark.parametrize("covariates", [False, True])

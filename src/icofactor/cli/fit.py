@@ -32,7 +32,7 @@ _METHODS = (
     "in other people, and the choice for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
     "person's whole map; the smallest error, for reconstruction, but other people or another seed may give other "
     "components. Also CD-SPNNMF, and the eleven of the paper: DL, PNNMF, SPNNMF, PPNMF, each also with E- before its "
-    "name, and with LE- except DL"
+    "name and, except DL, with LE-"
 )
 
 

@@ -51,8 +51,13 @@ def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
     Each component is a part of the cortex where people differ from the average together. A loading of +1 means that \
 this person's cortex is thicker than average, by the map's values (mm), in this part; −1 that it is thinner by as much.
     """
-    scaled = method_named(model.solution_.method).scheme.scaled
-    own = component_units(model, units)
+    scheme = method_named(model.solution_.method).scheme
+    scaled, own = scheme.scaled, component_units(model, units)
+    if model.center_ != "none" and scheme.signed_maps:
+        return (
+            "A loading of +1 means that this person deviates from the average by the map's values"
+            f"{f' ({own})' if own else ''}; −1 that they deviate by as much in the other direction."
+        )
     if model.center_ != "none":
         more, less = _MORE.get(modality, _HIGHER)
         size = f", by the map's values{f' ({own})' if own else ''}," if scaled else ""

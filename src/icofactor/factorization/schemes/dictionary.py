@@ -22,6 +22,7 @@ class DictionaryLearning(AbsoluteScheme):
     name = "DL"
     text = SchemeText("sparse dictionary learning", "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁)", (_PALM,))
     signed_data = signed_maps = signed_loadings = True
+    centers = ("none", "mean", "zscore")
     in_paper = True
     extrapolations = MappingProxyType({"": None, "E-": NESTEROV})
     kernel = "dictionary"

@@ -1,0 +1,96 @@
+"""What a fit says of its components, for every way of centring."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from icofactor import CorticalFactorization, simulate_cohort
+from icofactor.factorization.recurrence import in_one_line, warning
+from icofactor.results.meaning import (
+    component_units,
+    fitted_units,
+    has_signed_loadings,
+    meaning_of,
+    recurrence_line,
+    recurrence_warning,
+    scale_label,
+)
+
+COHORT = simulate_cohort(12, 2, "thickness", "left", 0, mesh="fsaverage3")
+
+
+def fitted(method: str, center: str = "auto") -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CorticalFactorization(2, method=method, center=center, level=1, n_iter=50).fit(COHORT)
+
+
+@pytest.mark.parametrize(
+    ("method", "center", "own", "scale", "residual", "signed", "said"),
+    [
+        ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True, "thicker than average, by the map"),
+        ("parts", "zscore", "standard deviations", "standard deviations per unit loading", "standard deviations", True,
+         "by the map's values (standard deviations), in this part"),
+        ("parts", "none", "mm", "mm", "mm", False, "sum of the components' maps"),
+        ("LE-PPNMF", "mean", "", "", "mm", True, "A positive loading means that this person's cortex is thicker"),
+        ("LE-PPNMF", "none", "", "", "mm", False, "projection of a person's map"),
+        ("E-DL", "mean", "mm", "mm of deviation per unit loading", "mm", True, "average by the map's values (mm)"),
+        ("CD-PNNMF", "none", "mm", "mm", "mm", False, "in the data's units (mm)"),
+    ],
+)  # fmt: skip
+def test_units_and_words(
+    method: str, center: str, own: str, scale: str, residual: str, signed: bool, said: str
+) -> None:
+    model = fitted(method, center)
+    assert component_units(model, "mm") == own
+    assert scale_label(model, "mm") == scale
+    assert fitted_units(model, "mm") == residual
+    assert has_signed_loadings(model) == signed
+    assert said in meaning_of(model, "thickness", "mm")
+    assert "()" not in meaning_of(model)  # nothing is known of the data
+
+
+def test_other_measures_are_higher_not_thicker() -> None:
+    model = fitted("parts")
+    assert "person's values are higher than average" in meaning_of(model, "reho")
+    assert "that they are lower by as much" in meaning_of(model, "reho")
+
+
+def test_the_meaning_is_true() -> None:
+    """A person at the mean who deviates by a part's values has that loading, nearly, and inverse_transform says so."""
+    model = fitted("parts")
+    for j, part in enumerate(model.components_):
+        there = model.transform((model.mean_ + part)[None])[0]
+        assert there[j] == pytest.approx(1.0, abs=0.1)
+        unit = np.eye(2)[j][None]
+        np.testing.assert_allclose(model.inverse_transform(unit)[0], model.mean_ + part, rtol=1e-12)
+    np.testing.assert_allclose(model.loadings_.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose((model.loadings_**2).mean(axis=0), 1, rtol=1e-9)
+
+
+def test_recurrence_in_words() -> None:
+    assert in_one_line(np.array([1, 0.5, 0.4]), 6).startswith(
+        "2 of 3 components are found again by at least half of the 6"
+    )
+    assert "there are none" in in_one_line(np.full(3, np.nan), 0)
+    assert "there is only 1" in in_one_line(np.full(3, np.nan), 1)
+    assert warning(np.array([1, 0.5, 0.4]), 6, "parts") is None
+    assert warning(np.array([0.9, 0.1]), 6, "parts") is None  # half is not most
+    assert warning(np.full(3, np.nan), 1, "parts") is None
+    assert "none of the 2 is found again" in str(warning(np.array([0.1, 0.1]), 6, "CD-PNNMF"))
+    assert "use the method 'parts', or choose" in str(warning(np.array([0.1, 0.1]), 6, "CD-PNNMF"))
+
+
+def test_models_without_recurrence_say_nothing() -> None:
+    model = fitted("parts")
+    assert recurrence_line(model)
+    model.recurrence_ = None
+    assert recurrence_line(model) == ""
+    assert recurrence_warning(model) is None
+    model.recurrence_, model.starts_ = np.zeros(2), replace(model.starts_, n_near=5)
+    assert "not determined" in str(recurrence_warning(model))
