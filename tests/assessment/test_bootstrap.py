@@ -67,19 +67,20 @@ def test_standard_errors_are_those_of_refitting_drawn_subjects() -> None:
         np.testing.assert_allclose(error, np.std(values, axis=0, ddof=1), rtol=1e-6, atol=1e-9)
 
 
-def test_standard_errors_are_those_of_other_cohorts(
-    spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]
-) -> None:
+@pytest.mark.parametrize(("method", "most"), [("CD-PNNMF", 1.5), ("parts", 2.0)])
+def test_standard_errors_are_those_of_other_cohorts(method: str, most: float) -> None:
     """Cohorts of other subjects with the same components scatter about as much as the bootstrap says.
 
-    The simulator draws subjects one by one: rows of one long cohort are independent samples.
+    The simulator draws subjects one by one: rows of one long cohort are independent samples. For parts the errors of
+    loadings are on the safe side (measured with 40 cohorts and 60 resamples: 1.7 times the spread, maps 1.1 times).
     """
-    model, cohort = one
+    model, cohort = fitted(40, method=method)
+    spread = bootstrap(model, cohort, n_resamples=24)
     others = ico.simulate_cohort(520, 3, mesh="fsaverage3", random_state=0).X[40:]
-    refits = [refit(model, others[first : first + 40], cohort.X) for first in range(0, 480, 40)]
+    refits = [refit(model, others[first : first + 40], cohort.X, method=method) for first in range(0, 480, 40)]
     for values, error in zip(zip(*refits, strict=True), (spread.component_se, spread.loading_se), strict=True):
         true = np.linalg.norm(np.std(values, axis=0, ddof=1))
-        assert 0.6 * true < np.linalg.norm(error) < 1.5 * true
+        assert 0.6 * true < np.linalg.norm(error) < most * true
 
 
 def test_more_subjects_are_surer(spread: Bootstrap) -> None:

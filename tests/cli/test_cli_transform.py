@@ -55,7 +55,18 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for tree, rows in (("fitted", range(N_FITTED)), ("new", range(N_FITTED, N))):
         freesurfer_tree(root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4")
         write_table(root / f"{tree}.people.tsv", people(rows))
-    words = ["fit", str(root / "fitted"), "--n-components", "3", "--n-starts", "2", "--no-figures", "-q"]
+    words = [
+        "fit",
+        str(root / "fitted"),
+        "--n-components",
+        "3",
+        "--n-starts",
+        "2",
+        "--no-figures",
+        "-q",
+        "--method",
+        "CD-PNNMF",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
         patch.setattr("icofactor.results.folder.render_page", lambda fit: "")
@@ -88,7 +99,7 @@ def test_new_subjects(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pyt
     mask = maps.any(axis=0)
     X = maps.astype(np.float32)
     covariates = Covariates.fit(X[:N_FITTED], ["age", "sex"], old, mask=mask)
-    model = CorticalFactorization(3, n_starts=2, hemi="both", mask=mask)
+    model = CorticalFactorization(3, method="CD-PNNMF", n_starts=2, hemi="both", mask=mask)
     model.fit(covariates.apply(X[:N_FITTED], old))
     np.testing.assert_allclose(loadings, model.transform(covariates.apply(X[N_FITTED:], new)), rtol=1e-9, atol=1e-12)
     out = capsys.readouterr().out

@@ -25,7 +25,7 @@ def X() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted(X: np.ndarray) -> CorticalFactorization:
-    return CorticalFactorization(3, n_starts=2, tol=1e-3).fit(X)
+    return CorticalFactorization(3, method="CD-PNNMF", n_starts=2, tol=1e-3).fit(X)
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def refused(says: str) -> Iterator[None]:
 def fit(X: Any, **parameters: Any) -> CorticalFactorization:
     """A fit that would take minutes if the bad input were found only after it."""
     slow = {"n_components": 3, "n_starts": 1000, "n_iter": 100_000, "tol": 0.0}
-    return CorticalFactorization(**{**slow, **parameters}).fit(X)
+    return CorticalFactorization(**{"method": "CD-PNNMF", **slow, **parameters}).fit(X)
 
 
 PARAMETERS: list[tuple[str, Any, str]] = [
@@ -63,11 +63,14 @@ PARAMETERS: list[tuple[str, Any, str]] = [
     *(("n_iter", v, "n_iter must be a whole number ≥ 0; found") for v in (-1, 10.0, "10", None, True)),
     *(("tol", v, "tol must be a number ≥ 0; found") for v in (-1e-3, np.nan, np.inf, "small", None, [1e-3])),
     *(("polish", v, "polish must be a whole number ≥ 0; found") for v in (-1, 0.5)),
-    *(("refinement", v, "refinement must be a Refinement or None; found") for v in (10, {"steps": 1}, "paper", True)),
+    *(
+        ("refinement", v, "refinement must be a Refinement, 'auto' or None; found")
+        for v in (10, {"steps": 1}, "paper", True)
+    ),
     ("refinement", Refinement(steps=-1), "refinement.steps must be a whole number ≥ 0; found -1"),
     ("refinement", Refinement(faces=0), "refinement.faces must be a whole number ≥ 1; found 0"),
     ("refinement", Refinement(indicator="worst"), "refinement.indicator must be one of"),
-    *(("random_state", v, "random_state must be an int ≥ 0, None, .*; found") for v in ("seed", 1.5, -1, [1])),
+    *(("random_state", v, "random_state must be a whole number ≥ 0, None, .*; found") for v in ("seed", 1.5, -1, [1])),
     *(("hemi", v, "hemi must be 'left', 'right', 'both' or None; found") for v in ("lh", "Left", 0)),
 ]
 
@@ -204,7 +207,7 @@ def test_loadings_of_another_model(fitted: CorticalFactorization) -> None:
 
 
 def test_a_fit_that_is_refused_leaves_the_one_before(X: np.ndarray) -> None:
-    model = CorticalFactorization(3, n_starts=2, tol=1e-3).fit(X)
+    model = CorticalFactorization(3, method="CD-PNNMF", n_starts=2, tol=1e-3).fit(X)
     before = model.components_.copy()
     with refused(NOT_FINITE):
         model.fit(_with(np.nan, 3, 100)(X))

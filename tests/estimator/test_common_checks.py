@@ -20,7 +20,6 @@ OBJECTS = "arrays of Python objects are refused by their type, not converted"
 NAMED = "refused, but the message names the mesh; scikit-learn looks for its own wording"
 EXPECTED = {
     "CorticalFactorization": {
-        "check_parameters_default_constructible": "refinement is a composed object, Refinement() by default, frozen",
         "check_dtype_object": OBJECTS,
         "check_estimators_dtypes": "a subject whose map is zero everywhere, as whole numbers give here, is refused",
         "check_estimators_empty_data_messages": NAMED,

@@ -58,7 +58,7 @@ def fit_quietly(model: CorticalFactorization, X: Any) -> CorticalFactorization:
 
 
 def squared_error(model: CorticalFactorization, X: np.ndarray) -> float:
-    R = X - model.loadings_ @ model.components_
+    R = X - model.inverse_transform(model.loadings_)
     return float(np.square(R if model.mask_ is None else R[:, model.mask_]).sum())
 
 
@@ -222,15 +222,21 @@ def test_score_is_the_explained_share(X: np.ndarray) -> None:
 
 
 def test_score_of_one_new_subject_is_below_that_of_a_perfect_fit(X: np.ndarray) -> None:
-    model = quick().fit(X[:-1])
+    model = quick(method="CD-PNNMF").fit(X[:-1])
     assert model.score(X[-1:]) < 1
     made = model.inverse_transform(np.array([[1.0, 2.0, 3.0, 4.0]]))
     assert model.score(made) == pytest.approx(1, abs=1e-4)  # the penalty keeps it from 1
 
 
 def test_inverse_transform_is_loadings_times_components(X: np.ndarray) -> None:
-    model = quick().fit(X)
+    model = quick(method="CD-PNNMF").fit(X)
     np.testing.assert_array_equal(model.inverse_transform(model.loadings_), model.loadings_ @ model.components_)
+    parts = quick(method="parts").fit(X)
+    rebuilt = X.mean(axis=0) + parts.loadings_ @ parts.components_
+    np.testing.assert_allclose(parts.inverse_transform(parts.loadings_), rebuilt, rtol=1e-12)
+    scores = quick(method="parts", center="zscore").fit(X)
+    rebuilt = X.mean(axis=0) + X.std(axis=0, ddof=1) * (scores.loadings_ @ scores.components_)
+    np.testing.assert_allclose(scores.inverse_transform(scores.loadings_), rebuilt, rtol=1e-10)
 
 
 def test_refinement_divides_faces_and_says_where(X: np.ndarray) -> None:
@@ -295,7 +301,7 @@ def test_as_many_components_as_subjects(X: np.ndarray) -> None:
 
 def test_very_few_subjects_are_not_fitted_by_copies_of_one_map(X: np.ndarray) -> None:
     """The best of rank four explains 0.84 of these five subjects, and of six the fit comes within 0.01 of it."""
-    assert fit_quietly(quick(4, n_starts=10), X[:5]).explained_ > 0.8
+    assert fit_quietly(quick(4, n_starts=10, method="CD-PNNMF"), X[:5]).explained_ > 0.8
 
 
 # ---------------------------------------------------------------------- what it finds
@@ -333,12 +339,80 @@ def test_real_thickness_is_fitted_close_to_the_best_of_rank_ten(
     triangles = ico.Sites.named("fsaverage5").triangles
     assert triangles is not None
     X = {"faces": left[:, triangles].mean(axis=2), "both": T}.get(case, left)
-    model = CorticalFactorization(10, mask=cortex[:10242] if case == "masked" else None).fit(X)
+    model = CorticalFactorization(10, method="CD-PNNMF", mask=cortex[:10242] if case == "masked" else None).fit(X)
     used = X if model.mask_ is None else X[:, model.mask_]
     values = np.linalg.svd(used @ used.T, compute_uv=False)
     floor = values[10:].sum() / model.total_variance_
     assert floor < model.error_ / model.total_variance_ <= bound
     assert model.error_ == pytest.approx(squared_error(model, X), rel=1e-8)
+
+
+def test_real_thickness_in_parts(thickness: tuple[np.ndarray, np.ndarray]) -> None:
+    T, cortex = thickness
+    model = CorticalFactorization(10, method="parts", mask=cortex).fit(T)
+    X = T[:, cortex] - T[:, cortex].mean(axis=0)
+    W = model.components_[:, cortex] / model.scale_[:, None]
+    assert (W >= 0).all()
+    assert model.error_ == pytest.approx(np.square(X - (X @ W.T) @ W).sum(), rel=1e-9)
+    assert model.error_ / np.square(X).sum() <= 0.440
+    np.testing.assert_allclose(model.loadings_, X @ W.T / model.scale_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(np.square(model.loadings_).mean(axis=0), 1.0, rtol=1e-9)
+    cosines = (W @ W.T) / np.outer(*(np.linalg.norm(W, axis=1),) * 2)
+    assert cosines[~np.eye(10, dtype=bool)].mean() <= 0.08
+
+
+# ---------------------------------------------------------------------- centering
+
+
+def test_zscores_are_the_fit_of_zscored_maps(X: np.ndarray) -> None:
+    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    given, made = quick(method="parts", center="none").fit(Z), quick(method="parts", center="zscore").fit(X)
+    np.testing.assert_allclose(made.components_, given.components_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(made.loadings_, given.loadings_, rtol=1e-10, atol=1e-12)
+    new = X[:3] * 1.01
+    expected = given.transform((new - X.mean(axis=0)) / X.std(axis=0, ddof=1))
+    np.testing.assert_allclose(made.transform(new), expected, rtol=1e-9, atol=1e-11)
+    assert made.explained_ == pytest.approx(given.explained_, abs=1e-10)
+
+
+@pytest.mark.parametrize("method", ["parts", "LE-PPNMF", "E-DL"])
+def test_deviations_are_the_fit_of_centred_maps(method: str, X: np.ndarray) -> None:
+    settings = {"method": method, "n_iter": 50, "penalty": "paper"}
+    made = fit_quietly(quick(**settings, center="mean"), X)
+    if method == "LE-PPNMF":  # raw values must be ≥ 0; of deviations only the statistics are signed
+        assert made.center_ == "mean" and made.explained_ > 0.3
+        return
+    given = fit_quietly(quick(**settings, center="none"), X - X.mean(axis=0))
+    np.testing.assert_allclose(made.components_, given.components_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(made.transform(X[:2]), made.loadings_[:2], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("columns", ["smooth", "exponential"])
+def test_deviations_with_overlapping_columns_have_the_error_of_the_full_matrix(columns: str, X: np.ndarray) -> None:
+    sigma = {"exponential": 0.05}.get(columns)  # not every site is in a column
+    model = quick(method="parts", columns=columns, sigma=sigma, level=1, lift=False).fit(X)
+    residual = X - X.mean(axis=0) - model.loadings_ @ model.components_
+    assert model.error_ == pytest.approx(np.square(residual).sum(), rel=1e-9)
+    assert model.solution_.error == pytest.approx(model.error_, rel=1e-9)
+
+
+def test_sites_without_variance_are_left_out_of_zscores(X: np.ndarray) -> None:
+    X = X.copy()
+    X[:, 5:9] = 2.5
+    model = quick(method="parts", center="zscore").fit(X)
+    assert model.n_constant_sites_ == 4
+    assert (model.components_[:, 5:9] == 0).all()
+    np.testing.assert_allclose(model.inverse_transform(model.loadings_)[:, 5:9], 2.5)
+
+
+def test_a_centred_model_is_saved_with_what_was_taken_out(X: np.ndarray, tmp_path: Path) -> None:
+    model = quick(method="parts", center="zscore").fit(X)
+    model.save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    assert again.center_ == "zscore"
+    np.testing.assert_array_equal(again.recurrence_, model.recurrence_)
+    np.testing.assert_array_equal(again.transform(X[:3]), model.transform(X[:3]))
+    np.testing.assert_array_equal(again.inverse_transform(again.loadings_), model.inverse_transform(model.loadings_))
 
 
 # ---------------------------------------------------------------------- seeds

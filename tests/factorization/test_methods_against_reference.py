@@ -297,8 +297,8 @@ def with_L(stats: Statistics, **changes: Any) -> Statistics:
         ({"penalty": -1.0}, "penalty must be a number ≥ 0 or 'paper'; found -1.0"),
         ({"penalty": np.inf}, "penalty must be a number ≥ 0 or 'paper'; found inf"),
         ({"method": "PPNMF", "penalty": 1.0}, "method='PPNMF' has no penalty; .*; found 1.0"),
-        ({"random_state": -1}, "random_state must be an int ≥ 0, None"),
-        ({"random_state": "seed"}, "random_state must be an int ≥ 0, None"),
+        ({"random_state": -1}, "random_state must be a whole number ≥ 0, None"),
+        ({"random_state": "seed"}, "random_state must be a whole number ≥ 0, None"),
     ],
 )
 @pytest.mark.parametrize("call", [solve, multistart])

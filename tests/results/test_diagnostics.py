@@ -61,7 +61,7 @@ def test_maps_are_those_of_the_whole_matrix(fit: Any) -> None:
     model, cohort, d = fit
     used = cohort.mask
     X = cohort.X[:, used].astype(np.float64)
-    residual = X - (model.loadings_ @ model.components_)[:, used]
+    residual = X - model.inverse_transform(model.loadings_)[:, used]
     spread = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
     np.testing.assert_allclose(d.median[used], np.median(X, axis=0), rtol=1e-12)
     np.testing.assert_allclose(d.deviation[used], X.std(axis=0, ddof=1), rtol=1e-10)
@@ -75,7 +75,7 @@ def test_maps_are_those_of_the_whole_matrix(fit: Any) -> None:
 def test_residuals_and_shares(fit: Any) -> None:
     model, cohort, d = fit
     X = cohort.X[:, cohort.mask].astype(np.float64)
-    residual = X - (model.loadings_ @ model.components_)[:, cohort.mask]
+    residual = X - model.inverse_transform(model.loadings_)[:, cohort.mask]
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(d.residual, np.sqrt((residual**2).mean(axis=1)), rtol=1e-10)
     np.testing.assert_allclose(d.subject_explained, 1 - (residual**2).sum(1) / (centred**2).sum(1), atol=1e-10)

@@ -38,7 +38,9 @@ def test_every_citation_is_listed_and_every_reference_cited(cohort: Cohort, meth
 
 
 def test_it_says_what_was_done(cohort: Cohort) -> None:
-    text = text_of(cohort, random_state=7, tol=1e-4, refinement=Refinement(steps=3, faces=4, n_iter=2))
+    text = text_of(
+        cohort, method="CD-PNNMF", random_state=7, tol=1e-4, refinement=Refinement(steps=3, faces=4, n_iter=2)
+    )
     for words in (
         "Simulated cortical maps of thickness (in mm) of 8 subjects on the vertices of fsaverage3",
         "the left hemisphere (642 vertices)",
@@ -61,7 +63,7 @@ def test_other_settings_are_other_words(cohort: Cohort) -> None:
     assert "from one random start" in plain
     assert "ended when" not in plain
     assert "smooth bumps" in plain
-    assert "2 sweeps over both" in text_of(cohort, polish=2)
+    assert "2 sweeps over both" in text_of(cohort, method="CD-PNNMF", polish=2)
     assert "to the letter" in text_of(cohort, method="LE-PNNMF", rules="paper")
     assert "worse half" in text_of(cohort, halving=True)
     projective = text_of(cohort, method="LE-PPNMF")

@@ -30,7 +30,7 @@ def test_all_of_it_can_be_written(cohort: Cohort, tmp_path: Path) -> None:
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["seed"] == 3
     assert found["warnings"] == ["careful"]
-    assert found["model"]["method"] == "CD-PNNMF"
+    assert found["model"]["method"] == "parts"
     assert found["cohort"]["n_subjects"] == 8
     assert found["cohort"]["n_sites_used"] == 642
     assert found["result"]["explained_between_subject_variance"] == model.explained_

@@ -167,13 +167,13 @@ def test_bad_values_are_found_in_any_part(site: int, cohort: ico.Cohort) -> None
         X = cohort.X.copy()
         X[3, site] = value
         with pytest.raises(ValueError, match=message):
-            quick().fit(Sliced(X))
+            quick(method="CD-PNNMF").fit(Sliced(X))
         with pytest.raises(ValueError, match=message):
-            quick().fit(cohort).transform(Sliced(X))
+            quick(method="CD-PNNMF").fit(cohort).transform(Sliced(X))
     X = cohort.X.copy()
     X[5] = 2.5
     with pytest.raises(ValueError, match="constant over all sites in subject 5"):
-        quick().fit(Sliced(X))
+        quick(method="CD-PNNMF").fit(Sliced(X))
 
 
 def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Pa
     X[8, -1] = -2.5
     bad = dataclasses.replace(cohort, X=X)
     wanted = f"negative values in subjects {', '.join(cohort.subjects[i] for i in (3, 7, 8))} \\(3 of {len(X)}\\), "
-    fitted = quick().fit(cohort)
+    fitted = quick(method="CD-PNNMF").fit(cohort)
     save_store(bad, tmp_path / "store")
     for data in (bad, open_store(tmp_path / "store")):
-        for act in (quick().fit, fitted.transform):
+        for act in (quick(method="CD-PNNMF").fit, fitted.transform):
             with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' forbids"):
                 act(data)
 

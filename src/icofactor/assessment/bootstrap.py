@@ -218,7 +218,7 @@ class _Resampling:
         L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
         stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
         best = multistart(
-            stats if model.center_ == "none" else stats.deviations(self.stats.energy),
+            stats if model.center_ == "none" else stats.deviations(self.stats.energy, self.stats.sq_norm),
             solution.method,
             solution.n_components,
             n_starts=min(model.starts_.n_starts, MOST_STARTS),
@@ -232,6 +232,8 @@ class _Resampling:
         )
         basis = basis_of(self.X, self._lifted(who, best.B, best.C, scheme))
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
+        if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
+            everyone = everyone - everyone[:, who].mean(axis=1, keepdims=True)
         scale = scale_of(basis.W, everyone, scheme)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps)

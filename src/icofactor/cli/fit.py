@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "(zscore), or nothing (none). auto, the default: mean for parts, none for the others",
     )
     group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
-    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 5)")
+    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 10)")
     group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
     group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
     group.add_argument(

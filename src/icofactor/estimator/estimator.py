@@ -58,7 +58,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     method : str
         One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-), or
         coordinate descent on the objectives of PNNMF and SPNNMF (CD-); or parts of deviations from the mean map
-        ("parts"), whose components replicate best.
+        ("parts", the default), whose components replicate best.
     center : {"auto", "none", "mean", "zscore"}
         What is taken out of every site before the fit: nothing, its mean over the fitted subjects, or its mean and
         standard deviation. "auto" is the method's own: "mean" for "parts", "none" for all others. The non-negative
@@ -79,14 +79,14 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         that is coarser.
     n_starts : int or None
         Random starts on the coarse faces; the best is kept. None: 50 hard starts for "parts", of which the ten best are
-        finished, and five for other methods.
+        finished, and ten for other methods.
     n_iter : int
         Most updates of each start.
     tol : float
         A start ends when its objective fell by less than this, relative, over ten updates. 0: never before `n_iter`.
     halving : bool
         Drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
-    refinement : Refinement or None
+    refinement : Refinement, "auto" or None
         Schedule of divisions of the worst faces after the starts.
     lift : bool
         Whether to find the basis at full resolution; otherwise it is constant (or a bump) on each face.
@@ -156,7 +156,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self,
         n_components: int = 10,
         *,
-        method: str = "CD-PNNMF",
+        method: str = "parts",
         center: str = "auto",
         mesh: Any = None,
         hemi: str | None = None,
@@ -168,7 +168,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_iter: int = 3000,
         tol: float = 1e-5,
         halving: bool = False,
-        refinement: Refinement | None = Refinement(),  # noqa: B008 - frozen
+        refinement: Refinement | str | None = "auto",
         lift: bool = True,
         polish: int = 0,
         rules: str = "default",
@@ -214,6 +214,14 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             "rules": "paper",
         }
         return cls(n_components, method=method, **{**literal, **changes})
+
+    @property
+    def schedule(self) -> Refinement:
+        """The refinement that a fit makes: as given, or for "auto" the method's own."""
+        if isinstance(self.refinement, Refinement):
+            return self.refinement
+        refined = self.refinement == "auto" and method_named(self.method).scheme.refined
+        return Refinement() if refined else Refinement(steps=0)
 
     # ------------------------------------------------------------------ fitting
 
@@ -320,7 +328,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 energy = np.bincount(
                     design.site_column[inside], inspector.site_variance[inside], minlength=design.n_columns
                 )
-                stats, source = stats.deviations(energy), Data(X, sites, inspector.site_variance)
+                stats, source = stats.deviations(energy, inspector.variance), Data(X, sites, inspector.site_variance)
         return _Found(X, stats, source, centering, inspector.variance, 0, bool((inspector.low < 0).any()))
 
     def _gather(
@@ -328,7 +336,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ) -> tuple[Statistics, Source]:
         """The statistics, and what answers divisions; one pass over X."""
         if self.columns == "partition" and not X.source.held:  # divisions must not read X again
-            steps = self.refinement.steps if self.refinement is not None else 0
+            steps = self.schedule.steps
             level = pyramid_level(sites, X.shape[1], design.level, steps)
             pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
             return pyramid.statistics(design), pyramid
@@ -355,7 +363,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 report=show,
                 runner=place.runner,
             )
-        schedule = self.refinement or Refinement(steps=0)
+        schedule = self.schedule
         with stages.stage("refinement") as show:
             refined = refine(
                 source,
@@ -525,9 +533,11 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_engine(self.engine)
         seeds_of(self.random_state)
         check_value("columns", self.columns, OneOf(KINDS))
-        if self.refinement is not None:
+        if self.refinement is not None and self.refinement != "auto":
             if not isinstance(self.refinement, Refinement):
-                raise ArgumentError("refinement", Phrase(type(self.refinement).__name__), "a Refinement or None")
+                raise ArgumentError(
+                    "refinement", Phrase(type(self.refinement).__name__), "a Refinement, 'auto' or None"
+                )
             self.refinement.check()
         return method
 

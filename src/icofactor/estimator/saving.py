@@ -121,7 +121,8 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
 def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     """The constructor's parameters; a mesh or mask given as an array or file is kept as the fit resolved it."""
     parameters = model.get_params(deep=False)
-    parameters["refinement"] = None if model.refinement is None else asdict(model.refinement)
+    if isinstance(model.refinement, Refinement):
+        parameters["refinement"] = asdict(model.refinement)
     # what JSON cannot hold is rebuilt from the fit's arrays
     if not isinstance(parameters["mesh"], str | None):
         parameters["mesh"] = {"resolved": True}
@@ -134,7 +135,7 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
 def _fitted(record: ModelRecord) -> CorticalFactorization:
     """The estimator that a record describes, refused where its parts contradict each other."""
     parameters = dict(record.parameters)
-    if parameters["refinement"] is not None:
+    if isinstance(parameters["refinement"], dict):
         parameters["refinement"] = Refinement(**parameters["refinement"])
     resolved = {"mesh": record.sites, "mask": record.mask}
     parameters |= {name: value for name, value in resolved.items() if isinstance(parameters[name], dict)}

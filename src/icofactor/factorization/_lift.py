@@ -8,7 +8,7 @@ one pass over X, and each sweep of polish is one more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,11 @@ def lift_parts(
     start : the coarse basis DB on the sites
     polish : projected gradient steps that follow, each one pass over X
     """
-    found = scaled_to_least_error(lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW))
+    found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW)
+    if np.abs(start.WX.mean(axis=1)).max() <= 1e-9 * np.abs(start.WX).max():
+        # deviations of some subjects from the mean of more (a resample): those from their own mean are meant
+        found = replace(found, WX=found.WX - found.WX.mean(axis=1, keepdims=True))
+    found = scaled_to_least_error(found)
     return _polished(X, _best_between(start, found), polish)
 
 
@@ -266,8 +270,9 @@ def _gather_WX(X: Any, W: np.ndarray, stage: str) -> np.ndarray:
 
 
 def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
-    """The block's share of WᵀX."""
-    return {"sum.WX": W.T @ x}
+    """The block's share of WᵀX; values that are not finite are reported by the inspector."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return {"sum.WX": W.T @ x}
 
 
 def basis_of(X: Any, W: np.ndarray) -> Basis:

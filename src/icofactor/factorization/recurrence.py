@@ -72,11 +72,11 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
     )
 
 
-def warning(share: np.ndarray, n_near: int, method: str) -> str | None:
+def warning(share: np.ndarray, n_near: int, of_parts: bool) -> str | None:
     """What a reader should know where most components are not found again, and what helps; None elsewhere."""
     if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
         return None
-    parts = "" if method == "parts" else "use the method 'parts', "
+    parts = "" if of_parts else "use the method 'parts', "
     n = n_recurring(share)
     found = f"only {n} of {len(share)} are" if n else f"none of the {len(share)} is"
     return (

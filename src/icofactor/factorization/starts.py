@@ -18,7 +18,7 @@ from icofactor.factorization.statistics import Statistics
 if TYPE_CHECKING:
     from icofactor.factorization._solve import Solution
 
-_RANDOM_STATE = "an int ≥ 0, None, a SeedSequence, a Generator or a RandomState"
+_RANDOM_STATE = "a whole number ≥ 0, None, a SeedSequence, a Generator or a RandomState"
 RandomState = int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None
 
 

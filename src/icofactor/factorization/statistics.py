@@ -133,15 +133,16 @@ class Statistics:
             design.faces,
         )
 
-    def deviations(self, energy: np.ndarray) -> Statistics:
+    def deviations(self, energy: np.ndarray, sq_norm: float) -> Statistics:
         """Statistics of the deviations from the mean map; reads nothing (method.md §10).
 
         Parameters
         ----------
         energy : (n_k,) Σ over the sites of each face and all subjects of (x − the site's mean)²
+        sq_norm : the same over all sites, those in no face among them
         """
         L, root_L = (values - values.mean(axis=0) for values in (self.L, self.root_L))
-        return replace(self, L=L, root_L=root_L, energy=energy, sq_norm=float(energy.sum()))
+        return replace(self, L=L, root_L=root_L, energy=energy, sq_norm=sq_norm)
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):

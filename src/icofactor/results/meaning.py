@@ -86,7 +86,7 @@ def recurrence_line(model: Any) -> str:
 def recurrence_warning(model: Any) -> str | None:
     """What a reader should know where most components are not found again; None elsewhere."""
     share = getattr(model, "recurrence_", None)
-    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), model.solution_.method)
+    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), model.center_ != "none")
 
 
 def agreement_line(choice: Choice, n_components: int) -> str:

@@ -155,7 +155,7 @@ def _coarse(model: Any, cite: _Citations) -> str:
 
 
 def _refinement(model: Any) -> str:
-    schedule, n_done = model.refinement, len(model.refined_.divisions)
+    schedule, n_done = model.schedule, len(model.refined_.divisions)
     if n_done == 0:
         return ""
     worst = {"residual": "largest squared residual", "projected": "largest projected error"}[schedule.indicator]

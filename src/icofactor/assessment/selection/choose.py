@@ -56,7 +56,7 @@ def choose_n_components(
     n_starts: int = 10,
     n_nulls: int = 10,
     stratify: Sequence[str] = (),
-    method: str = "CD-PNNMF",
+    method: str = "parts",
     center: str = "auto",
     level: int = 2,
     mesh: Any = None,

@@ -211,7 +211,7 @@ class Scheme(ABC):
     """Prefix of the method's name → extrapolation (None: plain updates); one method for each."""
     plain_updates = PLAIN_UPDATES
     """Updates at the start of a run that are not extrapolated."""
-    n_starts = 5
+    n_starts = 10
     """Starts by default."""
     n_finished: int | None = None
     """Of the starts drawn, how many are run, those with the lowest objective; None: all."""
@@ -228,6 +228,8 @@ class Scheme(ABC):
     """What to do when a run under paper rules leaves the finite numbers, if more can be said than the usual."""
 
     # ------------------------------------------------------------------ full resolution
+    refined = True
+    """Whether faces are divided after the starts, unless told otherwise."""
     lift_sweeps = 5
     """Sweeps of coordinate descent on each `site_problem`."""
 
