@@ -3,6 +3,7 @@
 python -m icofactor_lab.docs_tables.selection simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left] [--out OUT]
 python -m icofactor_lab.docs_tables.selection noise [--runs 10] [--fwhm 8,16,32,64]
 python -m icofactor_lab.docs_tables.selection thickness OUT      (needs ICOFACTOR_TEST_DATA)
+    all three for CD-PNNMF, or with --method NAME
 python -m icofactor_lab.docs_tables.selection sklearn [--init random]            (needs ICOFACTOR_TEST_DATA)
 python -m icofactor_lab.docs_tables.selection spin
 python -m icofactor_lab.docs_tables.selection bootstrap [--runs 30]
@@ -35,7 +36,7 @@ def simulated(options: argparse.Namespace) -> None:
             cohort = ico.simulate_cohort(
                 n_subjects=100, n_components=rank, random_state=seed, hemisphere=options.hemisphere
             )
-            choice, took = _timed(cohort)
+            choice, took = _timed(cohort, options.method)
             found.append(choice.recommended)
             seconds.append(took)
             if options.out is not None:
@@ -49,7 +50,7 @@ def noise(options: argparse.Namespace) -> None:
     """A mean map and smooth noise, no components: is a number recommended?"""
     for fwhm in map(float, options.fwhm.split(",")):
         rounds = max(1, round(10 * (fwhm / 16) ** 2))
-        found = [_timed(smooth_noise(rounds, seed))[0].recommended for seed in range(options.runs)]
+        found = [_timed(smooth_noise(rounds, seed), options.method)[0].recommended for seed in range(options.runs)]
         none, actual = sum(k is None for k in found), 16 * np.sqrt(rounds / 10)
         print(f"noise of FWHM {actual:.1f} mm: {found}; no structure in {none} of {len(found)}", flush=True)
 
@@ -76,7 +77,7 @@ def smooth_maps(rounds: int, seed: int, n: int) -> np.ndarray:
 
 def thickness(options: argparse.Namespace) -> None:
     """Ranks 2-20 × 20 split halves × 10 starts on 200 real subjects, both hemispheres."""
-    choice, took = _timed(thickness_cohort())
+    choice, took = _timed(thickness_cohort(), options.method)
     choice.save(options.out, overwrite=True)
     print(f"{took:.1f} s, {time.process_time():.1f} s of processor time\n{choice}")
 
@@ -148,11 +149,12 @@ def _as_model(model: ico.CorticalFactorization, other: ico.CorticalFactorization
     return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
 
 
-def _timed(cohort: Cohort) -> tuple[Choice, float]:
-    return timed(lambda: choose_n_components(cohort, range(2, 21)))
+def _timed(cohort: Cohort, method: str) -> tuple[Choice, float]:
+    return timed(lambda: choose_n_components(cohort, range(2, 21), method=method))
 
 
 def main() -> None:
+    method = {"--method": {"default": "CD-PNNMF"}}
     run_task(
         __doc__,
         {
@@ -161,9 +163,14 @@ def main() -> None:
                 "--ranks": {"default": "5,8,12"},
                 "--hemisphere": {"default": "left"},
                 "--out": {"type": Path, "help": "folder to keep every run's curves in"},
+                **method,
             },
-            noise: {"--runs": number(10), "--fwhm": {"default": "8,16,32,64", "help": "widths of the noise in mm"}},
-            thickness: {"out": {"type": Path}},
+            noise: {
+                "--runs": number(10),
+                "--fwhm": {"default": "8,16,32,64", "help": "widths of the noise in mm"},
+                **method,
+            },
+            thickness: {"out": {"type": Path}, **method},
             sklearn: {
                 "--max-iter": number(2000),
                 "--init": {"choices": ["nndsvda", "random"], "help": "(default: scikit-learn's own, nndsvda)"},
