@@ -23,7 +23,7 @@ _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
 _OPERATIONS_PER_SECOND = 6e9
 _FIXED_SECONDS = 0.3
-_UPDATES_DESCENT, _UPDATES_PARTS, _UPDATES_OTHER = 150, 60, 1000
+_UPDATES_DESCENT, _UPDATES_PARTS, _UPDATES_OTHER = 150, 40, 1000
 """Updates of a start until it settles to the default tolerance."""
 _SWEEPS_HARD = 10
 """Sweeps until a partition of the faces stays."""
