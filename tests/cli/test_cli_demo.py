@@ -41,8 +41,8 @@ FILES = [
     "report.html",
 ]
 PANELS = [
-    *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_age", "recurrence"),
-    *("participants-02_sex", "similarity", "sparsity", "subjects"),
+    *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_sex", "recurrence"),
+    *("participants-02_age", "similarity", "sparsity", "subjects"),
 ]
 WORDS = ["--n-subjects", "12", "--n-components", "3", "--hemisphere", "left"]
 

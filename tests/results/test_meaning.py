@@ -79,11 +79,11 @@ def test_recurrence_in_words() -> None:
     )
     assert "there are none" in in_one_line(np.full(3, np.nan), 0)
     assert "there is only 1" in in_one_line(np.full(3, np.nan), 1)
-    assert warning(np.array([1, 0.5, 0.4]), 6, "parts") is None
-    assert warning(np.array([0.9, 0.1]), 6, "parts") is None  # half is not most
-    assert warning(np.full(3, np.nan), 1, "parts") is None
-    assert "none of the 2 is found again" in str(warning(np.array([0.1, 0.1]), 6, "CD-PNNMF"))
-    assert "use the method 'parts', or choose" in str(warning(np.array([0.1, 0.1]), 6, "CD-PNNMF"))
+    assert warning(np.array([1, 0.5, 0.4]), 6, of_parts=True) is None
+    assert warning(np.array([0.9, 0.1]), 6, of_parts=True) is None  # half is not most
+    assert warning(np.full(3, np.nan), 1, of_parts=True) is None
+    assert "none of the 2 is found again" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
+    assert "use the method 'parts', or choose" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
 
 
 def test_models_without_recurrence_say_nothing() -> None:

@@ -21,7 +21,6 @@ class DictionaryLearning(AbsoluteScheme):
 
     name = "DL"
     text = SchemeText("sparse dictionary learning", "½‖X − WC‖² + λ(‖W‖₁ + ‖C‖₁)", (_PALM,))
-    centers = ("none", "mean", "zscore")
     signed_data = signed_maps = signed_loadings = True
     centers = ("none", "mean", "zscore")
     in_paper = True
