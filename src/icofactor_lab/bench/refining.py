@@ -213,7 +213,7 @@ def _peer_on_gpu(data: Dataset, sizes: Sizes, threads: int) -> Table:
             rows.append({"solver": f"nmf-torch ({algo})", "iterations": point.iterations, "seconds": point.seconds,
                          "error / variance": full_error(data.Xs, point.W, point.C) / data.variance})  # fmt: skip
     for polish in (0, 20):
-        model = CorticalFactorization(data.n_components, mesh=data.sites, polish=polish)
+        model = CorticalFactorization(data.n_components, method="CD-PNNMF", mesh=data.sites, polish=polish)
         _, seconds = timed(partial(model.fit, data.Xs))
         rows.append({"solver": f"icofactor, polish {polish}", "iterations": model.n_iter_, "seconds": seconds,
                      "error / variance": model.error_ / data.variance})  # fmt: skip

@@ -85,39 +85,32 @@ def solvers(fit_updates: int | None = None) -> list[Solver]:
 
 def _ours(common: dict[str, Any]) -> list[Solver]:
     settings: dict[str, dict[str, Any]] = {
-        "default": {},
-        "one start": {"n_starts": 1},
-        "one start, no refinement": {"n_starts": 1, "refinement": None},
-        "level 3": {"level": 3},
-        "polish 5": {"polish": 5},
-        "polish 20": {"polish": 20},
-        "one start, polish 5": {"n_starts": 1, "polish": 5},
-        "one start, polish 20": {"n_starts": 1, "polish": 20},
+        "CD-PNNMF": {},
+        "CD-PNNMF, one start": {"n_starts": 1},
+        "CD-PNNMF, one start, no refinement": {"n_starts": 1, "refinement": None},
+        "CD-PNNMF, level 3": {"level": 3},
+        "CD-PNNMF, polish 5": {"polish": 5},
+        "CD-PNNMF, polish 20": {"polish": 20},
+        "CD-PNNMF, one start, polish 5": {"n_starts": 1, "polish": 5},
+        "CD-PNNMF, one start, polish 20": {"n_starts": 1, "polish": 20},
+        "LE-PNNMF": {},
+        "LE-PNNMF, one start": {"n_starts": 1},
+        "LE-PNNMF, one start, polish 5": {"n_starts": 1, "polish": 5},
+        "LE-PNNMF, polish 20": {"polish": 20},
+        "LE-PPNMF": {},
+        "LE-PPNMF, one start": {"n_starts": 1},
+        "parts": {},
     }
-    for name in ("LE-PNNMF", "CD-PNNMF"):
-        if name in METHODS and name != _default_method():
-            settings[name] = {"method": name}
-            settings[f"{name}, one start"] = {"method": name, "n_starts": 1}
-            settings[f"{name}, one start, polish 5"] = {"method": name, "n_starts": 1, "polish": 5}
-            settings[f"{name}, polish 20"] = {"method": name, "polish": 20}
-    found = [
-        Solver(f"icofactor, {name}", _fit({**common, **changes}), family="ours") for name, changes in settings.items()
-    ]
-    projective = {"LE-PPNMF": {}, "LE-PPNMF, one start": {"n_starts": 1}}
-    return found + [
-        Solver(f"icofactor, {name}", _fit({"method": "LE-PPNMF", **common, **changes}), projective=True, family="ours")
-        for name, changes in projective.items()
-    ]
-
-
-def _default_method() -> str:
-    from icofactor.estimator.estimator import CorticalFactorization
-
-    return str(CorticalFactorization().method)
+    found = []
+    for name, changes in settings.items():
+        method = name.split(",")[0]
+        path = _fit({"method": method, **common, **changes})
+        found.append(Solver(f"icofactor, {name}", path, projective=METHODS[method].scheme.projective, family="ours"))
+    return found
 
 
 def _fit(changes: dict[str, Any]) -> Path:
-    """One fit of the estimator: one point."""
+    """One fit of the estimator: one point. Where the mean map was taken out it is the first column of W."""
 
     def path(data: Dataset, seed: int, threads: int, marks: Sequence[int]) -> Iterator[Point]:
         from icofactor.estimator.estimator import CorticalFactorization
@@ -127,7 +120,10 @@ def _fit(changes: dict[str, Any]) -> Path:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that tol was not met is seen in the error
             model.fit(data.Xs)
-        yield Point(time.perf_counter() - begin, model.n_iter_, model.components_.T, model.loadings_.T)
+        seconds, W, C = time.perf_counter() - begin, model.components_.T, model.loadings_.T
+        if model.center_ == "mean":
+            W, C = np.column_stack([model.mean_, W]), np.vstack([np.ones(len(data.Xs)), C])
+        yield Point(seconds, model.n_iter_, W, C)
 
     return path
 

@@ -293,7 +293,7 @@ def torch_on_gpu(X: np.ndarray, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(X: np.ndarray, sites: ico.Sites, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
-    model = ico.CorticalFactorization(10, mesh=sites, **settings)
+    model = ico.CorticalFactorization(10, mesh=sites, **{"method": "CD-PNNMF", **settings})
     return model.fit_transform(X), model.components_
 
 

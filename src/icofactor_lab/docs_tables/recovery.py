@@ -91,7 +91,7 @@ def covariates(options: argparse.Namespace) -> None:
         for strength in strengths:
             X = np.maximum(truth.X + strength * (age - 50)[:, None] / 30 * aged, 0)
             for way, cohort in ways(replace(truth, X=X, participants={"age": age}), truth).items():
-                model = ico.CorticalFactorization(N_COMPONENTS).fit(cohort)
+                model = ico.CorticalFactorization(N_COMPONENTS, method="CD-PNNMF").fit(cohort)
                 match = ico.match_components(model, truth.truth.components)
                 found.setdefault((way, strength), []).append(match.mean)
     print("| strength of age | " + " | ".join(map(str, strengths)) + " |\n|---|" + "---|" * len(strengths))
