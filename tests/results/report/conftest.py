@@ -35,7 +35,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
         "reasons": [SCRIPT],
     }
     (folder / "selection.json").write_text(json.dumps(selection))
-    spread = Bootstrap(model.components_ / 9, model.loadings_ / 9, np.linspace(0.5, 0.95, 12).reshape(4, 3))
+    spread = Bootstrap(model.components_ / 9, np.abs(model.loadings_) / 9, np.linspace(0.5, 0.95, 12).reshape(4, 3))
     spread.save(folder, model, diagnostics.subjects)
     regions = Atlas(
         (sites.coordinates[:, 1] > 0) + 2 * sites.hemisphere, tuple(f"{s} {r}" for s in SIDES for r in REGIONS)

@@ -287,7 +287,8 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
     assert [chart["title"] for chart in content["selection"]["charts"]] == ["Do halves of the subjects agree?"]
     expected = np.linspace(0.5, 0.95, 12).reshape(4, 3).mean(axis=0)
     np.testing.assert_allclose(content["stability"]["stability"], expected, rtol=1e-4)
-    np.testing.assert_allclose(array_of(content, content["loading_se"]), model.loadings_.ravel() / 9, rtol=1e-6)
+    expected = np.abs(model.loadings_).ravel() / 9
+    np.testing.assert_allclose(array_of(content, content["loading_se"]), expected, rtol=1e-6)
     layers = [layer for layer in content["cortex"]["layers"] if layer["key"] == "error"]
     assert [layer["name"] for layer in layers] == [f"Standard error of component {j}" for j in (1, 2, 3)]
     codes = array_of(content, layers[1]["values"]).astype(float)
@@ -327,7 +328,7 @@ def test_what_is_of_another_fit_is_refused_by_name(
 
 def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitted, tmp_path: Path) -> None:
     model, subjects = fitted.model, fitted.diagnostics.subjects
-    spread = Bootstrap(model.components_ / 9, model.loadings_ / 9, np.full((4, 3), 0.9))
+    spread = Bootstrap(model.components_ / 9, np.abs(model.loadings_) / 9, np.full((4, 3), 0.9))
     other = SimpleNamespace(components_=1.01 * model.components_, hemi_="both", sites_=model.sites_)
     spread.save(tmp_path, other, subjects)
     with pytest.raises(ValueError, match=r"stability\.tsv.*standard errors are those of other maps"):

@@ -242,7 +242,7 @@ def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
     assert first[:3] == ["1", f"left {IMAGE}", f"left {IMAGE}"]
     assert first[3] == "100.0 %"
     page.locator(".heat canvas").hover(position={"x": 5, "y": 5})
-    assert re.search(r"Component \d: [\d.]+ ± [\d.]+$", page.locator("#tip").inner_text())
+    assert re.search(r"Component \d: −?[\d.]+ ± [\d.]+$", page.locator("#tip").inner_text())
     page.locator("#layer").select_option("error")
     page.locator(".stage canvas").focus()
     page.keyboard.press("ArrowRight")
