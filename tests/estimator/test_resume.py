@@ -138,7 +138,7 @@ def test_without_a_seed_the_first_one_is_kept(cohort: ico.Cohort, tmp_path: Path
     [
         ({"n_starts": 6}, "settings.n_starts was 3, is 6"),
         ({"refinement": Refinement(steps=4, faces=3, n_iter=4)}, "settings.refinement.steps was 5, is 4"),
-        ({"method": "LE-PNNMF", "tol": 1e-3}, "settings.method was CD-PNNMF, is LE-PNNMF; settings.tol was"),
+        ({"method": "LE-PNNMF", "tol": 1e-3}, "settings.method was parts, is LE-PNNMF; settings.tol was"),
         ({"random_state": 1}, "random_state was"),
         ({"mask": np.arange(642) > 3}, "mask was null, is"),
     ],

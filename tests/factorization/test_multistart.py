@@ -183,6 +183,21 @@ def test_tol_stops_early_where_it_says(method: str) -> None:
     np.testing.assert_array_equal(found.objective, path[: found.n_iter + 1])
 
 
+@pytest.mark.slow
+def test_of_many_hard_starts_the_best_are_run_and_the_best_of_them_to_tol() -> None:
+    stats = small("partition").stats
+    many = multistart(stats, "parts", 3, n_starts=30, n_iter=500, tol=1e-5, random_state=0)
+    ran = many.start_n_iter > 0
+    assert ran.sum() == 10
+    assert many.objectives[ran, 0].max() <= many.objectives[~ran, 0].min()
+    for path, made in zip(many.objectives, many.start_n_iter, strict=True):
+        assert (path[made:] == path[made]).all() and (np.diff(path) <= 1e-12 * abs(path[0])).all()
+    assert many.converged and many.n_iter == many.start_n_iter[many.best_start]
+    assert many.final_objectives.argmin() == many.best_start
+    now = many.objective[-11] - many.objective[-1]
+    assert now <= 1e-5 * many.objective[-1]
+
+
 def test_tol_not_reached_is_warned_of() -> None:
     message = r"stopped after n_iter=120 updates before the objective settled to tol=1e-14; raise n_iter or tol"
     with pytest.warns(ConvergenceWarning, match=message):
@@ -194,7 +209,11 @@ def test_tol_not_reached_is_warned_of() -> None:
 
 # PPNMF without extrapolation: its steps shrink so slowly that 1500 updates do not settle it
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [name for name in ALL_METHODS if name != "PPNMF"])
+@pytest.mark.parametrize(
+    "method",
+    # parts: runs that are not the best end at ten times tol
+    [name for name in ALL_METHODS if name != "PPNMF" and METHODS[name].scheme.n_finished is None],
+)
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""
     stats = small("exponential").stats

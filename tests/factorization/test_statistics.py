@@ -123,6 +123,7 @@ def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: py
     BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
     whole = data.residual(problem.design, BC)
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("icofactor.streaming.source._LEAST_BYTES", 1)  # as many parts as large data have
     blocks: list[np.ndarray] = []
     for _ in pass_over(problem.X, lambda part, shared: blocks.extend(x for _, x in part) or {}):
         pass

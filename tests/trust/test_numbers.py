@@ -44,7 +44,8 @@ def maps(n: int = 30, k: int = 3) -> np.ndarray:
 
 
 def fit(X: Any, k: int = 3, **changes: Any) -> ico.CorticalFactorization:
-    return ico.CorticalFactorization(k, **{**QUICK, "mesh": "fsaverage3", "hemi": "left", **changes}).fit(X)
+    settings = {**QUICK, "method": "CD-PNNMF", "mesh": "fsaverage3", "hemi": "left", **changes}
+    return ico.CorticalFactorization(k, **settings).fit(X)
 
 
 @cache
@@ -139,6 +140,28 @@ def test_sites_that_are_constant_or_zero() -> None:
     assert np.abs(found.components_[:, ::5]).max() == 0
     product = found.loadings_ @ found.components_
     np.testing.assert_allclose(product[:, 1::5].std(axis=0) / 2.5, 0, atol=0.35)
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore", "none"])
+def test_degenerate_data_in_parts(center: str) -> None:
+    """Copies of subjects, constant and zero sites, more components than faces, and one component."""
+    X = np.vstack([maps(), maps()[:5] * (1 + 1e-12), maps()[:5]])
+    X[:, ::5] = 0
+    X[:, 1::5] = 2.5
+    for k, changes in ((4, {}), (1, {}), (25, {"level": 0, "n_iter": 60})):
+        found = fit(X, k, method="parts", center=center, **changes)
+        assert np.isfinite(found.components_).all() and np.isfinite(found.loadings_).all()
+        assert (found.components_ >= 0).all() and 0 < found.explained_ <= 1
+        if k < 20:  # not fewer faces than components
+            assert np.abs(found.components_[:, ::5]).max() == 0
+        np.testing.assert_allclose(found.transform(X), found.loadings_, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_parts_do_not_know_the_scale(scale: float) -> None:
+    one, other = fit(maps(), method="parts"), fit(scale * maps(), method="parts")
+    np.testing.assert_allclose(other.components_ / scale, one.components_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(other.loadings_, one.loadings_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_used", [2, 20])

@@ -42,7 +42,9 @@ def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
     change sign, the one that makes the map mostly positive.
     """
     size = loading_size(C)
-    scale = np.where(size > 0, size, 1.0) if scheme.scaled else np.ones(len(C))
+    # loadings that are rounding beside the others' belong to a component that died: scaled to 1 they would look real
+    alive = size > 1e-9 * size.max(initial=0.0)
+    scale = np.where(alive, size, 1.0) if scheme.scaled else np.ones(len(C))
     return scale * map_signs(W) if scheme.signed_maps and scheme.signed_loadings else scale
 
 
