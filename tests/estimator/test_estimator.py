@@ -405,6 +405,54 @@ def test_sites_without_variance_are_left_out_of_zscores(X: np.ndarray) -> None:
     np.testing.assert_allclose(model.inverse_transform(model.loadings_)[:, 5:9], 2.5)
 
 
+def test_sites_without_variance_do_not_enter_new_subjects(X: np.ndarray) -> None:
+    X = X.copy()
+    X[:, :9] = 0.1
+    model = quick(method="parts", center="zscore", lift=False).fit(X)
+    other = X.copy()
+    other[:, :9] += 1000
+    np.testing.assert_allclose(model.transform(other), model.loadings_, rtol=1e-8, atol=1e-10)
+    assert model.score(other) == pytest.approx(model.score(X), abs=1e-10)
+    Z = np.column_stack([np.ones(len(X)), np.random.default_rng(0).standard_normal((len(X), 4))])
+    residuals = X - Z @ (np.linalg.pinv(Z) @ X)  # rounding is all that constant sites hold
+    assert quick(method="parts", center="zscore").fit(residuals).n_constant_sites_ == 9
+
+
+def test_rough_maps_are_not_left_on_the_faces() -> None:
+    """Lesion-like maps: the condition of the lift says nothing about them."""
+    rng = np.random.default_rng(1)
+    maps = np.zeros((20, 642))
+    for row in maps:
+        row[rng.integers(0, 40) + np.arange(5)] = 1
+    coarse, lifted = (fit_quietly(quick(8, method="parts", lift=lift), maps) for lift in (False, True))
+    assert lifted.explained_ > coarse.explained_ + 0.2
+
+
+def test_one_negative_value_does_not_change_how_raw_maps_are_lifted() -> None:
+    X = np.asarray(ico.simulate_cohort(30, 3, mesh="fsaverage4").X, dtype=np.float64)
+    X = 10 * X.mean() + (X - X.mean(axis=0)) + np.linspace(-0.2, 0.2, X.shape[1]) * X.mean()
+    fits = []
+    for value in (1e-6, -1e-6):
+        X[0, 5] = value
+        fits.append(fit_quietly(quick(3, method="parts", center="none"), X).explained_)
+    assert fits[0] == pytest.approx(fits[1], abs=1e-3) and fits[0] > 0.3
+
+
+def test_a_dead_part_of_raw_maps_stays_finite() -> None:
+    X = np.zeros((20, 642))
+    X[:, 0], X[:, 1] = np.arange(20) + 1, 1
+    model = fit_quietly(quick(5, method="parts", center="none"), X)
+    assert np.isfinite(model.components_).all() and np.isfinite(model.loadings_).all()
+
+
+def test_what_is_saved_is_the_fit_whatever_set_params_did(X: np.ndarray, tmp_path: Path) -> None:
+    model = quick(3, method="parts").fit(X)
+    model.set_params(n_components=7, center="zscore", method="PNNMF").save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    assert again.n_components == 3 and again.method == "parts" and again.center_ == "mean"
+
+
 def test_a_centred_model_is_saved_with_what_was_taken_out(X: np.ndarray, tmp_path: Path) -> None:
     model = quick(method="parts", center="zscore").fit(X)
     model.save(tmp_path / "model.zip")

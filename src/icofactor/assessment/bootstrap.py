@@ -248,9 +248,10 @@ class _Resampling:
             return np.asarray(coarse)
         drawn, design = self.X.subset(who), model.design_
         mean = None
-        if model.center_ == "none" and scheme.projective and not scheme.signed_data:
+        if model.center_ == "none" and (model.mean_[self.used] >= 0).all():
             mean = model.mean_[self.used]
-        return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean).W
+        polish = model.polish if scheme.projective else 0
+        return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish).W
 
 
 def _check_same_subjects(model: Any, cohort: Any) -> None:

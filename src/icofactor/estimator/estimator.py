@@ -267,7 +267,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         starts, refined = self._fit_coarse(place, source, design, stats, stages)
         del design, source  # as large as a component or two
         with stages.stage("lift") as show:
-            mean = centering.mean if centering.kind == "none" and not found.signed else None
+            mean = centering.mean if centering.kind == "none" and (centering.mean >= 0).all() else None
             basis = self._full_basis(view, method, refined, mean, show)
             C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
             for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
@@ -314,7 +314,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
             inspector = Inspector(sites.n, X.shape[1], None, names)
             stats, source = self._gather(X, sites, design, inspector, lambda done: report(0.5 + done / 2))
-            return _Found(X, stats, source, centering, inspector.variance, n_constant, True)
+            return _Found(X, stats, source, centering, inspector.variance, n_constant)
         stats, source = self._gather(X, sites, design, inspector, report)
         inspector.check()
         centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
@@ -329,7 +329,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                     design.site_column[inside], inspector.site_variance[inside], minlength=design.n_columns
                 )
                 stats, source = stats.deviations(energy, inspector.variance), Data(X, sites, inspector.site_variance)
-        return _Found(X, stats, source, centering, inspector.variance, 0, bool((inspector.low < 0).any()))
+        return _Found(X, stats, source, centering, inspector.variance, 0)
 
     def _gather(
         self, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Callable[[float], None]
@@ -563,7 +563,6 @@ class _Found:
     centering: Centering
     variance: float
     n_constant: int
-    signed: bool
 
 
 def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:

@@ -121,6 +121,11 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
 def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     """The constructor's parameters; a mesh or mask given as an array or file is kept as the fit resolved it."""
     parameters = model.get_params(deep=False)
+    # those of the fit, whatever set_params did since
+    parameters |= {"n_components": len(model.components_), "method": model.solution_.method}
+    parameters |= {"rules": model.solution_.rules}
+    if model.center not in ("auto", model.center_):
+        parameters["center"] = model.center_
     if isinstance(model.refinement, Refinement):
         parameters["refinement"] = asdict(model.refinement)
     # what JSON cannot hold is rebuilt from the fit's arrays

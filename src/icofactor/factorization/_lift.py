@@ -26,7 +26,9 @@ MEAN_SWEEPS = 10
 MEAN_SCALINGS = 200
 """Scalings of the rows of W to the mean map, at most."""
 UNDOMINATED_STEPS = 20
-"""Gradient steps at full resolution where the mean map does not dominate values ≥ 0."""
+"""Gradient steps at full resolution where a lift in one pass does not do."""
+LEAST_SHARE = 0.7
+"""How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
 
@@ -172,8 +174,9 @@ def lift_parts(
     if np.abs(start.WX.mean(axis=1)).max() <= 1e-9 * np.abs(start.WX).max():
         # deviations of some subjects from the mean of more (a resample): those from their own mean are meant
         found = replace(found, WX=found.WX - found.WX.mean(axis=1, keepdims=True))
-    found = scaled_to_least_error(found)
-    return _polished(X, _best_between(start, found), polish)
+    moved, share = _best_between(start, scaled_to_least_error(found))
+    # rough maps, or few subjects: the condition of a solution says little, and steps go the rest of the way
+    return _polished(X, moved, polish if share >= LEAST_SHARE else UNDOMINATED_STEPS + polish)
 
 
 def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish: int = 0) -> Basis:
@@ -199,12 +202,15 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
         W[rows] = found["site.W"]
     W = _rows_to_mean(W, mean)
     second = scaled_to_least_error(Basis(W, _gather_WX(X, W, "lift-scale"), W.T @ W))
-    return _polished(X, _best_between(first, second), polish)
+    return _polished(X, _best_between(first, second)[0], polish)
 
 
 def _divide_mean_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray, mean: np.ndarray) -> Arrays:
-    linear = shared["C"] @ x.T
-    return {"site.W": divide(shared["A"], linear, shared["mu"], mean, start.T, MEAN_SWEEPS).T.copy()}
+    alive = shared["mu"] > 0  # a part without sites takes no share
+    linear, A = (shared["C"] @ x.T)[alive], shared["A"][np.ix_(alive, alive)]
+    W = np.zeros_like(start)
+    W[:, alive] = divide(A, linear, shared["mu"][alive], mean, start.T[alive], MEAN_SWEEPS).T
+    return {"site.W": W}
 
 
 def _rows_to_mean(W: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -227,18 +233,18 @@ def scaled_to_least_error(basis: Basis) -> Basis:
     return Basis(basis.W * s, basis.WX * s, basis.WW * s * s)
 
 
-def _best_between(start: Basis, end: Basis) -> Basis:
-    """The basis of least projective error among some from `start` to `end`; reads nothing."""
+def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
+    """The basis of least projective error between `start` (0) and `end` (1), and where it lies; reads nothing."""
     return _moved(start, end.W - start.W, end.WX - start.WX)
 
 
-def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> Basis:
-    """`start` moved along `step` as far as the projective error falls."""
+def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, float]:
+    """`start` moved along `step` as far as the projective error falls, and how far that is."""
     A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
     G = (start.WW, both(start.W.T @ step), step.T @ step)
     s = float(length_of_least_error(np, A, G))
     W = start.W + s * step
-    return Basis(W, start.WX + s * WX_step, W.T @ W)
+    return Basis(W, start.WX + s * WX_step, W.T @ W), s
 
 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
@@ -249,7 +255,7 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
         for rows, found in pass_over(X, each_block(_step_block), shared, [basis.W], stage=f"lift-step-{number}"):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
-        basis = _moved(basis, step, WX_step)
+        basis, _ = _moved(basis, step, WX_step)
     return basis
 
 

@@ -20,7 +20,7 @@ class Centering:
     ----------
     kind : "none", "mean" or "zscore"
     mean : (n_sites,)
-    deviation : (n_sites,) with n − 1, for z-scores only. Sites without variance hold 1: their z-scores are 0.
+    deviation : (n_sites,) with n − 1, for z-scores only. Sites without variance hold 0: their z-scores are 0.
     n_constant : number of sites without variance, which z-scores leave out
     """
 
@@ -36,13 +36,17 @@ class Centering:
             return cls(kind, mean)
         deviation = np.sqrt(site_variance / max(1, n_subjects - 1))
         # rounding leaves a little where all subjects have the same value
-        flat = deviation <= 1e-12 * np.abs(mean)
-        return cls(kind, mean, np.where(flat, 1.0, deviation), int(flat.sum()))
+        flat = deviation <= 1e-12 * np.maximum(np.abs(mean), np.median(deviation) if len(deviation) else 0.0)
+        return cls(kind, mean, np.where(flat, 0.0, deviation), int(flat.sum()))
 
     @property
     def adjustment(self) -> Adjustment | None:
         """What a source does to values on their way; None where there is nothing to do."""
-        return None if self.kind == "none" else Adjustment(offset=self.mean, scale=self.deviation)
+        if self.kind == "none":
+            return None
+        known = self.deviation is None or self.deviation > 0
+        scale = None if self.deviation is None else np.where(known, self.deviation, np.inf)
+        return Adjustment(offset=self.mean, scale=scale)
 
     def undone(self, maps: np.ndarray) -> np.ndarray:
         """Fitted maps, subjects × sites, in the data's own units."""

@@ -86,7 +86,12 @@ def recurrence_line(model: Any) -> str:
 def recurrence_warning(model: Any) -> str | None:
     """What a reader should know where most components are not found again; None elsewhere."""
     share = getattr(model, "recurrence_", None)
-    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), model.center_ != "none")
+    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
+
+
+def _are_parts(model: Any) -> bool:
+    """Whether the method is one of deviations by itself."""
+    return method_named(model.solution_.method).scheme.centers[0] != "none"
 
 
 def agreement_line(choice: Choice, n_components: int) -> str:
