@@ -97,7 +97,8 @@ def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, offset: np.nd
         "sum.error": residual.sum(axis=0),
         "sum.moments": projected.T @ projected,
         "sum.energy": np.array(np.einsum("ij,ij->", x, x)),
-        "sum.error_in_units": np.array(residual.sum(axis=1) @ np.square(scale)),
+        # sites without variance have an infinite scale: their z-scores, and what is left of them, are 0
+        "sum.error_in_units": np.array(residual.sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))),
     }
 
 
