@@ -247,9 +247,7 @@ class _Resampling:
         if not model.lift:
             return np.asarray(coarse)
         drawn, design = self.X.subset(who), model.design_
-        mean = None
-        if model.center_ == "none" and (model.mean_[self.used] >= 0).all():
-            mean = model.mean_[self.used]
+        mean = model._used_centering.mean_left_in
         polish = model.polish if scheme.projective else 0
         return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish).W
 

@@ -267,8 +267,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         starts, refined = self._fit_coarse(place, source, design, stats, stages)
         del design, source  # as large as a component or two
         with stages.stage("lift") as show:
-            mean = centering.mean if centering.kind == "none" and (centering.mean >= 0).all() else None
-            basis = self._full_basis(view, method, refined, mean, show)
+            basis = self._full_basis(view, method, refined, centering.mean_left_in, show)
             C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
             for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
                 basis = self._swept(view, method, refined, C, basis, sweep)
@@ -282,7 +281,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.total_variance_ = found.variance
         self.center_, self.mean_ = centering.kind, self._on_all_sites(centering.mean)
         self.deviation_ = None if centering.deviation is None else self._on_all_sites(centering.deviation)
-        self.n_constant_sites_ = found.n_constant
+        self.n_constant_sites_ = centering.n_constant
         self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.n_iter_ = refined.solution.n_iter
@@ -310,11 +309,10 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 inspector.accept(rows, seen)
             inspector.check()
             centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
-            n_constant = centering.n_constant
             X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
             inspector = Inspector(sites.n, X.shape[1], None, names)
             stats, source = self._gather(X, sites, design, inspector, lambda done: report(0.5 + done / 2))
-            return _Found(X, stats, source, centering, inspector.variance, n_constant)
+            return _Found(X, stats, source, centering, inspector.variance)
         stats, source = self._gather(X, sites, design, inspector, report)
         inspector.check()
         centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
@@ -329,7 +327,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                     design.site_column[inside], inspector.site_variance[inside], minlength=design.n_columns
                 )
                 stats, source = stats.deviations(energy, inspector.variance), Data(X, sites, inspector.site_variance)
-        return _Found(X, stats, source, centering, inspector.variance, 0)
+        return _Found(X, stats, source, centering, inspector.variance)
 
     def _gather(
         self, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Callable[[float], None]
@@ -470,8 +468,12 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     @property
     def _adjustment(self) -> Adjustment | None:
         """The same for the sites that are used, as a source applies it."""
+        return self._used_centering.adjustment
+
+    @property
+    def _used_centering(self) -> Centering:
         deviation = None if self.deviation_ is None else self._used(self.deviation_)
-        return Centering(self.center_, self._used(self.mean_), deviation).adjustment
+        return Centering(self.center_, self._used(self.mean_), deviation)
 
     def score(self, X: Any, y: None = None) -> float:
         """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
@@ -562,7 +564,6 @@ class _Found:
     source: Source
     centering: Centering
     variance: float
-    n_constant: int
 
 
 def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:

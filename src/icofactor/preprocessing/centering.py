@@ -44,9 +44,13 @@ class Centering:
         """What a source does to values on their way; None where there is nothing to do."""
         if self.kind == "none":
             return None
-        known = self.deviation is None or self.deviation > 0
-        scale = None if self.deviation is None else np.where(known, self.deviation, np.inf)
+        scale = None if self.deviation is None else np.where(self.deviation > 0, self.deviation, np.inf)
         return Adjustment(offset=self.mean, scale=scale)
+
+    @property
+    def mean_left_in(self) -> np.ndarray | None:
+        """The mean map where it was not taken out and is ≥ 0 everywhere: projective methods lift such maps on it."""
+        return self.mean if self.kind == "none" and bool((self.mean >= 0).all()) else None
 
     def undone(self, maps: np.ndarray) -> np.ndarray:
         """Fitted maps, subjects × sites, in the data's own units."""
