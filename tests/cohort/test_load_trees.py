@@ -25,7 +25,7 @@ from helpers.trees import (
 from icofactor.cohort.names import mesh_of, subjects_of
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import CohortError
-from icofactor.io.filenames import side_of
+from icofactor.io.hemispheres import side_of
 from icofactor.sphere.sites import Sites
 
 N = 642

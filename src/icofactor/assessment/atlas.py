@@ -18,9 +18,10 @@ import scipy.sparse as sp
 
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, FileError, Phrase
-from icofactor.io.filenames import side_of
+from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import Unreadable, naming
-from icofactor.io.labels import Labels, read_labels
+from icofactor.io.hemispheres import side_of
+from icofactor.io.maps import read_labels
 from icofactor.io.tables import write_tsv
 from icofactor.sphere.names import SIDES
 from icofactor.sphere.rotations import SiteSpinner

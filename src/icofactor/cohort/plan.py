@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.find import Found, Source, Wanted
 from icofactor.cohort.find.files import find_sources
-from icofactor.cohort.find.source import Found, Source, Wanted
-from icofactor.cohort.images import read_image
-from icofactor.cohort.meshes import Mesh
+from icofactor.cohort.meshes import Mesh, read_image
 from icofactor.cohort.names import subject_of
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems, some

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.checks import Rows, check_values
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.masks import read_mask
+from icofactor.cohort.masks import Rows, check_values, read_mask
 from icofactor.cohort.names import measure_of, modality_of, units_of
 from icofactor.cohort.pieces import Files, Piece, Reader, Seen, copy_map, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems

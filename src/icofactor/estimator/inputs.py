@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.cohort.images import check_array, read_image
+from icofactor.cohort.meshes import check_array, read_image
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.sphere.meshes import (
     same_sites,

@@ -18,6 +18,7 @@ from icofactor.errors import ArgumentError, Phrase
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import refuse_entities
 from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, numbers_in
+from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
 
@@ -295,7 +296,7 @@ def write_dscalar(
     """
     if not str(path).endswith(".dscalar.nii"):
         raise ArgumentError("path", str(path), '{path} must end with ".dscalar.nii"')
-    values, sides = np.atleast_2d(np.asarray(maps, dtype=np.float32)), _sides(hemi)
+    values, sides = np.atleast_2d(np.asarray(maps, dtype=np.float32)), hemispheres(hemi)
     n = N_FS_LR * len(sides)
     if values.ndim != 2 or values.shape[1] != n:
         expected = f"an array of shape (n_maps, {n}) for {{hemi={hemi!r}}} of fs_LR 32k"
@@ -322,9 +323,3 @@ def write_dscalar(
     with atomic_path(path, overwrite) as temporary, open(temporary, "wb") as stream:
         image.to_stream(stream)
     return Path(path)
-
-
-def _sides(hemi: str) -> tuple[str, ...]:
-    if hemi != "both" and hemi not in _STRUCTURES:
-        raise ArgumentError("hemi", hemi, "'left', 'right' or 'both'")
-    return tuple(_STRUCTURES) if hemi == "both" else (hemi,)

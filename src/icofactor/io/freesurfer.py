@@ -16,6 +16,10 @@ from icofactor.io.gifti import check_labels
 from icofactor.io.guard import Unreadable, check_regular, check_vertices, is_gzip, open_plain, read_exactly
 from icofactor.io.types import Maps
 
+Labels = tuple[NDArray[np.int64], dict[int, str]]
+"""Key of each vertex, and the names of the keys; a key without a name is not a region."""
+_MAX_NAME, _MAX_ENTRIES = 2**12, 100_000
+_NEW_TABLE = -2
 _MGH_HEADER = 284
 _MGH_TYPES = {0: ">u1", 1: ">i4", 3: ">f4", 4: ">i2"}
 _MORPH_HEADER = 15
@@ -140,3 +144,75 @@ def write_annot(
     with atomic_path(path, overwrite) as temporary:
         write(str(temporary), values, table, ["unknown", *map(str, names)], fill_ctab=True)
     return Path(path)
+
+
+def read_annot(path: Path) -> Labels:
+    """Labels of a FreeSurfer annotation, old or new; keys are places in its table, −1 where a vertex has no label."""
+    check_regular(path)
+    data = path.read_bytes()
+    n = _Words(data).whole()
+    check_vertices(n)
+    if len(data) < 4 + 8 * n:
+        raise Unreadable(f"is truncated: {n} vertices need {4 + 8 * n} bytes, {len(data)} are there")
+    pairs = np.frombuffer(data, ">i4", 2 * n, 4).reshape(n, 2)
+    if len(np.unique(pairs[:, 0])) != n or pairs[:, 0].min() != 0 or pairs[:, 0].max() != n - 1:
+        raise Unreadable(f"is damaged: it does not label each of its {n} vertices once")
+    words = _Words(data, 4 + 8 * n)
+    if not words.there or words.whole() != 1:
+        raise Unreadable("has no table of colours and names, so that its labels have no meaning")
+    table = _colour_table(words)
+    place = {colour: number for number, colour in enumerate(table) if colour}  # colour 0 is FreeSurfer's "no label"
+    colours, of_vertex = np.unique(pairs[:, 1], return_inverse=True)
+    keys = np.empty(n, dtype=np.int64)
+    keys[pairs[:, 0]] = np.array([place.get(int(colour), -1) for colour in colours])[of_vertex]
+    return keys, dict(enumerate(table.values()))
+
+
+def _colour_table(words: _Words) -> dict[int, str]:
+    """Colour, packed into one number as in the list of vertices → name, in the order of the table."""
+    n_entries = words.whole()
+    new = n_entries < 0
+    if new:
+        if n_entries != _NEW_TABLE:
+            raise Unreadable(f"has a table of colours of version {-n_entries}; 1 and 2 are read")
+        words.whole()  # the largest number of an entry
+        words.text()  # where the table came from
+        n_entries = words.whole()
+    else:
+        words.text()
+    if not 0 < n_entries <= _MAX_ENTRIES:
+        raise Unreadable(f"claims a table of {n_entries} colours")
+    table: dict[int, str] = {}
+    for _ in range(n_entries):
+        if new:
+            words.whole()
+        name = words.text()
+        red, green, blue, _transparency = (words.whole() for _ in range(4))
+        table.setdefault(red + (green << 8) + (blue << 16), name)
+    return table
+
+
+class _Words:
+    """Big-endian numbers and texts, one after the other."""
+
+    def __init__(self, data: bytes, place: int = 0) -> None:
+        self._data, self._place = data, place
+
+    @property
+    def there(self) -> bool:
+        return self._place < len(self._data)
+
+    def whole(self) -> int:
+        if self._place + 4 > len(self._data):
+            raise Unreadable("is truncated: it ends in its table of colours")
+        (found,) = struct.unpack_from(">i", self._data, self._place)
+        self._place += 4
+        return int(found)
+
+    def text(self) -> str:
+        size = self.whole()
+        if not 0 <= size <= _MAX_NAME or self._place + size > len(self._data):
+            raise Unreadable(f"is damaged: a name in its table of colours claims {size} bytes")
+        raw = self._data[self._place : self._place + size]
+        self._place += size
+        return raw.split(b"\0", 1)[0].decode("utf-8", "replace")

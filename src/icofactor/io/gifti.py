@@ -25,6 +25,7 @@ from icofactor.io.guard import (
     read_whole,
     volume,
 )
+from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
 
@@ -343,7 +344,7 @@ def check_labels(labels: ArrayLike, names: Sequence[str], colours: ArrayLike) ->
 def _check_file(path: str | Path, hemi: str) -> None:
     if not str(path).endswith(".gii"):
         raise ArgumentError("path", str(path), '{path} must end with ".gii"')
-    if hemi not in STRUCTURES:
+    if len(hemispheres(hemi)) > 1:
         raise ArgumentError("hemi", hemi, "'left' or 'right', one file per hemisphere")
 
 

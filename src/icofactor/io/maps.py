@@ -1,4 +1,4 @@
-"""Maps from files of every format: which reader a file needs, and its errors with the file's name."""
+"""Maps and labels from files of every format: which reader a file needs, and its errors with the file's name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from icofactor.errors import CohortError
 from icofactor.io.archive import Header, archive_members, array_header, load_member
-from icofactor.io.cifti import N_FS_LR, read_cifti
-from icofactor.io.filenames import side_of
-from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, read_mgh, read_morph
-from icofactor.io.gifti import read_gifti
+from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel
+from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_annot, read_mgh, read_morph
+from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
 from icofactor.io.guard import Unreadable, check_regular, naming, volume
+from icofactor.io.hemispheres import side_of
 from icofactor.io.types import Maps
 
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")
@@ -178,3 +178,27 @@ def _read_unnamed(path: Path) -> Maps:
     if path.name.endswith(_NO_MAPS):
         raise Unreadable(f"is not a file of maps; {_ACCEPTED}")
     raise Unreadable(f"has an unknown format; {_ACCEPTED}")
+
+
+def read_labels(path: Path) -> dict[str | None, Labels]:
+    """Hemisphere, or None where the file does not say → labels of its vertices.
+
+    Where: .annot, .label.gii or .dlabel.nii tells the format.
+    """
+    check_regular(path)
+    if path.stat().st_size == 0:
+        raise Unreadable("is empty")
+    name = path.name.lower()
+    if name.endswith(".annot"):
+        return {None: read_annot(path)}
+    if name.endswith((".gii", ".gii.gz")):
+        file = parse_gifti(path)
+        first = file.arrays[0]
+        if first.data.ndim != 1 or (first.intent != LABELS and not file.labels):
+            raise Unreadable("holds no labels; a .label.gii file has one key per vertex and a table of names")
+        if first.data.dtype.kind == "f":
+            raise Unreadable("holds labels that are not whole numbers")
+        return {file.side: (first.data.astype(np.int64), file.labels)}
+    if name.endswith(".dlabel.nii"):
+        return dict(read_dlabel(path).items())
+    raise Unreadable("is not a file of labels; .annot, .label.gii and .dlabel.nii are read")

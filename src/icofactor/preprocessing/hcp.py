@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.find import folders_in
 from icofactor.cohort.find.hcp import RESTING_RUNS, map_file, runs_in, series_file
-from icofactor.cohort.find.source import folders_in
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, as_reference, literal
 from icofactor.io.maps import read_maps

@@ -12,9 +12,9 @@ import numpy as np
 from icofactor.assessment.atlas import read_regions
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.estimator.saving import load_model
+from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import naming
 from icofactor.io.json import read_text
-from icofactor.io.labels import Labels
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of

@@ -8,11 +8,10 @@ from typing import Any
 
 from icofactor.errors import ArgumentError
 from icofactor.io.cifti import N_FS_LR
+from icofactor.io.hemispheres import HEMISPHERES as HEMISPHERES
+from icofactor.io.hemispheres import SIDES as SIDES
+from icofactor.io.hemispheres import hemispheres as hemispheres
 
-SIDES = ("left", "right")
-"""The hemispheres, in the order of their columns."""
-HEMISPHERES = (*SIDES, "both")
-"""What the argument `hemi` may be."""
 LETTERS = {"left": "L", "right": "R"}
 
 
@@ -46,21 +45,6 @@ MESHES = {
     )
 }
 """Name → standard mesh."""
-
-
-def hemispheres(hemi: Any, argument: str = "hemi") -> tuple[str, ...]:
-    """("left",), ("right",) or both, left first.
-
-    Parameters
-    ----------
-    hemi : "left", "right" or "both".
-    argument : what the caller calls it, for the error.
-    """
-    if hemi is None:
-        raise ArgumentError(argument, None, f"{{{argument}}} is not known: pass {{{argument}='left'}} or 'right'")
-    if not isinstance(hemi, str) or hemi not in HEMISPHERES:
-        raise ArgumentError(argument, hemi, "'left', 'right' or 'both'")
-    return SIDES if hemi == "both" else (hemi,)
 
 
 def mesh_name_of(sites: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from icofactor.assessment.atlas import read_regions
 from icofactor.errors import FileError
-from icofactor.io.filenames import side_of
+from icofactor.io.hemispheres import side_of
 from icofactor.results.report.surfaces import (
     Hemisphere,
     cortex_of,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.cohort.find.hcp import mesh_for
-from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
 from icofactor.cohort.names import mesh_of
 from icofactor.errors import CohortError, literal
 from icofactor.io.maps import is_map, without_ending

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from icofactor.cohort.find import Found, Source, Wanted, names_in
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
 from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
-from icofactor.cohort.find.source import Found, Source, Wanted, names_in
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
 from icofactor.cohort.problems import Problems
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.errors import ArgumentError, CohortError, Phrase, literal
-from icofactor.io.filenames import side_of
+from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_map, without_ending
 
 _OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.find.source import Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, literal
 from icofactor.sphere.names import LETTERS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.io.labels import Labels
+from icofactor.io.freesurfer import Labels
 from icofactor.io.tables import plain
 from icofactor.results import colours
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping

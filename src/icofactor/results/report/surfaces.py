@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from icofactor.errors import ArgumentError, FileError, Phrase, literal
-from icofactor.io.filenames import side_of
+from icofactor.io.hemispheres import side_of
 from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.names import hemispheres
