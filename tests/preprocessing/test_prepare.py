@@ -22,8 +22,7 @@ from icofactor.errors import CheckpointError, CohortError
 from icofactor.preprocessing import alff, reho
 from icofactor.preprocessing._prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.hcp import find_inputs
-from icofactor.preprocessing.hcp_subject import Steps
-from icofactor.preprocessing.missing import fill_from_neighbours
+from icofactor.preprocessing.hcp_subject import Steps, fill_from_neighbours
 from icofactor.preprocessing.outliers import limit_outliers
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs

@@ -16,10 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
 from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
-from icofactor.sphere.geodesic import distances_within, surface_graph
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.sites import Sites
-from icofactor.sphere.surfaces import vertex_areas
+from icofactor.sphere.surfaces import distances_within, surface_graph, vertex_areas
 
 METHODS = {"area": "GEO_GAUSS_AREA", "equal": "GEO_GAUSS_EQUAL", "plain": "GEO_GAUSS"}
 FWHM = 10.0

@@ -20,7 +20,7 @@ from icofactor.io.tables import write_json, write_tsv
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
 from icofactor.results.parcellation import winner_takes_all
-from icofactor.sphere.fs_lr import fs_lr_sites
+from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file
 from icofactor.sphere.sites import Sites
 

@@ -11,8 +11,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from icofactor.sphere.fs_lr import fs_lr_sites, fs_lr_sphere
+from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import fs_lr_sphere
 from icofactor.sphere.surfaces import read_surface
 
 SIDES: tuple[tuple[str, Literal["left", "right"]], ...] = (("L", "left"), ("R", "right"))

@@ -9,10 +9,9 @@ import pytest
 from scipy.spatial import cKDTree
 
 from icofactor.sphere import locate
-from icofactor.sphere.fsaverage import freesurfer_mesh, same_listing
-from icofactor.sphere.hierarchy import icosphere, n_faces
-from icofactor.sphere.locate import locate_sites
+from icofactor.sphere.hierarchy import icosphere, locate_sites, n_faces
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import freesurfer_mesh, same_listing
 
 DENSITY = {4: "3k", 5: "10k", 6: "41k"}
 

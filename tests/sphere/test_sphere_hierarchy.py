@@ -13,17 +13,18 @@ from helpers.marking import slow_but
 from icofactor.sphere import locate
 from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
+    TURN,
     ancestor,
     children,
     face_centres,
     face_corners,
     icosphere,
+    locate_sites,
     n_edges,
     n_faces,
     n_nodes,
     parent,
 )
-from icofactor.sphere.locate import TURN, locate_sites
 
 LEVELS = range(MAX_LEVEL + 1)
 

@@ -12,9 +12,9 @@ from scipy.spatial.transform import Rotation
 
 from icofactor.errors import ArgumentError
 from icofactor.sphere import recognise
-from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.recognise import IcosahedralMatch
+from icofactor.sphere.standard import freesurfer_mesh
 
 
 def scramble(level: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -15,9 +15,9 @@ from scipy.spatial.transform import Rotation
 from helpers.marking import slow_but
 from icofactor.errors import ArgumentError
 from icofactor.sphere import locate
-from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import MAX_LEVEL, face_centres, icosphere, n_faces, n_nodes
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import freesurfer_mesh
 
 
 def scrambled(level: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

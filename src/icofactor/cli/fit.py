@@ -82,7 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor.preprocessing.covariate_coding import code_terms
+    from icofactor.preprocessing.covariates import code_terms
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 

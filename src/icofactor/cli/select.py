@@ -158,9 +158,9 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
 
 
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
+    from icofactor.assessment.selection.agreement import strata_of
     from icofactor.assessment.selection.choose import check_subjects
-    from icofactor.assessment.selection.splithalf import strata_of
-    from icofactor.preprocessing.covariate_coding import code_terms, columns_of
+    from icofactor.preprocessing.covariates import code_terms, columns_of
 
     known: dict[str, Any] = {}
     if model is not None:  # as the model was fitted, unless options say otherwise

@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor.preprocessing.covariate_coding import columns_of
+    from icofactor.preprocessing.covariates import columns_of
     from icofactor.results.transform import loadings_of, model_at, read_model, table_at, write_loadings
 
     table = table_at(options.out, options.overwrite)

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, CohortError, Phrase, as_reference, literal
-from icofactor.sphere.fs_lr import fs_lr_sites
 from icofactor.sphere.hierarchy import n_faces, n_nodes
-from icofactor.sphere.meshes import sites_for
+from icofactor.sphere.meshes import fs_lr_sites, sites_for
 from icofactor.sphere.names import MESHES, N_FS_LR, SIDES, hemispheres, is_fs_lr, mesh_name_of
 from icofactor.sphere.sites import Sites
 

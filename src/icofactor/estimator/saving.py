@@ -21,8 +21,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.covariates import Covariates
-from icofactor.sphere.checks import check_sites
-from icofactor.sphere.sites import Sites
+from icofactor.sphere.sites import Sites, check_sites
 
 
 @dataclass(frozen=True, eq=False)

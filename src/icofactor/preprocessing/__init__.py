@@ -9,9 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from icofactor.preprocessing.alff import alff
 from icofactor.preprocessing.reho import reho, ring_incidence
-from icofactor.preprocessing.temporal import bandpass, concatenate_runs, unit_series
+from icofactor.preprocessing.temporal import alff, bandpass, concatenate_runs, unit_series
 
 _HOMES = {
     "limit_outliers": "icofactor.preprocessing.outliers",

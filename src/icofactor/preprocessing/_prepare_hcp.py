@@ -21,9 +21,8 @@ from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.subjects import Participants, Selection
 from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, literal, render
-from icofactor.preprocessing.hcp import Inputs
+from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
-from icofactor.preprocessing.projection import Cortex, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.streaming.checkpoint import Checkpoint
 
 # Subjects whose maps are held together while a store is written.

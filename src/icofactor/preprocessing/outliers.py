@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
 from icofactor.errors import ArgumentError
-from icofactor.preprocessing.provenance import after
 from icofactor.preprocessing.temporal import checked_mask
 
 LIMIT = 4.4478
@@ -73,3 +74,19 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
             )
         row[used] = np.clip(some, middle - n_deviations * deviation, middle + n_deviations * deviation)
     return out
+
+
+def after(cohort: Cohort, step: str, *, X: Any, changes: dict[str, Any] | None = None, **settings: Any) -> Cohort:
+    """The cohort after a step of preprocessing, with its name and settings added to provenance["preprocessing"].
+
+    Parameters
+    ----------
+    X : the new values.
+    changes : other attributes that the step changed, e.g. sites and mask after resampling.
+    settings : what the step was told, as JSON would hold it.
+    """
+    steps = [*cohort.provenance.get("preprocessing", []), {"step": step, "icofactor": __version__, **settings}]
+    changed = {"truth": None} if changes and "sites" in changes else {}
+    return replace(
+        cohort, X=X, provenance={**cohort.provenance, "preprocessing": steps}, **{**changed, **(changes or {})}
+    )

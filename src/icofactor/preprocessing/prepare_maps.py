@@ -15,8 +15,8 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.preprocessing.hcp import MOSTLY
 from icofactor.preprocessing.outliers import limit_outliers
-from icofactor.preprocessing.projection import MOSTLY
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.smoothing import SurfaceSmoother
 from icofactor.preprocessing.templates import find_meshes

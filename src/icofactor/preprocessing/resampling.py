@@ -19,7 +19,7 @@ from scipy import sparse
 
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.templates import find_meshes
-from icofactor.preprocessing.weights import WeightsTransformer, inverse, scaled, sums
+from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
 from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 

@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from icofactor.errors import ArgumentError
-from icofactor.preprocessing.weights import WeightsTransformer, inverse, scaled, sums
-from icofactor.sphere.geodesic import distances_within, surface_graph
-from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
+from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
+from icofactor.sphere.surfaces import Surface, as_roi, as_surface, distances_within, surface_graph, vertex_areas
 
 METHODS = ("area", "equal", "plain")
 FWHM_PER_SIGMA = float(np.sqrt(8 * np.log(2)))

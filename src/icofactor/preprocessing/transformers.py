@@ -1,4 +1,4 @@
-"""The steps that fit scikit-learn's pipelines: those that treat every row by itself."""
+"""Steps as scikit-learn transformers: those that treat every row by itself, and those made of sparse weights."""
 
 from __future__ import annotations
 
@@ -6,14 +6,157 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.temporal import bandpass, refuse_broken
 
+_MAPS_AT_ONCE = 64
 
-class OutlierLimiter(TransformerMixin, BaseEstimator):
+
+def sums(matrix: sparse.csr_array, axis: int) -> NDArray[np.float64]:
+    """Sums over rows (axis 0) or columns (axis 1)."""
+    return np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
+
+
+def inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / values, 0 where they are 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def scaled(
+    matrix: sparse.csr_array, rows: NDArray[Any] | None = None, columns: NDArray[Any] | None = None
+) -> sparse.csr_array:
+    """diag(rows) · matrix · diag(columns), without the entries that this makes zero."""
+    result = sparse.csr_array(matrix, copy=True)
+    if rows is not None:
+        result.data *= np.repeat(rows, np.diff(result.indptr))
+    if columns is not None:
+        result.data *= columns[result.indices]
+    result.eliminate_zeros()
+    result.sort_indices()
+    return result
+
+
+def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> NDArray[Any]:
+    """weights · map for one map (n,) or several (n_maps, n); float32 stays float32.
+
+    A NaN at a vertex that no weight touches does no harm; elsewhere it is refused.
+
+    Parameters
+    ----------
+    weights : (n_target, n).
+    maps : numbers, one column per vertex.
+    source : what has n vertices, for the error.
+    """
+    values = checked_maps(maps, weights.shape[1], source)
+    n_target = weights.shape[0]
+    rows = np.atleast_2d(values)
+    out = np.empty((len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64)
+    for first in range(0, len(rows), _MAPS_AT_ONCE):
+        block = rows[first : first + _MAPS_AT_ONCE]
+        columns = np.ascontiguousarray(block.T, dtype=np.float64)
+        out[first : first + len(block)] = (weights @ columns).T
+    if not np.isfinite(out).all():
+        refuse_bad_values(weights, rows)
+    return out[0] if values.ndim == 1 else out
+
+
+def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
+    """One map (n,) or several (n_maps, n) as an array of real numbers; `source` has n vertices."""
+    if sparse.issparse(maps):
+        raise ValueError("maps must be a dense array, not a sparse matrix; use maps.toarray()")
+    values = np.asarray(maps)
+    if values.dtype.kind not in "fiub":
+        complex_too = "Complex data not supported: " if values.dtype.kind == "c" else ""
+        raise ValueError(f"{complex_too}maps must hold real numbers; found dtype {values.dtype}")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"maps must have shape (vertices,) or (maps, vertices); got {values.shape}")
+    if values.shape[-1] == 0:
+        raise ValueError(f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex")
+    if values.shape[-1] != n:
+        raise ValueError(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
+    return values
+
+
+def check_maps(weights: sparse.csr_array, maps: Any, source: str) -> None:
+    """Refuse what `apply_weights` would refuse, and no maps at all."""
+    rows = np.atleast_2d(checked_maps(maps, weights.shape[1], source))
+    if not len(rows):
+        raise ValueError(f"maps must hold at least one map; found shape {rows.shape}")
+    refuse_bad_values(weights, rows)
+
+
+def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
+    """Name the first value that is used and not finite, NaN or inf."""
+    used = np.zeros(weights.shape[1], dtype=bool)
+    used[weights.indices] = True
+    for i, row in enumerate(rows):
+        bad = np.flatnonzero(used & ~np.isfinite(row))
+        if len(bad):
+            raise ValueError(
+                f"maps must be finite, without NaN or inf, where they are used; map {i} has {row[bad[0]]} at vertex "
+                f"{bad[0]} ({len(bad)} such vertices). Leave them out by roi"
+            )
+
+
+class Stateless(TransformerMixin, BaseEstimator):
+    """A transformer that learns nothing from data: it works unfitted, and float32 stays float32."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class WeightsTransformer(Stateless):
+    """A scikit-learn transformer whose result is `weights` times each map.
+
+    Subclasses make the weights from their parameters when they are first needed, and keep them as `_built`.
+    """
+
+    _source: str  # what has n_source vertices, for errors
+    roi: Any
+
+    @property
+    def weights(self) -> sparse.csr_array:
+        """(n_target, n_source)."""
+        raise NotImplementedError
+
+    def set_params(self, **params: Any) -> Any:
+        """As scikit-learn's; the weights are made anew when next needed."""
+        self.__dict__.pop("_built", None)
+        return super().set_params(**params)
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
+        self.n_features_in_ = self.weights.shape[1]
+        if X is not None:
+            check_maps(self.weights, X, self._source)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).
+
+        float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
+        """
+        return apply_weights(self.weights, X, self._source)
+
+    __call__ = transform
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.roi is not None or getattr(self, "precomputed", None) is not None
+        return tags
+
+
+class OutlierLimiter(Stateless):
     """`limit_outliers` in a pipeline: X is subjects × sites. Nothing is learnt; new subjects get their own bounds.
 
     Examples
@@ -41,18 +184,13 @@ class OutlierLimiter(TransformerMixin, BaseEstimator):
         )
         return limit_outliers(values, self.n_deviations, mask=self.mask)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False
         tags.input_tags.allow_nan = self.mask is not None
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-class BandPass(TransformerMixin, BaseEstimator):
+class BandPass(Stateless):
     """`bandpass` in a pipeline: X is series × volumes.
 
     Examples
@@ -89,12 +227,3 @@ class BandPass(TransformerMixin, BaseEstimator):
         """X with only the frequencies of the band."""
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
         return bandpass(values, self.tr, self.low, self.high, self.method, self.order)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

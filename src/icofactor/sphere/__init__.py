@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from icofactor.sphere.fsaverage import FreeSurferMesh, freesurfer_mesh
 from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
+    TURN,
     Icosphere,
     ancestor,
     children,
     face_centres,
     face_corners,
     icosphere,
+    locate,
     n_edges,
     n_faces,
     n_nodes,
     parent,
 )
-from icofactor.sphere.locate import TURN, locate
 from icofactor.sphere.operators import face_to_vertex, vertex_to_face
 from icofactor.sphere.recognise import IcosahedralMatch, recognise
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import FreeSurferMesh, freesurfer_mesh
 
 __all__ = [
     "MAX_LEVEL",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,9 +13,16 @@ from icofactor.io.cifti import N_FS_LR
 from icofactor.sphere.hierarchy import n_faces, n_nodes
 from icofactor.sphere.names import MESHES, SIDES
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import fs_lr_sphere
 
 _NAMED_LEVELS = [mesh.level for mesh in MESHES.values() if mesh.level is not None]
 _CIFTI = {29696: "left", 29716: "right", 59412: "both", 91282: "both"}
+
+
+@cache
+def fs_lr_sites(side: Literal["left", "right"]) -> Sites:
+    """The vertices of one hemisphere of fs_LR 32k."""
+    return Sites.from_sphere(*fs_lr_sphere(side))
 
 
 def same_sites(a: Sites, b: Sites) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from icofactor.sphere.locate import locate
+from icofactor.sphere.hierarchy import locate
 from icofactor.sphere.sites import Sites
 
 Ints = NDArray[np.int64]

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
-from icofactor.assessment.selection.splithalf import adjusted_rand
+from icofactor.assessment.selection.agreement import adjusted_rand
 from icofactor.cohort.simulate import simulate_cohort
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._multistart import multistart

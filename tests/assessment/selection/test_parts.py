@@ -8,17 +8,17 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import icofactor as ico
 from helpers.coarse_cohorts import SMALL, smooth_noise, three_components, with_X
-from icofactor.assessment.selection.choose import choose_n_components
-from icofactor.assessment.selection.data import Coarse, Fitter, gather
-from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects, predict_block
-from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
-from icofactor.assessment.selection.splithalf import (
+from icofactor.assessment.selection.agreement import (
     agreement,
     deal_thirds,
     split_half,
     stability_coefficient,
     third_people,
 )
+from icofactor.assessment.selection.choose import choose_n_components
+from icofactor.assessment.selection.data import Coarse, Fitter, gather
+from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects, predict_block
+from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
 from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization._multistart import multistart

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.coarse_cohorts import METHOD, gathered, three_components
+from icofactor.assessment.selection.agreement import (
+    adjusted_rand,
+    agreement,
+    consensus_matrix,
+    cophenetic,
+    deal,
+    split_half,
+    stability,
+    strata_of,
+)
 from icofactor.assessment.selection.data import Fitter
-from icofactor.assessment.selection.splithalf import adjusted_rand, agreement, deal, split_half, strata_of
-from icofactor.assessment.selection.stability import consensus_matrix, cophenetic, stability
 from icofactor.errors import ArgumentError
 
 

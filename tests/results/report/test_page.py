@@ -29,7 +29,7 @@ from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.content import quantised, safe_json
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
-from icofactor.sphere.fs_lr import fs_lr_sites
+from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
 

@@ -17,7 +17,7 @@ import pytest
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.results.description import FitDescription
 from icofactor.results.report.page import render_page, write_page
-from icofactor.sphere.fs_lr import fs_lr_sites
+from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tested")

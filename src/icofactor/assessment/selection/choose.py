@@ -10,8 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.selection.agreement import (
+    MEASURES,
+    THIRD_MEASURES,
+    deal,
+    deal_thirds,
+    split_halves,
+    stability,
+    strata_of,
+    third_people,
+)
 from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather, spun_cohort
 from icofactor.assessment.selection.heldout import (
     BLOCK_FOLDS,
     SUBJECT_FOLDS,
@@ -20,18 +30,7 @@ from icofactor.assessment.selection.heldout import (
     heldout_full,
     heldout_subjects,
 )
-from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
-from icofactor.assessment.selection.splithalf import (
-    MEASURES,
-    THIRD_MEASURES,
-    deal,
-    deal_thirds,
-    split_halves,
-    strata_of,
-    third_people,
-)
-from icofactor.assessment.selection.stability import stability
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input

@@ -34,10 +34,10 @@ class Evidence:
     Attributes
     ----------
     ranks : (n_ranks,)
-    split, null : (n_ranks, n_splits or n_nulls, measures) `splithalf.MEASURES` of the data and of the null cohorts
+    split, null : (n_ranks, n_splits or n_nulls, measures) `agreement.MEASURES` of the data and of the null cohorts
     bicv, heldout : (n_ranks, n_folds) held-out errors
     error, cophenetic, dispersion : (n_ranks,)
-    third, null_third : (n_ranks, divisions, 2) `splithalf.THIRD_MEASURES`, likewise
+    third, null_third : (n_ranks, divisions, 2) `agreement.THIRD_MEASURES`, likewise
     """
 
     ranks: np.ndarray

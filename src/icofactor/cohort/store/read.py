@@ -31,9 +31,8 @@ from icofactor.errors import CohortError, literal
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
-from icofactor.sphere.checks import check_sites
 from icofactor.sphere.names import HEMISPHERES
-from icofactor.sphere.sites import Sites
+from icofactor.sphere.sites import Sites, check_sites
 
 SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
 _OPTIONAL = ("triangles", "mask")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.assessment.selection.figure import verbatim
+from icofactor.assessment.selection.choice import verbatim
 from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping

@@ -13,11 +13,11 @@ from scipy.spatial import cKDTree
 
 from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.hemispheres import side_of
-from icofactor.sphere.fsaverage import freesurfer_mesh
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.names import hemispheres
 from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.standard import freesurfer_mesh
 from icofactor.sphere.surfaces import read_surface
 from icofactor.sphere.triangles import locate_in_mesh
 
