@@ -8,7 +8,7 @@ the field does; so do those on the medial wall itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from icofactor.streaming.runners import in_order
 _NO_REGION = {"", "???", "unknown", "medial_wall", "medialwall", "medial wall", "corpuscallosum", "background"}
 _N_FSAVERAGE = 163842
 _NAMED_REGIONS = 2
+ENRICHED = 0.05
+"""The largest q of a region that a component is named after."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +207,12 @@ def _table(found: Enrichment, atlas: Atlas) -> Overlap:
     return Overlap(table, tuple(proposed_name(table, component + 1) for component in range(n_maps)))
 
 
-def proposed_name(table: dict[str, np.ndarray], component: int) -> str:
-    """A name from the regions with the largest shares among those enriched (p ≤ 0.05) that hold at least a quarter of
+def proposed_name(table: Mapping[str, Any], component: int) -> str:
+    """A name from the regions with the largest shares among those enriched (q ≤ 0.05) that hold at least a quarter of
     the largest share; else from the largest of all, with a "?"."""
     mine = np.flatnonzero(table["component"] == component)
     share = table["share"][mine]
-    enriched = mine[(table["p"][mine] <= 0.05) & (share >= share.max(initial=0) / 4)]
+    enriched = mine[(table["q"][mine] <= ENRICHED) & (share >= share.max(initial=0) / 4)]
     chosen = enriched if len(enriched) else mine[:1]
     names: list[str] = []
     for region in table["region"][chosen]:
@@ -222,6 +224,29 @@ def proposed_name(table: dict[str, np.ndarray], component: int) -> str:
         elif f"bilateral {base}" not in names and len(names) < _NAMED_REGIONS:
             names.append(str(region))
     return ", ".join(names) + ("" if len(enriched) else "?")
+
+
+def rows_to_show(table: Mapping[str, Any], component: int, most: int = 5) -> list[int]:
+    """Rows of a component's largest shares, and of the regions that its name comes from; falling shares."""
+    rows = sorted((row for row, j in enumerate(table["component"]) if j == component), key=lambda r: -table["share"][r])
+    named = {region for _, regions in _named(table["proposed_name"][rows[0]]) for region in regions}
+    return [row for at, row in enumerate(rows) if at < most or table["region"][row] in named]
+
+
+def name_with_shares(table: Mapping[str, Any], component: int, name: str) -> str:
+    """A proposed name with the share of the component that lies there: "bilateral insula (12.3 %)"."""
+    mine = [row for row, j in enumerate(table["component"]) if j == component]
+    share = {str(table["region"][row]): table["share"][row] for row in mine}
+    found = [(part, sum(share.get(region, 0.0) for region in regions)) for part, regions in _named(name)]
+    return ", ".join(f"{part}{'?' * name.endswith('?')} ({100 * held:.1f} %)" for part, held in found)
+
+
+def _named(name: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The parts of a proposed name and the regions that each stands for."""
+    parts = name.removesuffix("?").split(", ")
+    both = "bilateral "
+    pair = lambda part: tuple(f"{side} {part.removeprefix(both)}" for side in SIDES)
+    return [(part, pair(part) if part.startswith(both) else (part,)) for part in parts]
 
 
 def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> Path:

@@ -209,14 +209,17 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
 
 
 def _write_overlap(model: Any, regions: Any, options: argparse.Namespace) -> None:
-    from icofactor.assessment.atlas import overlap, write_overlap
+    from icofactor.assessment.atlas import name_with_shares, overlap, write_overlap
     from icofactor.progress import Stages
 
     with Stages(not options.quiet).stage("atlas") as show:
         found = overlap(model, regions, options.spins, options.random_seed, report=show)
     options.out.mkdir(parents=True, exist_ok=True)
     write_overlap(found, options.out / _OVERLAP, overwrite=options.overwrite)
-    print("\n".join(f"Component {j}: {name}" for j, name in enumerate(found.names, 1)))
+    for j, name in enumerate(found.names, 1):
+        print(f"Component {j}: {name_with_shares(found.table, j, name)}")
+    if any(name.endswith("?") for name in found.names):
+        print("A question mark: no region is enriched beyond chance (q ≤ 0.05); the name is that of the largest share.")
 
 
 def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace) -> None:

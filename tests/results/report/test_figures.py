@@ -73,11 +73,11 @@ def test_lateral_shows_the_outside_of_each_hemisphere() -> None:
 
 
 def test_labels_stay_inside_and_clear_of_the_maps() -> None:
-    figure = plot_components(model(k=11, mesh="fsaverage3", explained_variance_ratio_=np.full(11, 0.123)))
+    figure = plot_components(model(k=11, mesh="fsaverage3"), shares=np.full(11, 0.123))
     figure.canvas.draw()
     labels = [text for text in figure.texts if text.get_text().startswith("Component ")]
     assert len(labels) == 11
-    assert labels[10].get_text() == "Component 11\n12.3 % alone"
+    assert labels[10].get_text() == "Component 11\n12.3 % unique"
     for row, text in enumerate(labels):
         box = text.get_window_extent()
         assert box.x0 >= 0
@@ -89,10 +89,10 @@ def test_labels_stay_inside_and_clear_of_the_maps() -> None:
 
 @pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
 def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
-    figure = plot_components(model(mesh="fsaverage3", explained_variance_ratio_=np.full(2, 0.1)), views=views)
+    figure = plot_components(model(mesh="fsaverage3"), views=views, shares=[0.1, 0.1])
     figure.canvas.draw()
     (note,) = [text for text in figure.texts if "between-subject variance" in text.get_text()]
-    assert note.get_text().replace("\n", " ").endswith("carries alone; components overlap")
+    assert note.get_text().replace("\n", " ").endswith("explains and no other does")
     box, bar = note.get_window_extent(), figure.axes[-1].get_tightbbox()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.width
@@ -201,7 +201,8 @@ def test_pyplot_is_not_touched() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"surface": "flat"}, "one of 'inflated', 'pial', 'white'"),
+        ({"surface": "flat"}, "one that is there: 'inflated', 'pial', 'midthickness', 'white', 'sphere'"),
+        ({"surface": "very inflated"}, "one that is there: 'inflated'"),
         ({"components": [2]}, "some of 0 to 1"),
         ({"components": []}, "some of 0 to 1"),
         ({"views": ["top"]}, "some of 'lateral', 'medial'"),
@@ -214,6 +215,16 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], expected: str) -> 
         plot_components(model(mesh="fsaverage3"), **arguments)
     assert (raised.value.argument, raised.value.found) == (name, given)
     assert raised.value.expected.startswith(expected)
+
+
+def test_every_surface_is_another_picture_and_one_view_may_be_named() -> None:
+    fitted = model(k=1, mesh="fsaverage3")
+    shapes = ("inflated", "midthickness")
+    shown = [panel(plot_components(fitted, surface=shape, views="lateral"), 0).tobytes() for shape in shapes]
+    assert len(set(shown)) == len(shapes)
+    with pytest.raises(ArgumentError) as raised:
+        plot_components(fitted, views="latrl")
+    assert raised.value.found == ["latrl"]
 
 
 def test_models_that_cannot_be_drawn() -> None:

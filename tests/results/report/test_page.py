@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -26,7 +27,8 @@ from icofactor.errors import FileError
 from icofactor.factorization.recurrence import in_one_line
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
-from icofactor.results.report.content import quantised, safe_json
+from icofactor.results.report import panels
+from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
 from icofactor.sphere.meshes import fs_lr_sites
@@ -180,6 +182,50 @@ def test_a_page_says_whether_the_selection_agrees() -> None:
         assert content["selection"]["agreement"].startswith(told)
 
 
+def test_a_page_says_what_the_maps_were_adjusted_for() -> None:
+    """Loadings cannot relate to a covariate any more: its row says so instead of 0.00 all over."""
+    fit = adjusted_fit()
+    content = content_of(render_page(fit))
+    assert content["summary"]["adjusted"] == content["panels"]["adjusted"] == ["age"]
+    assert [column["column"] for column in content["panels"]["columns"]] == [IMAGE]
+    assert [item.column for item in clearest_columns(fit)] == [IMAGE]
+    plain = content_of(render_page(replace(fit, model=small_fit(Sites.named("fsaverage3"), "left")[0])))
+    assert plain["summary"]["adjusted"] == []
+    assert {column["column"] for column in plain["panels"]["columns"]} == {"age", IMAGE}
+
+
+def adjusted_fit() -> FitDescription:
+    """A fit of which age was taken out before."""
+    from icofactor.preprocessing.covariates import Covariates
+
+    sites = Sites.named("fsaverage3")
+    model, d = small_fit(sites, "left")
+    ages = {"age": next(item.values for item in d.associations if item.column == "age")}
+    model.covariates_ = Covariates.fit(np.ones((12, sites.n)) + np.arange(12)[:, None], ["age"], ages)
+    return FitDescription.of(model, d)
+
+
+def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) -> None:
+    """What overlapping components carry alone adds up to more than there is: titles and menus show what is unique."""
+    d, content = fitted.diagnostics, content_of(page)
+    shares = [layer["share"] for layer in content["cortex"]["layers"] if layer["key"] == "component"]
+    np.testing.assert_allclose(shares, d.unique, rtol=1e-4)
+    for alone, shown in ((d.unique + 0.1, True), (d.unique + 1, False), (d.unique - 0.01, False)):
+        other = replace(d, alone=alone)
+        assert alone_is_a_share(other) is shown
+        figure = panels._explained(other)
+        assert len(figure.axes[0].patches) == len(d.unique) * (1 + shown)
+
+
+def test_figures_are_fit_for_print() -> None:
+    """Journals refuse Type 3 fonts and ask for 300 dots per inch."""
+    from icofactor.results.report.drawing import _FINE, _PIXELS, PANEL
+
+    figure = panels._explained(small_fit(Sites.named("fsaverage3"), "left")[1])
+    assert b"/Type3" not in panels._content(figure, "pdf")
+    assert panels.DPI >= 300 and _PIXELS[0] / _FINE / PANEL[0] >= 300
+
+
 def test_objectives_of_starts_are_not_taken_for_trust(page: str) -> None:
     assert "within 0.1 % of the best." not in page
     content = content_of(page)
@@ -213,7 +259,7 @@ def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
         assert "needs the mesh's triangles" in content["cortex"]["missing"]
         return
     shapes = content["cortex"]["shapes"]
-    assert shapes == (["inflated", "pial", "white", "sphere"] if sites.name else ["sphere"])
+    assert shapes == (["inflated", "pial", "midthickness", "white", "sphere"] if sites.name else ["sphere"])
     components = [layer for layer in content["cortex"]["layers"] if layer["key"] == "component"]
     assert len(components) == k
     n = len(sites.frames) * (sites.n // len(sites.frames) if sites.on == "vertices" else 642)

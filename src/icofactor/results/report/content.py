@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.assessment.atlas import name_with_shares, rows_to_show
 from icofactor.io.freesurfer import Labels
 from icofactor.io.tables import plain
 from icofactor.results import colours
@@ -104,7 +105,7 @@ def page_content(fit: FitDescription) -> str:
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
         "stability": _short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
-        "overlap": _short(more.overlap),
+        "overlap": _overlap(more.overlap),
         "timing": _short(d.timing),
         "memory": d.memory,
         "warnings": list(d.warnings),
@@ -183,6 +184,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "modality": d.modality,
         "units": d.units,
         "simulated": d.simulated,
+        "adjusted": list(adjusted_for(fit)),
     }
 
 
@@ -263,7 +265,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
         layers.append(
             _layer(block, model, cortex, one, "component", f"Component {j + 1}", signed=signed, **end)
-            | {"units": component_units(model, units), "scale": scale_label(model, units), "share": _short(d.alone[j])}
+            | {"units": component_units(model, units), "scale": scale_label(model, units), "share": _short(d.unique[j])}
         )
     spans = {
         "median": (d.median, "Median over subjects", units, *_middle(d.median)),
@@ -351,10 +353,12 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "tree": block.numbers(d.tree),
         "convergence": _short({name: getattr(c, name) for name in c.__dataclass_fields__}),
         "components": _short({name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}),
+        "alone": alone_is_a_share(d),
         "linear": _short(d.linear),
         "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
         "n_components": k,
-        "columns": _columns(d, block),
+        "columns": _columns(fit, block),
+        "adjusted": list(adjusted_for(fit)),
         "left_out": dict(d.left_out),
         "unusual": _short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
         "units": fitted_units(model, d.units),
@@ -364,16 +368,37 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
     }
 
 
-def clearest_columns(d: Diagnostics) -> list[Association | Grouping]:
-    """The participants' columns, those most clearly related to a component first."""
+def alone_is_a_share(d: Diagnostics) -> bool:
+    """Whether what components carry alone can be read as a share: maps that overlap much carry more than all of it."""
+    return bool(np.all((d.unique <= d.alone + 1e-9) & (d.alone <= 1)))
+
+
+def adjusted_for(fit: FitDescription) -> tuple[str, ...]:
+    """The covariates that were taken out of the maps before the fit."""
+    return () if fit.model.covariates_ is None else fit.model.covariates_.names
+
+
+def clearest_columns(fit: FitDescription) -> list[Association | Grouping]:
+    """The participants' columns, those most clearly related to a component first; covariates say nothing any more."""
+    d, out = fit.diagnostics, adjusted_for(fit)
     every: list[Association | Grouping] = [*d.associations, *d.groupings]
-    return sorted(every, key=lambda item: float(item.p.min()))
+    return sorted((item for item in every if item.column not in out), key=lambda item: float(item.p.min()))
 
 
-def _columns(d: Diagnostics, block: Block) -> list[dict[str, Any]]:
+def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
+    """The overlap with an atlas, the rows to show and the components' names with shares."""
+    if table is None:
+        return None
+    numbers = sorted(set(table["component"]))
+    shown = [row for j in numbers for row in rows_to_show(table, j)]
+    own = {j: table["proposed_name"][table["component"].index(j)] for j in numbers}
+    return _short({**table, "shown": shown, "titles": [name_with_shares(table, j, own[j]) for j in numbers]})
+
+
+def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     """The participants' columns, the clearest ones when there are very many."""
     listed = []
-    for item in clearest_columns(d)[:_MOST_COLUMNS]:
+    for item in clearest_columns(fit)[:_MOST_COLUMNS]:
         common = {"column": item.column, "n": item.n, "p": _short(item.p)}
         if isinstance(item, Association):
             listed.append({**common, "strength": _short(item.r), "values": block.numbers(item.values)})

@@ -25,7 +25,7 @@ VIEWS: dict[str, tuple[float, float, float]] = {
 PANEL = (1.55, 1.15)
 """Width and height of one view, in inches."""
 _FINE = 2
-_PIXELS = (_FINE * 372, _FINE * 276)
+_PIXELS = (_FINE * 465, _FINE * 345)
 """Columns and rows in which a view is worked out; `_FINE` × `_FINE` of them make one that is shown."""
 _BITS = 22  # numbers of triangles; fsaverage7 has 327,680
 Bytes = NDArray[np.uint8]
@@ -57,8 +57,9 @@ class Raster:
     grey: Floats
 
 
-def panels_of(hemi: str, views: Sequence[str]) -> list[tuple[str, str]]:
+def panels_of(hemi: str, views: str | Sequence[str]) -> list[tuple[str, str]]:
     """(side, view) per column; the right hemisphere's views are in reverse, so that medial views meet."""
+    views = [views] if isinstance(views, str) else views
     unknown = [view for view in views if view not in VIEWS]
     if unknown or not views:
         raise ArgumentError("views", list(views), f"some of {', '.join(map(repr, VIEWS))}")

@@ -24,44 +24,47 @@ from icofactor.results.report.drawing import (
 )
 from icofactor.results.report.surfaces import Cortex, Floats, Surfaces, cortex_of, labels_on_vertices, on_vertices
 
-SURFACES = ("inflated", "pial", "white", "midthickness", "very inflated", "sphere")
 SHARP_PERCENTILE = 99.5
+_DEFAULT_SURFACE = "inflated"
 # Below this part of the colour scale the map fades into the grey of gyri and sulci.
 _FADE = 0.25
 _GREY = 0.78
 # All in inches.
 _LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
 _NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
-_NOTE = "% of between-subject variance each component carries alone; components overlap"
+_NOTE = "% of between-subject variance that this component explains and no other does"
 
 
 def plot_components(
     model: Any,
-    surface: str = "inflated",
+    surface: str = _DEFAULT_SURFACE,
     components: Sequence[int] | None = None,
-    views: Sequence[str] = ("lateral", "medial"),
+    views: str | Sequence[str] = ("lateral", "medial"),
     cmap: str | None = None,
     scale: str = "shared",
     units: str = "",
     dpi: int = 150,
     surfaces: Surfaces | None = None,
+    shares: Any = None,
 ) -> Any:
     """Maps of a model's components on the cortex: one row per component, one column per view.
 
     Parameters
     ----------
-    model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) and
-        `explained_variance_ratio_` are used when there. `hemi_` None is one hemisphere of unknown side: it is
-        drawn as a left one, and the titles name no side.
-    surface : "inflated", "pial", "white" or "sphere" of fsaverage, or one of `surfaces`; other meshes are spheres.
+    model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) is used when there.
+        `hemi_` None is one hemisphere of unknown side: it is drawn as a left one, and the titles name no side.
+    surface : "inflated", "pial", "midthickness", "white" or "sphere" of fsaverage, or one of `surfaces`. Other meshes
+        are drawn as spheres.
     components : which to draw, counted from 0; all when None.
-    views : of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
+    views : one or some of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
     cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
     scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in
         parts of its own maximum.
     units : of the components, for the colour bar.
     dpi : resolution of the figure.
     surfaces : files or folders of surfaces, for meshes other than fsaverage.
+    shares : of the between-subject variance, one per component of the model, shown under its name; what each explains
+        and no other does is `unique` of the diagnostics.
 
     Returns
     -------
@@ -77,24 +80,23 @@ def plot_components(
     """
     if scale not in ("shared", "each"):
         raise ArgumentError("scale", scale, '"shared" or "each"')
-    if surface not in SURFACES:
-        raise ArgumentError("surface", surface, f"one of {', '.join(map(repr, SURFACES))}")
     _check_fitted(model)
     panels = panels_of(model.hemi_ or "left", views)
     maps = _used_maps(model)
     chosen = _chosen(components, len(maps))
     cortex = cortex_of(model.sites_, model.hemi_, surfaces)
+    if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
+        raise ArgumentError("surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}")
     tops = np.array([top_of(one) for one in maps])
     signed = bool(np.nanmin(maps) < 0)
     limits = tops[chosen] if scale == "each" else np.full(len(chosen), tops.max())
     colours = _colour_map(cmap, signed)
-    explained = getattr(model, "explained_variance_ratio_", None)
 
-    figure, foot = _page(len(chosen), len(panels), "" if explained is None else _NOTE, dpi)
+    figure, foot = _page(len(chosen), len(panels), "" if shares is None else _NOTE, dpi)
     views_of = _Views(cortex, surface, panels)
     for row, (j, limit) in enumerate(zip(chosen, limits, strict=True)):
         values = on_vertices(model.sites_, maps[j] / limit)
-        views_of.row(figure, row, _label(j, explained), values, partial(_faded, colours=colours, signed=signed))
+        views_of.row(figure, row, _label(j, shares), values, partial(_faded, colours=colours, signed=signed))
     _titles(figure, panels, named=model.hemi_ is not None)
     end = 1.0 if scale == "each" else float(tops.max())
     height = figure.get_size_inches()[1]
@@ -108,7 +110,7 @@ def plot_components(
 def plot_maps(
     model: Any,
     diagnostics: Any,
-    surface: str = "inflated",
+    surface: str = _DEFAULT_SURFACE,
     views: Sequence[str] = ("lateral", "medial"),
     dpi: int = 150,
     surfaces: Surfaces | None = None,
@@ -261,9 +263,9 @@ def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
     return chosen
 
 
-def _label(j: int, explained: Any) -> str:
+def _label(j: int, shares: Any) -> str:
     label = f"Component {j + 1}"
-    return label if explained is None else f"{label}\n{100 * float(explained[j]):.1f} % alone"
+    return label if shares is None else f"{label}\n{100 * float(shares[j]):.1f} % unique"
 
 
 def _used_maps(model: Any) -> Floats:

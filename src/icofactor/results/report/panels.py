@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.assessment.atlas import ENRICHED, name_with_shares, rows_to_show
 from icofactor.assessment.selection.choice import verbatim
 from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import fitted_units, has_signed_loadings, scale_label
-from icofactor.results.report.content import clearest_columns
+from icofactor.results.report.content import alone_is_a_share, clearest_columns
 from icofactor.results.report.drawing import new_figure
 from icofactor.results.report.figures import plot_components, plot_maps
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
 PER_PAGE = 10
-DPI = 200
+DPI = 300
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
-_MOST_COLUMNS, _MOST_REGIONS = 12, 5
+_MOST_COLUMNS = 12
 _PANEL = re.compile(
     r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|"
     r"participants-\d+_[0-9A-Za-z-]+|selection|stability|atlas_overlap)\.(png|pdf)"
@@ -37,7 +38,7 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale.
     """
     d, more = fit.diagnostics, fit.selection
-    columns = min(_MOST_COLUMNS, len(d.associations) + len(d.groupings))
+    columns = len(clearest_columns(fit)[:_MOST_COLUMNS])
     found = sum(part is not None for part in (more.choice, more.stability, more.overlap))
     expected = -(-len(d.alone) // PER_PAGE) + columns + 8 + found
     for number, (name, figure) in enumerate(_figures(fit)):
@@ -49,13 +50,16 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
 
 def drawn_components(fit: FitDescription) -> bytes:
     """The maps of all components on one page, as PNG."""
-    units = scale_label(fit.model, fit.diagnostics.units)
-    return _content(plot_components(fit.model, units=units, surfaces=fit.cortex), "png", dpi="figure")
+    units, shares = scale_label(fit.model, fit.diagnostics.units), fit.diagnostics.unique
+    return _content(plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares), "png", dpi="figure")
 
 
 def _content(figure: Any, kind: str, **options: Any) -> bytes:
+    from matplotlib import rc_context
+
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, **{"dpi": DPI, **options})
+    with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse the default, Type 3
+        figure.savefig(stream, format=kind, **{"dpi": DPI, **options})
     return stream.getvalue()
 
 
@@ -67,7 +71,7 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
         units, several = scale_label(model, d.units), k > PER_PAGE
         for page, first in enumerate(range(0, k, PER_PAGE)):
             chosen = range(first, min(first + PER_PAGE, k))
-            figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex)
+            figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex, shares=d.unique)
             yield f"components-{page + 1:02d}" if several else "components", figure
         yield "maps", plot_maps(model, d, surfaces=fit.cortex)
     yield "explained_variance", _explained(d)
@@ -78,7 +82,7 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
         yield "similarity", _similarity(d)
     yield "loadings", _loadings(d, has_signed_loadings(model))
     yield "subjects", _subjects(d, fitted_units(model, d.units))
-    for number, item in enumerate(clearest_columns(d)[:_MOST_COLUMNS]):
+    for number, item in enumerate(clearest_columns(fit)[:_MOST_COLUMNS]):
         yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
     yield "convergence", _convergence(d)
     if fit.selection.choice is not None:
@@ -130,8 +134,10 @@ def _convergence(d: Diagnostics) -> Any:
 def _explained(d: Diagnostics) -> Any:
     k = len(d.alone)
     figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
-    axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
-    axes.bar(np.arange(k) + 0.2, 100 * d.unique, 0.4, color=_ORANGE, label="unique, given all others")
+    if alone_is_a_share(d):
+        axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
+    at = np.arange(k) + (0.2 if alone_is_a_share(d) else 0.0)
+    axes.bar(at, 100 * d.unique, 0.4, color=_ORANGE, label="unique, by this component and no other")
     _component_ticks(axes, k)
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel("% of between-subject variance", fontsize=9)
@@ -331,20 +337,20 @@ def _stability(stability: Mapping[str, list[float]]) -> Any:
 
 def _overlap(overlap: Mapping[str, list[Any]], k: int) -> Any:
     """Each component's largest shares, darker where enriched."""
-    shown = [(j, _largest(overlap, j)) for j in range(1, k + 1)]
+    shown = [(j, rows_to_show(overlap, j)) for j in range(1, k + 1)]
     lines = sum(len(rows) + 1.4 for _, rows in shown)
     figure, ((axes,),) = _new_axes(6.8, 0.16 * lines + 0.7)
     at = 0.0
     places: list[float] = []
     names: list[str] = []
     for j, rows in shown:
-        title = f"Component {j}: {verbatim(overlap['proposed_name'][rows[0]])}"
+        title = f"Component {j}: {verbatim(name_with_shares(overlap, j, overlap['proposed_name'][rows[0]]))}"
         axes.text(0, at, title, fontsize=7, fontweight="bold", va="center")
         for row in rows:
             at += 1
-            clear = overlap["p"][row] <= 0.05
+            clear = overlap["q"][row] <= ENRICHED
             axes.barh(at, 100 * overlap["share"][row], 0.8, color=_BLUE if clear else _GREY)
-            found = f" {overlap['enrichment'][row]:.1f} ×, p = {overlap['p'][row]:.3f}"
+            found = f" {overlap['enrichment'][row]:.1f} ×, q = {overlap['q'][row]:.3f}"
             axes.text(100 * overlap["share"][row], at, found, fontsize=6, va="center")
             places.append(at)
             names.append(verbatim(overlap["region"][row]))
@@ -352,16 +358,8 @@ def _overlap(overlap: Mapping[str, list[Any]], k: int) -> Any:
     axes.set_ylim(at - 0.5, -0.8)
     axes.set_xlim(0, 1.25 * 100 * max(overlap["share"]))
     axes.set_yticks(places, names, fontsize=6)
-    axes.set_xlabel("share of the component's mass (%); blue: enriched, p ≤ 0.05", fontsize=8)
+    axes.set_xlabel("share of the component's mass (%); blue: enriched, q ≤ 0.05", fontsize=8)
     return figure
-
-
-def _largest(overlap: Mapping[str, list[Any]], component: int, most: int = _MOST_REGIONS) -> list[int]:
-    """Rows of a component's largest shares, and of the regions that its name comes from."""
-    rows = [row for row, j in enumerate(overlap["component"]) if j == component]
-    rows.sort(key=lambda row: -overlap["share"][row])
-    names = overlap["proposed_name"][rows[0]].removesuffix("?").split(", ")
-    return [row for at, row in enumerate(rows) if at < most or overlap["region"][row] in names]
 
 
 def _new_axes(width: float = 5.2, height: float = 3.4, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:

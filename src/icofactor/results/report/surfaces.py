@@ -193,6 +193,7 @@ def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
             name: np.asarray(meshes[key].parts[side].coordinates, dtype=np.float64)[there]
             for name, key in _NILEARN.items()
         }
+        shapes["midthickness"] = (shapes["pial"] + shapes["white"]) / 2
         shapes["sphere"] = 100 * unit
         folding = np.tanh(3 * np.asarray(depth.data.parts[side], dtype=np.float64))[there]
         halves.append(Hemisphere(side, vertices, outward(unit, triangles), shapes, folding, unit))

@@ -72,9 +72,9 @@ const keys = (series) => el("p", { class: "about" }, ...series.map(({ name, colo
 }));
 
 function variancePanel(p, summary) {
-  const series = [{ name: "alone", values: p.components.alone, colour: INK.blue }, { name: "unique, given all others", values: p.components.unique, colour: INK.orange }];
+  const series = [...(p.alone ? [{ name: "alone", values: p.components.alone, colour: INK.blue }] : []), { name: "unique", values: p.components.unique, colour: INK.orange }];
   const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
-    "Alone: what a component's map times its loadings carries; components overlap, so these do not add up. Unique: what is lost when all other loadings stand in for it.";
+    `${p.alone ? "Alone: what a component's map times its loadings carries; components overlap, and these do not add up. " : ""}Unique: variance explained by this component and by no other.`;
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
 
@@ -214,10 +214,12 @@ function boxPlot(p, column, component, codes, L) {
 
 function participantsPanel(p, array, choose) {
   const listed = p.columns, left = Object.entries(p.left_out);
-  if (!listed.length && !left.length) return null;
+  if (!listed.length && !left.length && !p.adjusted.length) return null;
+  const k = p.n_components, side = (text) => el("th", { scope: "row", class: "side" }, text);
+  const out = p.adjusted.map((name) => el("tr", {}, side(name), el("td", { colspan: k, class: "about" }, "taken out before the fit")));
   const note = left.length ? [el("p", { class: "about" }, `Not compared: ${left.map(([name, why]) => `${name} (${why})`).join("; ")}.`)] : [];
-  if (!listed.length) return section("Loadings and participants", "", note, true);
-  const L = array(p.loadings), k = p.n_components, plot = el("div"), words = el("p", { "aria-live": "polite" });
+  if (!listed.length) return section("Loadings and participants", "", [el("table", {}, ...out), ...note], true);
+  const L = array(p.loadings), plot = el("div"), words = el("p", { "aria-live": "polite" });
   const buttons = new Map();
   const pick = (c, j) => {
     const column = listed[c], grouped = Boolean(column.labels);
@@ -226,13 +228,13 @@ function participantsPanel(p, array, choose) {
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === `${c},${j}`));
   };
   const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
-    ...listed.map((column, c) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
+    ...listed.map((column, c) => el("tr", {}, side(`${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
       const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, k > MANY ? fixed(value, 2).replace("0.", ".") : fixed(value, 2));
       node.style.background = shade(0.75 * value);
       hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
       buttons.set(`${c},${j}`, node);
       return el("td", {}, node);
-    }))));
+    }))), ...out);
   let best = [0, 0];
   listed.forEach((column, c) => column.p.forEach((value, j) => {
     const than = listed[best[0]].p[best[1]];
@@ -240,7 +242,7 @@ function participantsPanel(p, array, choose) {
   }));
   pick(...best);
   return section("Loadings and participants",
-    "Correlation r with numbers, η² (share of variance between groups) with words; framed where p < 0.05. p: permutations, corrected over components by the largest statistic, not over columns. Choose a cell to see it.",
+    "Numeric columns: Pearson's r. Categories: η², the share of variance between groups. Framed: p < 0.05 by permutations, corrected over components, not over columns. Choose a cell to see it.",
     [el("div", { class: k > 12 ? "" : "row apart" }, el("div", { class: k > MANY ? "cells small" : "cells" }, table, ...note), el("div", { class: "plot" }, words, plot))], true);
 }
 
@@ -252,7 +254,7 @@ function table(heads, rows, numeric = []) {
 
 function unusualPanel(p) {
   const u = p.unusual;
-  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median, also by their cube roots: in twenty cohorts of this size, chance would put one value that far out.`;
+  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median: values so far out that chance would produce one in twenty such cohorts.`;
   if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")]);
   const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of component ${u.component[at] + 1}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
   return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])]);

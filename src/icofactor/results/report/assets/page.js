@@ -8,7 +8,7 @@ function header(data) {
   const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
   document.getElementById("lead").textContent =
     `${plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
-    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.simulated ? " The data are simulated." : ""}`;
+    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
   document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
   const cards = [
@@ -42,7 +42,7 @@ function cortexSection(data, array) {
 
   const option = (value, text) => el("option", { value }, text);
   const layers = el("select", { id: "layer" }, option("component", "Component"), ...(errors.length ? [option("error", "Standard error of the component")] : []), ...others.map((layer) => option(layer.key, layer.name)));
-  const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${layer.name} (${percent(layer.share)} alone)`)));
+  const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${layer.name} (${percent(layer.share)} unique)`)));
   const shapes = el("select", { id: "surface" }, ...c.shapes.map((name, i) => option(i, name)));
   const ramps = el("select", { id: "colours" }, ...Object.keys(c.ramps).filter((name) => name !== "diverging").map((name) => option(name, name)));
   const threshold = el("input", { id: "threshold", type: "range", min: 0, max: 1, step: 0.005 });

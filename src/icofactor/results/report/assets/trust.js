@@ -48,13 +48,13 @@ function stabilityPanel(stability, p) {
 
 function overlapPanel(overlap, p) {
   if (!overlap) return null;
-  const most = 5, blocks = [];
-  for (let j = 1; j <= p.n_components; j++) {
-    const mine = overlap.component.map((c, i) => i).filter((i) => overlap.component[i] === j).sort((a, b) => overlap.share[b] - overlap.share[a]);
-    const named = overlap.proposed_name[mine[0]].replace(/\?$/, "").split(", ");
-    mine.filter((i, at) => at < most || named.includes(overlap.region[i])).forEach((i, at) => blocks.push([at ? "" : String(j), at ? "" : overlap.proposed_name[i], overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)]));
-  }
+  let last = 0;
+  const blocks = overlap.shown.map((i) => {
+    const j = overlap.component[i], first = j !== last;
+    last = j;
+    return [first ? String(j) : "", first ? overlap.titles[j - 1] : "", overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)];
+  });
   const heads = ["component", "proposed name", "region", "share of the component", "share of the cortex", "enrichment", "p", "q"];
-  return section("Where components lie", `The ${most} regions of the atlas that hold most of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from enriched regions; a question mark: none is.`,
+  return section("Where components lie", "The five regions of the atlas that hold most of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from regions with q \u2264 0.05, with the share of the component that lies there; a question mark: no region is enriched beyond chance.",
     [table(heads, blocks, [0, 3, 4, 5, 6, 7])], true);
 }
