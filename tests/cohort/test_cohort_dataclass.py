@@ -53,7 +53,7 @@ HALF = np.arange(SITES.n) % 2 == 0
         ({"hemisphere": "both"}, "hemisphere", r"needs sites of 2 hemisphere\(s\).* has 1"),
         ({"mask": np.ones(SITES.n)}, "mask", "boolean"),
         ({"mask": np.ones(3, dtype=bool)}, "mask", "one entry per site"),
-        ({"mask": np.zeros(SITES.n, dtype=bool)}, "mask", "leaves no site"),
+        ({"mask": np.zeros(SITES.n, dtype=bool)}, "mask", "mask must be true at one site or more"),
         ({"participants": {"age": [1, 2]}}, "participants", "found 2 values in 'age'"),
         ({"X": NAN}, "X", "subject 'a' has nan at site 0"),
         ({"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}, "X", "subject 'a' has nan at site 0"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icofactor as ico
+from helpers.refusals import refused
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
 from icofactor.cohort.store.create import create_store
 from icofactor.preprocessing.covariates import AdjustedMaps
@@ -251,13 +252,13 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
 )
 def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], message: str) -> None:
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 2))
-    with pytest.raises(ValueError, match=message):
+    with refused("covariates", message):
         Covariates.fit(X, names, people)
 
 
 def test_all_problems_at_once() -> None:
     people = {**change("age", 4, np.nan), "sex": ["F"] * N}
-    with pytest.raises(ValueError, match=r"'age' is missing in subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
+    with refused("covariates", r"'age' is missing in subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
         Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
 
 
@@ -266,20 +267,20 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
     covariates = Covariates.fit(X, ["age", "site"], people)
     new = {"participant_id": ["a", "b", "c"], "age": [1, 2, 3], "site": [1, 7, 8]}
-    with pytest.raises(ValueError, match="Covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
+    with refused("covariates", "Covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
         covariates.apply(X[:3], new)
-    with pytest.raises(ValueError, match="Covariate 'age' is missing in subject b"):
+    with refused("covariates", "Covariate 'age' is missing in subject b"):
         covariates.apply(X[:3], {**new, "age": [1, "", 3]})
-    with pytest.raises(ValueError, match="no column 'site'"):
+    with refused("covariates", "no column 'site'"):
         covariates.apply(X[:3], {"age": [1, 2, 3]})
-    with pytest.raises(ValueError, match="fitted on 4 sites; X has 3 columns"):
+    with refused("X", "fitted on 4 sites; X has 3 columns"):
         covariates.apply(X[:3, :3], new)
-    with pytest.raises(ValueError, match="participants is needed with an array"):
+    with refused("participants", "participants is needed with an array"):
         covariates.apply(X[:3])
     adjusted = covariates.apply(X, people)
-    with pytest.raises(ValueError, match="adjusted for age, site already"):
+    with refused("X", "adjusted for age, site already"):
         covariates.apply(adjusted)
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with refused("X", "NaN or infinite"):
         Covariates.fit(np.where(X.max() == X, np.nan, X), ["age"], people)
 
 
@@ -326,17 +327,17 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
         first = {name: values[:1] for name, values in confounded.participants.items()}
         alone = replace(confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None)
         np.testing.assert_allclose(model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12)
-        with pytest.raises(ValueError, match="participants is needed with an array"):
+        with refused("participants", "participants is needed with an array"):
             model.transform(confounded.X)
 
 
 def test_data_adjusted_otherwise_are_refused(adjusted: CorticalFactorization, confounded: Cohort) -> None:
     other = Covariates.fit(confounded, ["age"]).apply(confounded)
-    with pytest.raises(ValueError, match="adjusted for age, but the model was fitted to maps adjusted by other coeff"):
+    with refused("X", "adjusted for age, but the model was fitted to maps adjusted by other coeff"):
         adjusted.transform(other)
     plain = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(confounded)
     assert plain.covariates_ is None
-    with pytest.raises(ValueError, match="adjusted for age, but the model was fitted to maps as they were"):
+    with refused("X", "adjusted for age, but the model was fitted to maps as they were"):
         plain.transform(other)
     refitted = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(other)
     assert refitted.fit(confounded).covariates_ is None, "of the fit before"

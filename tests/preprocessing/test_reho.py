@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from helpers.refusals import refused
 from icofactor.preprocessing import reho
 from icofactor.preprocessing.reho import ring_incidence
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
@@ -172,25 +173,25 @@ def test_runs_are_brought_to_one_scale() -> None:
     for part in (together[:, :300], together[:, 300:]):
         assert np.abs(part.mean(axis=1)).max() < 1e-12
         assert np.abs(np.linalg.norm(part, axis=1) - 1).max() < 1e-12
-    with pytest.raises(ValueError, match=r"runs must have the same vertices; they have \[600, 642\] rows"):
+    with refused("runs", r"arrays of the same vertices; found \[600, 642\] rows"):
         concatenate_runs([runs[0], runs[1][:600]])
-    with pytest.raises(ValueError, match="runs must hold at least one"):
+    with refused("runs", "one array or more; found none"):
         concatenate_runs([])
 
 
 def test_bad_arguments() -> None:
     series = np.random.default_rng(0).normal(size=(N3, 20))
-    with pytest.raises(ValueError, match="series has 641 rows; faces must name vertices 0 to 640"):
+    with refused("faces", "0 to 640, the rows of the series; found 0 to 641"):
         reho(series[:641], FACES3)
-    with pytest.raises(ValueError, match="rings must be a whole number, 1 or more; got 0"):
+    with refused("rings", "rings must be a whole number ≥ 1; found 0"):
         reho(series, FACES3, rings=0)
-    with pytest.raises(ValueError, match=r"faces must be whole numbers of shape \(F, 3\)"):
+    with refused("faces", r"integers\) of shape \(F, 3\) with F > 0; found float64"):
         reho(series, FACES3.astype(float))
-    with pytest.raises(ValueError, match="no series that varies over time: all 642"):
+    with refused("series", "must vary over time: all 642"):
         reho(np.ones((N3, 20)), FACES3)
     series[17, 4] = np.nan
-    with pytest.raises(ValueError, match="vertex 17 has nan at volume 4"):
+    with refused("series", "vertex 17 has nan at volume 4"):
         reho(series, FACES3)
     series[17] = 3.0
-    with pytest.raises(ValueError, match=r"vertex 17 is constant \(3.0\), one of 1"):
+    with refused("series", r"vertex 17 is constant \(3.0\), one of 1"):
         reho(series, FACES3, mask=np.ones(N3, dtype=bool))

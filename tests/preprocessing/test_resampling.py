@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
 from icofactor.errors import ArgumentError, FileError
 from icofactor.io.records import read_sealed, write_sealed
@@ -284,7 +285,7 @@ def test_roi_leaves_out_data_and_targets(small: dict[str, object], method: str) 
     edge = (resampler.coverage > 0.01) & (resampler.coverage < 0.99)
     assert edge.sum() > 5
     values[np.flatnonzero(roi)[3]] = np.inf
-    with pytest.raises(ValueError, match=f"map 0 has inf at vertex {np.flatnonzero(roi)[3]}"):
+    with refused("maps", f"map 0 has inf at vertex {np.flatnonzero(roi)[3]}"):
         Resampler(**small, method="adaptive", roi=roi)(values)
 
 
@@ -297,11 +298,11 @@ def test_shapes_and_types(small: dict[str, object]) -> None:
     assert resampler(maps[:0]).shape == (0, 162)
     assert resampler(np.ones(642, dtype=np.int16)).dtype == np.float64
     for wrong, message in [
-        (np.ones((2, 641)), "the source sphere has 642 vertices; maps have 641 columns"),
-        (np.ones((2, 2, 642)), r"maps must have shape \(vertices,\) or \(maps, vertices\)"),
-        (np.full(642, "a"), "maps must hold real numbers"),
+        (np.ones((2, 641)), "The source sphere has 642 vertices; maps have 641 columns"),
+        (np.ones((2, 2, 642)), r"Maps must have shape \(vertices,\) or \(maps, vertices\)"),
+        (np.full(642, "a"), "Maps must hold real numbers"),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with refused("maps", message):
             resampler(wrong)
 
 
@@ -426,16 +427,21 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
         ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
         ({"source_areas": nanfile}, r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan"),
         ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: holds no data arrays"),
-        ({"source_areas": None}, 'method "adaptive" needs source_areas and target_areas'),
-        ({"method": "nearest"}, 'method must be "adaptive" or "barycentric"; got \'nearest\''),
+        ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
+        ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),
         ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),
         ({"roi": np.ones(162)}, r"roi: has shape \(162,\)"),
-        ({"source_sphere": right, "target_sphere": left}, r"R\.surf\.gii is of the right, .*L\.surf\.gii of the left"),
+        (
+            {"source_sphere": right, "target_sphere": left},
+            r"R\.surf\.gii: is of the right hemisphere, .*L\.surf\.gii of the left",
+        ),
         ({"source_sphere": nanfile}, r"nan\.shape\.gii: has 0 point sets"),
     ]
     for changes, message in cases:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ArgumentError, FileError), match=message) as caught:
             edited(small, **changes).fit()
+        if isinstance(caught.value, ArgumentError):
+            assert caught.value.argument == next(iter(changes))
     for name in ("source_sphere", "source_areas", "roi"):
         with pytest.raises(FileNotFoundError, match=r"gone\.surf\.gii: no such file"):
             edited(small, **{name: tmp_path / "gone.surf.gii"}).fit()
@@ -445,9 +451,7 @@ def test_spheres_out_of_register_are_refused(data_folder: Path) -> None:
     folder = data_folder / "resample"
     old, new = standard(data_folder, "fsLR32k", "left"), standard(data_folder, "fsaverage4", "left")
     undeformed = folder / "L.sphere.32k_fs_LR.surf.gii"
-    with pytest.raises(
-        ValueError, match=r"L\.sphere\.32k_fs_LR\.surf\.gii and .*fsaverage4.* not seem to be in register"
-    ):
+    with refused("L.sphere.32k_fs_LR.surf.gii", r"does not seem to be in register with .*fsaverage4"):
         Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas).fit()
     allowed = Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas, check_registration=False)
     assert allowed.weights.shape == (2562, 32492)
@@ -496,9 +500,9 @@ def test_missing_files_are_all_listed(tmp_path: Path) -> None:
     assert "va_avg" not in str(problem.value) and "atlasroi" not in str(problem.value)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         fs_lr_to_fsaverage(tmp_path / "none", "right")
-    with pytest.raises(ArgumentError, match="hemisphere must be 'left' or 'right'; found 'both'"):
+    with refused("hemisphere", "hemisphere must be 'left' or 'right'; found 'both'"):
         fs_lr_to_fsaverage(tmp_path, "both")
-    with pytest.raises(ArgumentError, match=r"mesh must be a standard one; known are .*fsLR32k.*; found 'fsaverage9'"):
+    with refused("mesh", r"mesh must be a standard one; known are .*fsLR32k.*; found 'fsaverage9'"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsaverage9")
-    with pytest.raises(ValueError, match="source must be an fs_LR mesh and target an fsaverage mesh"):
+    with refused("source", "source must be an fs_LR mesh, and target an fsaverage mesh"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsLR32k")

@@ -120,7 +120,7 @@ class Cohort:
         if mask.shape != (self.sites.n,):
             raise ArgumentError("mask", Phrase(f"shape {mask.shape}"), f"of one entry per site, ({self.sites.n},)")
         if not mask.any():
-            raise ArgumentError("mask", None, "True somewhere; it leaves no site")
+            raise ArgumentError("mask", None, "true at one site or more")
         object.__setattr__(self, "mask", mask)
 
     def _check_subjects(self) -> None:

@@ -102,7 +102,8 @@ class Covariates:
                 shift[sites[rows]] = found["site.shift"]
                 total, left = total + float(found["sum.total"]), left + float(found["sum.left"])
         if not np.isfinite(total):
-            raise ValueError("X holds NaN or infinite values at sites in use; give a mask that leaves them out")
+            text = "X holds NaN or infinite values at sites in use; give a mask that leaves them out"
+            raise ArgumentError("X", None, text)
         explained = 1 - left / total if total > 0 else 0.0
         return cls(terms, coefficients, shift if nonnegative else None, explained)
 
@@ -117,9 +118,8 @@ class Covariates:
         """
         maps, table, subjects, _ = _parts(X, participants)
         if maps.shape[1] != self.coefficients.shape[1]:
-            raise ValueError(
-                f"the covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
-            )
+            text = f"The covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
+            raise ArgumentError("X", None, text)
         adjusted = AdjustedMaps(maps, columns_of(self.terms, table, subjects), self)
         return AdjustedCohort(X, adjusted) if _is_cohort(X) else adjusted
 
@@ -238,9 +238,8 @@ def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
         return X if covariates is None else covariates.apply(X)
     if covariates is None or not own.same_as(covariates):
         fitted = "maps as they were" if covariates is None else "maps adjusted by other coefficients"
-        raise ValueError(
-            f"X is adjusted for {', '.join(own.names)}, but the model was fitted to {fitted}: give X itself"
-        )
+        text = f"X is adjusted for {literal(', '.join(own.names))}, but the model was fitted to {fitted}: give X itself"
+        raise ArgumentError("X", None, text)
     return X
 
 
@@ -251,16 +250,17 @@ def _is_cohort(X: Any) -> bool:
 def _parts(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> tuple[Any, Any, list[str], np.ndarray | None]:
     """Maps, table, names of subjects and mask of a cohort or of an array with its table."""
     if isinstance(X, AdjustedMaps | AdjustedCohort):
-        raise ValueError(f"these maps are adjusted for {', '.join(X.covariates.names)} already")
+        raise ArgumentError("X", None, f"X is adjusted for {literal(', '.join(X.covariates.names))} already")
     if _is_cohort(X):
         return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask
     if participants is None:
-        raise ValueError("participants is needed with an array: column → one value per subject; or give a Cohort")
+        text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
+        raise ArgumentError("participants", None, text)
     if hasattr(X, "mesh"):
-        raise ValueError(f"X must be a Cohort or a subjects × sites array; found a {type(X).__name__}")
+        raise ArgumentError("X", Phrase(f"a {type(X).__name__}"), "a Cohort or a subjects × sites array")
     maps = X if hasattr(X, "shape") else np.asarray(X)
     if len(maps.shape) != 2:
-        raise ValueError(f"X must be subjects × sites, two dimensions; found shape {tuple(maps.shape)}")
+        raise ArgumentError("X", Phrase(f"shape {tuple(maps.shape)}"), "subjects × sites, two dimensions")
     n, named = maps.shape[0], participants.get("participant_id", [])
     subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
     return maps, participants, subjects, None

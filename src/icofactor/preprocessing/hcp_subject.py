@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icofactor.checks import Whole, check_value
 from icofactor.errors import ArgumentError, CohortError
 from icofactor.preprocessing.hcp import KINDS, Inputs, Projection, naming, read_map, read_series
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.reho import reho, ring_incidence
-from icofactor.preprocessing.temporal import Bools, alff, bandpass, checked_tr, concatenate_runs
+from icofactor.preprocessing.temporal import Bools, alff, bandpass, check_order, checked_tr, concatenate_runs
 
 MAX_MISSING = 0.01
 """Share of the cortex that may be filled: a few dead vertices where the signal is lost, not a whole region."""
@@ -61,7 +62,8 @@ def fill_from_neighbours(values: NDArray[Any], missing: Bools, cortex: Bools, fa
         total = around @ np.where(have, filled, 0.0)
         now = waiting & (n_neighbours > 0)
         if not now.any():
-            raise ValueError(f"vertex {int(np.flatnonzero(waiting)[0])} and all around it have no data")
+            first = int(np.flatnonzero(waiting)[0])
+            raise ArgumentError("missing", None, f"Vertex {first} and all around it have no data")
         filled[now] = total[now] / n_neighbours[now]
         have, waiting = have | now, waiting & ~now
     return filled
@@ -134,16 +136,13 @@ class Steps:
             raise ArgumentError("kind", self.kind, f"one of {', '.join(KINDS)}")
         if self.tr is not None:
             checked_tr(self.tr)
-        if not 0 < self.low < self.high:
-            text = f"The band must have 0 < low < high, in Hz; found {{low={self.low}}}, {{high={self.high}}}"
-            raise ArgumentError("low", None, text)
+        check_order(self.low, self.high)
         if self.limit is not None and not self.limit > 0:
             raise ArgumentError("n_deviations", self.limit, "positive")
         if not 0 <= self.max_missing < 1:
             raise ArgumentError("max_missing", self.max_missing, "a share of the cortex, 0 or more and under 1")
         for name in ("rings", "order"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(name, getattr(self, name), "a whole number, 1 or more")
+            check_value(name, getattr(self, name), Whole(1))
 
     def record(self) -> list[dict[str, Any]]:
         """The steps in order, with what concerns each, for the provenance."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.preprocessing.temporal import checked_mask
 
 LIMIT = 4.4478
@@ -56,7 +56,7 @@ def limit_outliers(
 
 def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) -> NDArray[Any]:
     if values.ndim != 2:
-        raise ValueError(f"Xs must have two dimensions, subjects × sites; got shape {values.shape}")
+        raise ArgumentError("Xs", Phrase(f"shape {values.shape}"), "an array of two dimensions, subjects × sites")
     if not n_deviations > 0:
         raise ArgumentError("n_deviations", n_deviations, "positive")
     used = slice(None) if mask is None else np.flatnonzero(checked_mask(mask, values.shape[1]))
@@ -64,13 +64,15 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
     for number, row in enumerate(out):
         some = row[used]
         if not np.isfinite(some).all():
-            raise ValueError(f"Xs must be finite at every site in use; row {number} holds NaN or infinity")
+            raise ArgumentError("Xs", None, f"finite at every site in use; row {number} holds NaN or infinity")
         middle = np.median(some)
         deviation = np.median(np.abs(some - middle))
         if deviation == 0 and some.max() > some.min():
-            raise ValueError(
-                f"Xs: more than half of row {number} has the same value {middle:g}, so there is no deviation to "
-                "measure outliers by. Leave the medial wall out with mask"
+            raise ArgumentError(
+                "Xs",
+                None,
+                f"More than half of row {number} has the same value {middle:g}, which leaves no deviation to measure "
+                "outliers by. Leave the medial wall out with mask",
             )
         row[used] = np.clip(some, middle - n_deviations * deviation, middle + n_deviations * deviation)
     return out

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from icofactor.checks import Whole, check_value
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.preprocessing.temporal import Bools, checked_series
 from icofactor.sphere.operators import adjacency
+from icofactor.sphere.triangles import check_faces
 
 # Rows ranked and volumes summed together: bounds the memory beside the series and their ranks.
 _ROWS, _VOLUMES = 1024, 128
@@ -83,14 +86,11 @@ def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_
     >>> ring_incidence(ico.Sites.named("fsaverage3").triangles, 642, rings=1).shape
     (642, 642)
     """
-    triangles = np.asarray(faces)
-    if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
-        raise ValueError(f"faces must be whole numbers of shape (F, 3); got {triangles.dtype} {triangles.shape}")
-    if not (isinstance(rings, int | np.integer) and rings >= 1):
-        raise ValueError(f"rings must be a whole number, 1 or more; got {rings!r}")
-    if triangles.size == 0 or triangles.min() < 0 or triangles.max() != n_vertices - 1:
-        found = "none" if triangles.size == 0 else f"{triangles.min()} to {triangles.max()}"
-        raise ValueError(f"series has {n_vertices} rows; faces must name vertices 0 to {n_vertices - 1}, not {found}")
+    check_value("rings", rings, Whole(1))
+    triangles = check_faces(faces)
+    if triangles.max() != n_vertices - 1:
+        found = Phrase(f"{triangles.min()} to {triangles.max()}")
+        raise ArgumentError("faces", found, f"numbers of vertices, 0 to {n_vertices - 1}, the rows of the series")
     step = _ones(sparse.csr_array(adjacency(triangles, n_vertices) + sparse.eye_array(n_vertices, dtype=np.int32)))
     reach = step
     for _ in range(rings - 1):

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from icofactor.checks import OneOf, check_value
+from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
@@ -167,9 +169,10 @@ def fs_lr_to_fsaverage(
     >>> resampler = fs_lr_to_fsaverage("HCPpipelines", "left")  # doctest: +SKIP
     >>> resampler(maps)  # doctest: +SKIP
     """
-    _check_method(method)
+    check_value("method", method, OneOf(METHODS))
     if not source.startswith("fsLR") or not target.startswith("fsaverage"):
-        raise ValueError(f"source must be an fs_LR mesh and target an fsaverage mesh; got {source!r} and {target!r}")
+        found = f"{source!r} and {target!r}"
+        raise ArgumentError("source", Phrase(found), "an fs_LR mesh, and {target} an fsaverage mesh")
     from_atlas = isinstance(roi, str) and roi == "atlas"
     old, new = find_meshes(folder, hemisphere, (source, target), method == "adaptive", source if from_atlas else None)
     return Resampler(old.sphere, new.sphere, method, old.areas, new.areas, old.roi if from_atlas else roi)
@@ -185,14 +188,17 @@ def build_weights(
     check_registration: bool = True,
 ) -> Weights:
     """The weights of `Resampler`, with the same parameters."""
-    _check_method(method)
+    check_value("method", method, OneOf(METHODS))
     source, target = as_sphere(source_sphere, "source_sphere"), as_sphere(target_sphere, "target_sphere")
     if None not in (source.side, target.side) and source.side != target.side:
-        raise ValueError(f"{source.label} is of the {source.side}, {target.label} of the {target.side} hemisphere")
+        text = f"is of the {source.side} hemisphere, {literal(target.label)} of the {target.side}"
+        raise FileError(source.label, text)
     if method == "adaptive" and (source_areas is None or target_areas is None):
-        raise ValueError(
-            'method "adaptive" needs source_areas and target_areas, the vertex areas of the two meshes '
-            '(for standard meshes the va_avg files); "barycentric" does without'
+        raise ArgumentError(
+            "source_areas" if source_areas is None else "target_areas",
+            None,
+            "{method='adaptive'} needs {source_areas} and {target_areas}, the vertex areas of the two meshes (for "
+            "standard meshes the va_avg files); {method='barycentric'} does without",
         )
     old = None if source_areas is None else as_areas(source_areas, source, "source_areas")
     new = None if target_areas is None else as_areas(target_areas, target, "target_areas")
@@ -206,11 +212,6 @@ def build_weights(
     else:
         raw = forward
     return _normalised(raw, region, method)
-
-
-def _check_method(method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f'method must be "adaptive" or "barycentric"; got {method!r}')
 
 
 def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
@@ -255,8 +256,9 @@ def _check_registered(
         return  # areas of the spheres themselves tell nothing
     agreement = float(np.corrcoef(carried, own)[0, 1])
     if agreement < _REGISTERED:
-        raise ValueError(
-            f"{source.label} and {target.label} do not seem to be in register: their patterns of vertex area "
-            f"correlate by {agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere "
-            "deformed to the other's space, of the same hemisphere; check_registration=False resamples all the same"
+        raise FileError(
+            source.label,
+            f"does not seem to be in register with {literal(target.label)}: their patterns of vertex area correlate by "
+            f"{agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere deformed to the "
+            "other's space, of the same hemisphere; {check_registration=False} resamples all the same",
         )

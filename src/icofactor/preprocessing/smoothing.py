@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
 from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
 from icofactor.sphere.surfaces import Surface, as_roi, as_surface, distances_within, surface_graph, vertex_areas
@@ -110,8 +111,7 @@ def smoothing_weights(
     surface: Surface, sigma: float, method: str = "area", roi: NDArray[np.bool_] | None = None
 ) -> sparse.csr_array:
     """The weights of `SurfaceSmoother`, with sigma in mm."""
-    if method not in METHODS:
-        raise ArgumentError("method", method, f"one of {', '.join(METHODS)}")
+    check_value("method", method, OneOf(METHODS))
     kernel = _kernel(surface, sigma, _FEWEST if method == "plain" else None)
     if method == "plain":
         gathered = kernel

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError
+from icofactor.checks import OneOf, Whole, check_value
+from icofactor.errors import ArgumentError, Phrase
 
 Bools = NDArray[np.bool_]
 # No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
@@ -18,9 +19,7 @@ _EDGE = 1e-9
 _ROWS = 1024
 
 
-def checked_series(
-    series: ArrayLike, name: str = "series", mask: ArrayLike | None = None
-) -> tuple[NDArray[Any], Bools]:
+def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[NDArray[Any], Bools]:
     """Series (n_vertices, n_volumes) as floats, and which rows carry data.
 
     Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With `mask` (True where a
@@ -29,11 +28,11 @@ def checked_series(
     """
     values = np.asarray(series)
     if values.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions, vertices × volumes; got shape {values.shape}")
+        raise _bad("must have two dimensions, vertices × volumes", f"shape {values.shape}")
     if values.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must hold real numbers; got {values.dtype}")
+        raise _bad("must hold real numbers", str(values.dtype))
     if values.shape[1] < 3:
-        raise ValueError(f"{name} must have at least 3 volumes (columns); got shape {values.shape}")
+        raise _bad("must have at least 3 volumes (columns)", f"shape {values.shape}")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     wanted = None if mask is None else checked_mask(mask, len(values))
@@ -44,26 +43,31 @@ def checked_series(
         rows = slice(first, first + len(block))
         whole[rows], some[rows] = finite.all(axis=1), finite.any(axis=1)
         varies[rows] = whole[rows] & (block.max(axis=1) > block.min(axis=1))
-    refuse_broken(values, name, ~whole & (some if wanted is None else wanted))
+    refuse_broken(values, ~whole & (some if wanted is None else wanted))
     used = varies if wanted is None else wanted
     still = np.flatnonzero(used & ~varies)
     if len(still):
-        raise ValueError(
-            f"{name} must vary over time at every vertex in use; vertex {still[0]} is constant "
-            f"({values[still[0], 0]}), one of {len(still)}. Leave such vertices out with mask"
+        raise _bad(
+            f"must vary over time at every vertex in use; vertex {still[0]} is constant ({values[still[0], 0]}), one "
+            f"of {len(still)}. Leave such vertices out with mask"
         )
     if not used.any():
-        raise ValueError(f"{name} has no series that varies over time: all {len(values)} are constant or NaN")
+        raise _bad(f"must vary over time: all {len(values)} are constant or NaN")
     return values, used
 
 
-def refuse_broken(values: NDArray[Any], name: str, broken: Bools) -> None:
+def _bad(expected: str, found: str | None = None) -> ArgumentError:
+    """The series will not do. As sentences: to the command line, series come from files, not from an option."""
+    return ArgumentError("series", None if found is None else Phrase(found), f"Series {expected}")
+
+
+def refuse_broken(values: NDArray[Any], broken: Bools) -> None:
     """Name the first row that is `broken` and its first value that is not finite."""
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
         column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
-        raise ValueError(
-            f"{name} must be finite, without NaN or inf; vertex {row} has {values[row, column]} at volume {column} "
+        raise _bad(
+            f"must be finite, without NaN or inf; vertex {row} has {values[row, column]} at volume {column} "
             f"({int(broken.sum())} such vertices)"
         )
 
@@ -72,34 +76,39 @@ def checked_mask(mask: ArrayLike, n: int) -> Bools:
     """A mask of n vertices, True where used."""
     used = np.asarray(mask)
     if used.dtype != bool or used.shape != (n,):
-        raise ValueError(f"mask must be boolean of shape ({n},), one entry per vertex; got {used.dtype} {used.shape}")
+        found = Phrase(f"{used.dtype} of shape {used.shape}")
+        raise ArgumentError("mask", found, f"boolean of shape ({n},), one entry per vertex")
     if not used.any():
-        raise ValueError("mask must be True somewhere; it leaves no vertex")
+        raise ArgumentError("mask", None, "true at one vertex or more")
     return used
 
 
-def checked_tr(tr: float | None, name: str = "tr") -> float:
+def checked_tr(tr: float | None) -> float:
     """The repetition time in seconds."""
     if tr is None:
-        what = f"{{{name}}} is missing: the time from one volume to the next, in seconds (0.72 for HCP)"
-        raise ArgumentError(name, None, what)
+        what = "{tr} is missing: the time from one volume to the next, in seconds (0.72 for HCP)"
+        raise ArgumentError("tr", None, what)
     seconds = float(tr)
     if not np.isfinite(seconds) or seconds <= 0:
-        raise ArgumentError(name, tr, "a positive number of seconds")
+        raise ArgumentError("tr", tr, "a positive number of seconds")
     if seconds > _LONGEST_TR:
-        what = f"{{{name}={tr}}} looks like milliseconds; it must be in seconds: {seconds / 1000:g}"
-        raise ArgumentError(name, None, what)
+        what = f"{{tr={tr}}} looks like milliseconds; it must be in seconds: {seconds / 1000:g}"
+        raise ArgumentError("tr", None, what)
     if seconds < _SHORTEST_TR:
-        what = f"{{{name}={tr}}} is shorter than any scan of the brain; it must be in seconds"
-        raise ArgumentError(name, None, what)
+        raise ArgumentError("tr", None, f"{{tr={tr}}} is shorter than any scan of the brain; it must be in seconds")
     return seconds
 
 
-def checked_band(low: float, high: float, tr: float, n_volumes: int, name: str = "series") -> None:
-    """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
+def check_order(low: float, high: float) -> None:
+    """Refuse a band whose ends are not in order."""
     if not 0 < low < high:
         what = f"The band must have 0 < low < high, in Hz; found {{low={low}}}, {{high={high}}}"
         raise ArgumentError("low", None, what)
+
+
+def checked_band(low: float, high: float, tr: float, n_volumes: int) -> None:
+    """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
+    check_order(low, high)
     nyquist = 0.5 / tr
     if high >= nyquist:
         raise ArgumentError(
@@ -111,9 +120,9 @@ def checked_band(low: float, high: float, tr: float, n_volumes: int, name: str =
     lasts = n_volumes * tr
     if lasts < 1 / low or not len(band_bins(low, high, tr, n_volumes)):
         needed = int(np.ceil(max(1 / low, 1 / (high - low)) / tr))
-        raise ValueError(
-            f"{name} is too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last {lasts:.4g} s; "
-            f"{needed} volumes or more are needed"
+        raise _bad(
+            f"are too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last {lasts:.4g} s; {needed} volumes or "
+            "more are needed"
         )
 
 
@@ -163,10 +172,8 @@ def bandpass(
     >>> bool(slow.std() < series.std())
     True
     """
-    if method not in FILTERS:
-        raise ValueError(f"method must be one of {', '.join(FILTERS)}; got {method!r}")
-    if not (isinstance(order, int | np.integer) and order >= 1):
-        raise ValueError(f"order must be a whole number, 1 or more; got {order!r}")
+    check_value("method", method, OneOf(FILTERS))
+    check_value("order", order, Whole(1))
     seconds = checked_tr(tr)
     values, used = checked_series(series, mask=mask)
     n_volumes = values.shape[1]
@@ -237,11 +244,11 @@ def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None
     (5, 200)
     """
     if not len(runs):
-        raise ValueError("runs must hold at least one array; it is empty")
+        raise ArgumentError("runs", Phrase("none"), "one array or more")
     parts = [unit_series(run, mask=mask) for run in runs]
     heights = {len(part) for part in parts}
     if len(heights) > 1:
-        raise ValueError(f"runs must have the same vertices; they have {sorted(heights)} rows")
+        raise ArgumentError("runs", Phrase(f"{sorted(heights)} rows"), "arrays of the same vertices")
     return np.concatenate(parts, axis=1)
 
 
@@ -287,8 +294,7 @@ def alff(
     >>> alff(series, tr=0.72).shape
     (5,)
     """
-    if normalize not in NORMALIZATIONS:
-        raise ValueError(f"normalize must be one of {', '.join(NORMALIZATIONS)}; got {normalize!r}")
+    check_value("normalize", normalize, OneOf(NORMALIZATIONS))
     from scipy import fft, signal
 
     seconds = checked_tr(tr)

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.temporal import bandpass, refuse_broken
 
@@ -67,17 +68,17 @@ def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> ND
 def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
     """One map (n,) or several (n_maps, n) as an array of real numbers; `source` has n vertices."""
     if sparse.issparse(maps):
-        raise ValueError("maps must be a dense array, not a sparse matrix; use maps.toarray()")
+        raise ArgumentError("maps", Phrase("a sparse matrix: use maps.toarray()"), "a dense array")
     values = np.asarray(maps)
     if values.dtype.kind not in "fiub":
         complex_too = "Complex data not supported: " if values.dtype.kind == "c" else ""
-        raise ValueError(f"{complex_too}maps must hold real numbers; found dtype {values.dtype}")
+        raise _bad(f"{complex_too}maps must hold real numbers", f"dtype {values.dtype}")
     if values.ndim not in (1, 2):
-        raise ValueError(f"maps must have shape (vertices,) or (maps, vertices); got {values.shape}")
+        raise _bad("maps must have shape (vertices,) or (maps, vertices)", str(values.shape))
     if values.shape[-1] == 0:
-        raise ValueError(f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex")
+        raise _bad(f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex")
     if values.shape[-1] != n:
-        raise ValueError(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
+        raise _bad(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
     return values
 
 
@@ -85,7 +86,7 @@ def check_maps(weights: sparse.csr_array, maps: Any, source: str) -> None:
     """Refuse what `apply_weights` would refuse, and no maps at all."""
     rows = np.atleast_2d(checked_maps(maps, weights.shape[1], source))
     if not len(rows):
-        raise ValueError(f"maps must hold at least one map; found shape {rows.shape}")
+        raise _bad("maps must hold at least one map", f"shape {rows.shape}")
     refuse_bad_values(weights, rows)
 
 
@@ -96,10 +97,15 @@ def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
     for i, row in enumerate(rows):
         bad = np.flatnonzero(used & ~np.isfinite(row))
         if len(bad):
-            raise ValueError(
+            raise _bad(
                 f"maps must be finite, without NaN or inf, where they are used; map {i} has {row[bad[0]]} at vertex "
                 f"{bad[0]} ({len(bad)} such vertices). Leave them out by roi"
             )
+
+
+def _bad(sentence: str, found: str | None = None) -> ArgumentError:
+    """Maps will not do."""
+    return ArgumentError("maps", None if found is None else Phrase(found), sentence[0].upper() + sentence[1:])
 
 
 class Stateless(TransformerMixin, BaseEstimator):
@@ -220,7 +226,7 @@ class BandPass(Stateless):
         """Check X; there is nothing to learn. A row of NaN is medial wall, a NaN among numbers is refused."""
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
         finite = np.isfinite(values)
-        refuse_broken(values, "series", ~finite.all(axis=1) & finite.any(axis=1))
+        refuse_broken(values, ~finite.all(axis=1) & finite.any(axis=1))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
