@@ -59,16 +59,21 @@ def _check(scheme: str, rules: str = "paper") -> None:
 
 
 def penalty(method: str, X: Array, D: Array, rules: str, root_D: Array | None = None) -> float:
-    """λ by name (§2): 5, ½, 0, or 1/‖XᵀD‖ with the D at hand (paper) or the root design (default)."""
+    """λ by name (§2): 5, ½, 0, or 1/‖XᵀD‖ with the D at hand (paper) or the root design (default).
+
+    The default is that of Y = X/s, whose root mean square is 2.7: as E is s² times that of Y and maps and loadings √s
+    times those of Y, λ is s^1.5 times that of Y under L1, s times under squares.
+    """
     _, scheme = split(method)
     _check(scheme, rules)
+    s = float(np.sqrt((X**2).mean())) / 2.7 if rules == "default" else 1.0
     if scheme != "PNNMF":
-        return {"DL": 5.0, "SPNNMF": 0.5, "PPNMF": 0.0}[scheme]
+        return {"DL": 5.0, "SPNNMF": 0.5, "PPNMF": 0.0}[scheme] * s**1.5
     if rules == "default":
         if root_D is None:
             raise ValueError("root_D is None; the default penalty of PNNMF needs the design of the root faces")
         D = root_D
-    return float(1 / np.linalg.norm(X.T @ D))
+    return s * float(1 / np.linalg.norm((X / s).T @ D))
 
 
 # ---------------------------------------------------------------- objectives and gradients

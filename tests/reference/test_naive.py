@@ -398,10 +398,13 @@ def test_penalties() -> None:
     X, D, _, _, _ = problem(15)
     root = D[:, :2]
     assert naive.penalty("E-DL", X, D, "paper") == 5.0
-    assert naive.penalty("LE-SPNNMF", X, D, "default") == 0.5
+    Y = X * 2.7 / np.sqrt((X**2).mean())
+    assert naive.penalty("LE-SPNNMF", Y, D, "default") == pytest.approx(0.5, rel=1e-14)
+    assert naive.penalty("LE-SPNNMF", 4 * Y, D, "default") == pytest.approx(4.0, rel=1e-14)
     assert naive.penalty("PPNMF", X, D, "default") == 0.0
     assert naive.penalty("PNNMF", X, D, "paper") == 1 / np.linalg.norm(X.T @ D)
-    assert naive.penalty("PNNMF", X, D, "default", root) == 1 / np.linalg.norm(X.T @ root)
+    assert naive.penalty("PNNMF", Y, D, "default", root) == pytest.approx(1 / np.linalg.norm(Y.T @ root), rel=1e-14)
+    assert naive.penalty("PNNMF", 4 * Y, D, "default", root) == pytest.approx(4 / np.linalg.norm(Y.T @ root), rel=1e-14)
     with pytest.raises(ValueError, match="root_D is None"):
         naive.penalty("PNNMF", X, D, "default")
 

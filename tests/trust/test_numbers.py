@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -60,39 +59,6 @@ def check_alike(one: Any, other: Any, scale: float = 1.0, tol: float = 1e-4) -> 
     assert one.explained_ == pytest.approx(other.explained_, abs=tol)
     for a, b in zip(one.components_, other.components_, strict=True):
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 1 - tol
-
-
-# ---------------------------------------------------------------------- scale
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
-@pytest.mark.parametrize(("method", "power"), [("CD-PNNMF", 1), ("LE-PNNMF", 1), ("PPNMF", 0), ("CD-SPNNMF", 1.5)])
-def test_the_scale_of_the_data_does_not_matter(method: str, power: float, scale: float) -> None:
-    """With a penalty that scales as the error does: E ∝ s², ‖B‖² and ‖C‖² ∝ s, ‖B‖₁ and ‖C‖₁ ∝ √s.
-
-    DL is not among them: its starts are of order one whatever the data, as the paper has them.
-    """
-    one = reference(method)
-    check_alike(one, fit(scale * maps(), method=method, penalty=one.solution_.penalty * scale**power), scale, 1e-3)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-@pytest.mark.parametrize("method", METHODS)
-def test_the_papers_penalty_is_right_or_warned_of(method: str, scale: float) -> None:
-    """Its values are not scale-free (docs/methods.md): where they would ruin the fit, a warning says what to do."""
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        found = fit(scale * maps(), method=method)
-    if any("dwarfs the data" in str(one.message) and "bring X to larger values" in str(one.message) for one in raised):
-        assert scale < 1
-        return
-    assert found.explained_ > reference(method).explained_ - 0.05
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_scales_beyond_all_measure_are_right_or_refused(scale: float) -> None:
-    with pytest.raises(ValueError, match=r"X (holds|is zero everywhere, or too small)"):
-        fit(scale * maps())
 
 
 # ---------------------------------------------------------------------- degenerate data
@@ -155,13 +121,6 @@ def test_degenerate_data_in_parts(center: str) -> None:
         if k < 20:  # not fewer faces than components
             assert np.abs(found.components_[:, ::5]).max() == 0
         np.testing.assert_allclose(found.transform(X), found.loadings_, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
-def test_parts_do_not_know_the_scale(scale: float) -> None:
-    one, other = fit(maps(), method="parts"), fit(scale * maps(), method="parts")
-    np.testing.assert_allclose(other.components_ / scale, one.components_, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(other.loadings_, one.loadings_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_used", [2, 20])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,34 +13,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.estimator.fitting import make_fit
 from icofactor.estimator.inputs import check_array, check_mask, read_input
-from icofactor.estimator.workspace import Workplace, open_stream, open_workplace
-from icofactor.factorization._lift import (
-    Basis,
-    basis_of,
-    full_basis,
-    lift,
-    loadings,
-    product_block,
-)
-from icofactor.factorization._multistart import Multistart, multistart
-from icofactor.factorization._refine import Refined, Refinement, refine
-from icofactor.factorization.design import KINDS, Design
+from icofactor.estimator.workspace import open_stream, open_workplace
+from icofactor.factorization._lift import loadings, product_block
+from icofactor.factorization._refine import Refinement
+from icofactor.factorization.design import KINDS
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import METHODS, Method, method_named
-from icofactor.factorization.scaling import Canonical, canonical
 from icofactor.factorization.schemes.base import check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
-from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
 from icofactor.preprocessing.centering import Centering, center_of
 from icofactor.preprocessing.covariates import as_the_fit, covariates_of
-from icofactor.progress import Stages
-from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look, look_for_bounds
+from icofactor.streaming.inspect import Inspector, look_for_bounds
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Adjustment
+from icofactor.streaming.source import Adjustment
 
 _NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma", "penalty")
 
@@ -258,150 +247,42 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         sites = given.sites if mask is None else given.sites.subset(mask)
         self.check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
-        stages = Stages(self.verbose)
-
-        design = Design(sites, self.columns, min(self.level, sites.max_level), self.sigma)
-        with stages.stage("statistics") as show:
-            found = self._statistics(place.X, sites, design, method, getattr(X, "subjects", None), show)
-        view, stats, source, centering = found.X, found.stats, found.source, found.centering
-        starts, refined = self._fit_coarse(place, source, design, stats, stages)
-        del design, source  # as large as a component or two
-        with stages.stage("lift") as show:
-            basis = self._full_basis(view, method, refined, centering.mean_left_in, show)
-            C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
-            for sweep in range(self.polish if self.lift and not method.scheme.projective else 0):
-                basis = self._swept(view, method, refined, C, basis, sweep)
-                C = loadings(basis.WX, basis.WW, method.scheme, refined.solution.penalty)
+        found = make_fit(self, method, place, sites, getattr(X, "subjects", None))
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
         self.covariates_ = covariates_of(X)
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-        self.total_variance_ = found.variance
+        refined, centering, reported = found.refined, found.centering, found.reported
+        self.starts_, self.refined_ = found.starts, refined
+        self.design_, self.solution_, self.n_iter_ = refined.design, refined.solution, refined.solution.n_iter
+        self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.center_, self.mean_ = centering.kind, self._on_all_sites(centering.mean)
         self.deviation_ = None if centering.deviation is None else self._on_all_sites(centering.deviation)
         self.n_constant_sites_ = centering.n_constant
-        self.design_, self.solution_, self.starts_, self.refined_ = refined.design, refined.solution, starts, refined
-        self.depth_ = self._on_all_sites(refined.design.site_depth)
-        self.n_iter_ = refined.solution.n_iter
-        self.error_ = basis.error(C, stats.sq_norm)
-        bytes_read = place.X.bytes_read + (view.bytes_read if view is not place.X else 0)
-        self.bytes_read_, self.passes_ = bytes_read, bytes_read / max(1, view.source.n_bytes)
-        self._store(canonical(basis.W, C, method.scheme))
+        self.components_ = self._on_all_sites(reported.components)
+        self.loadings_, self.scale_ = reported.loadings, reported.scale
+        recurrence = found.starts.recurrence  # of the components in the order of the starts
+        self.recurrence_ = None if recurrence is None else recurrence[reported.order]
+        self.error_, self.total_variance_ = found.error, found.variance
+        self.explained_variance_ = reported.variance
+        self.explained_variance_ratio_ = reported.variance / found.variance
+        self.explained_ = 1 - found.error / found.variance
+        self.reconstruction_err_ = float(np.sqrt(max(found.error, 0.0)))
+        if self.explained_ < 0:
+            self._warn_of_nothing_explained()
+        self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, place.X.source.n_bytes)
         return self
 
-    def _statistics(
-        self,
-        X: Stream,
-        sites: Sites,
-        design: Design,
-        method: Method,
-        names: Sequence[str] | None,
-        report: Callable[[float], None],
-    ) -> _Found:
-        """Look at X, centre it, and gather its statistics: one pass over X, and a second one for z-scores."""
-        center = center_of(self.center, method.scheme.centers, self.method)
-        refusal = method.refusal if center == "none" else None
-        inspector = Inspector(sites.n, X.shape[1], refusal, names)
-        if center == "zscore":
-            for rows, seen in pass_over(X, each_block(look_block), stage="look", report=lambda done: report(done / 2)):
-                inspector.accept(rows, seen)
-            inspector.check()
-            centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
-            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
-            inspector = Inspector(sites.n, X.shape[1], None, names)
-            stats, source = self._gather(X, sites, design, inspector, lambda done: report(0.5 + done / 2))
-            return _Found(X, stats, source, centering, inspector.variance)
-        stats, source = self._gather(X, sites, design, inspector, report)
-        inspector.check()
-        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
-        if center == "mean":
-            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
-            if isinstance(source, Pyramid):
-                source = source.deviations(inspector.site_variance)
-                stats = source.statistics(design)
-            else:
-                inside = design.site_column >= 0
-                energy = np.bincount(
-                    design.site_column[inside], inspector.site_variance[inside], minlength=design.n_columns
-                )
-                stats, source = stats.deviations(energy, inspector.variance), Data(X, sites, inspector.site_variance)
-        return _Found(X, stats, source, centering, inspector.variance)
-
-    def _gather(
-        self, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Callable[[float], None]
-    ) -> tuple[Statistics, Source]:
-        """The statistics, and what answers divisions; one pass over X."""
-        if self.columns == "partition" and not X.source.held:  # divisions must not read X again
-            steps = self.schedule.steps
-            level = pyramid_level(sites, X.shape[1], design.level, steps)
-            pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
-            return pyramid.statistics(design), pyramid
-        stats = Statistics.from_data(X, design, inspector=inspector, report=report)
-        return stats, Data(X, sites, inspector.site_energy)
-
-    def _fit_coarse(
-        self, place: Workplace, source: Source, design: Design, stats: Statistics, stages: Stages
-    ) -> tuple[Multistart, Refined]:
-        """The starts and the refinement, in design coordinates."""
-        with stages.stage("starts") as show:
-            starts = multistart(
-                stats,
-                self.method,
-                self.n_components,
-                n_starts=method_named(self.method).scheme.n_starts if self.n_starts is None else self.n_starts,
-                n_iter=self.n_iter,
-                tol=self.tol,
-                halving=self.halving,
-                rules=self.rules,
-                penalty=self.penalty,
-                engine=self.engine,
-                random_state=place.seeds,
-                report=show,
-                runner=place.runner,
-            )
-        schedule = self.schedule
-        with stages.stage("refinement") as show:
-            refined = refine(
-                source,
-                design,
-                stats,
-                starts,
-                schedule,
-                penalty=self.penalty,
-                engine=self.engine,
-                report=show,
-                checkpoint=place.checkpoint,
-            )
-        return starts, refined
-
-    def _full_basis(
-        self, view: Stream, method: Method, refined: Refined, mean: np.ndarray | None, show: Callable[[float], None]
-    ) -> Basis:
-        """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
-        solution, design = refined.solution, refined.design
+    def _warn_of_nothing_explained(self) -> None:
+        remedy = "use more components or more updates"
         if not self.lift:
-            return basis_of(view, design.matrix @ solution.B)
-        return full_basis(
-            view,
-            design,
-            refined.stats,
-            solution.B,
-            solution.C,
-            method.scheme,
-            solution.penalty,
-            mean,
-            self.polish,
-            show,
-            self.engine,
-        )
-
-    def _swept(self, view: Stream, method: Method, refined: Refined, C: np.ndarray, start: Basis, number: int) -> Basis:
-        """The basis again, from the loadings at full resolution: one sweep of polish."""
-        weight = refined.design.sites.n_roots / view.shape[0]
-        penalty = refined.solution.penalty
-        return lift(view, C, method.scheme, penalty, weight, start.W, stage=f"polish-{number}", engine=self.engine)
+            remedy = "maps that are constant on faces leave out what lies below them; use lift=True"
+        elif self.rules == "paper" or not isinstance(self.penalty, str):
+            remedy = f"give a penalty below {self.solution_.penalty:.3g}, or use the default rules and penalty"
+        said = f"the components explain less than the mean map of the subjects does: explained_ = {self.explained_:.3g}"
+        warnings.warn(f"{said}; {remedy}", UserWarning, stacklevel=4)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""
@@ -410,17 +291,6 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         full = np.zeros((*values.shape[:-1], len(self.mask_)), dtype=values.dtype)
         full[..., self.mask_] = values
         return full
-
-    def _store(self, found: Canonical) -> None:
-        self.components_ = self._on_all_sites(found.components)
-        self.loadings_ = found.loadings
-        recurrence = self.starts_.recurrence  # of the components in the order of the starts
-        self.recurrence_ = None if recurrence is None else recurrence[found.order]
-        self.scale_ = found.scale
-        self.explained_variance_ = found.variance
-        self.explained_variance_ratio_ = found.variance / self.total_variance_
-        self.explained_ = 1 - self.error_ / self.total_variance_
-        self.reconstruction_err_ = float(np.sqrt(max(self.error_, 0.0)))
 
     # ------------------------------------------------------------------ using the fit
 
@@ -553,22 +423,6 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if shape[1] < 2:
             raise ArgumentError("X", None, "X holds one site; there is no map to factorize: n_features=1")
         check_enough_subjects(self.n_components, n_subjects)
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """The first look at X: X as it is fitted, its statistics, what answers divisions, and what was taken out."""
-
-    X: Stream
-    stats: Statistics
-    source: Source
-    centering: Centering
-    variance: float
-
-
-def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """What an Inspector wants to know of a block."""
-    return look(x)
 
 
 def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:

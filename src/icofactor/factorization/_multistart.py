@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -83,6 +83,8 @@ class Multistart(Solution):
     engine: str = field(kw_only=True, default="numpy")
     recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = field(kw_only=True, default=None)
     n_near: int = field(kw_only=True, default=0)
+
+    _as_the_error: ClassVar[tuple[str, ...]] = ("objective", "errors", "objectives")
 
     @property
     def final_objectives(self) -> np.ndarray:
@@ -337,7 +339,7 @@ def _problem_from_arrays(found: Mapping[str, Any]) -> Problem:
     if K is None:
         K = sp.csr_array((found["K_data"], found["K_indices"], found["K_indptr"]), shape=(n_k, n_k))
     names = ("L", "row_sums", "weights")
-    numbers = ("penalty", "sq_norm", "L_norm", "literal", "signed")
+    numbers = ("penalty", "sq_norm", "L_norm", "literal", "signed", "scale")
     return Problem(K=K, **{n: found[n] for n in names}, **{n: found[n].item() for n in numbers})
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -179,6 +179,8 @@ class Solution:
     penalty: float
     tau: float = TAU_START
 
+    _as_the_error: ClassVar[tuple[str, ...]] = ("objective", "errors")
+
     @property
     def error(self) -> float:
         """‖X − DBC‖²."""
@@ -187,6 +189,14 @@ class Solution:
     @property
     def n_components(self) -> int:
         return int(self.B.shape[-1])
+
+    def times(self, factor: float) -> Self:
+        """The solution of X times a number: what the same updates find there."""
+        scheme, root = method_named(self.method).scheme, np.sqrt(factor)
+        to_B, to_C = (1.0, factor) if scheme.projective else (root, root)
+        changed = {name: getattr(self, name) * factor**2 for name in self._as_the_error}
+        penalty = self.penalty * factor**scheme.penalty_degree
+        return replace(self, B=self.B * to_B, C=self.C * to_C, penalty=penalty, **changed)
 
 
 def solution_of(run: Run, index: int, method: Method, rules: str, penalty: float) -> Solution:

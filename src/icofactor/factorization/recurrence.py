@@ -34,7 +34,7 @@ def recurrence(bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray) -
     n_near : how many are
     """
     best = int(np.argmin(objectives))
-    near = np.flatnonzero(objectives - objectives[best] <= NEAR * abs(objectives[best]))
+    near = np.flatnonzero(np.isfinite(objectives) & (objectives <= objectives[best] + NEAR * abs(objectives[best])))
     near = near[near != best]
     n_d = bases.shape[2]
     if len(near) < LEAST_STARTS:

@@ -1,12 +1,14 @@
-"""The order, scale and sign in which a factorization is reported."""
+"""The unit in which data are factorized, and the order, scale and sign in which a factorization is reported."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from icofactor.factorization.schemes.base import Scheme
+from icofactor.factorization.statistics import Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,21 @@ class Canonical:
     scale: np.ndarray
     variance: np.ndarray
     order: np.ndarray
+
+    def times(self, factor: float) -> Canonical:
+        """The same of X times a number; not for projective schemes."""
+        self.components[:] *= factor  # as large as the basis
+        return replace(self, scale=self.scale * math.sqrt(factor), variance=self.variance * factor**2)
+
+
+def unit_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
+    """By what power of two X is divided for the fit: X and X times a power of two then give the same bits.
+
+    1 for thickness in mm. Paper rules and penalties given as numbers are literal, and projective updates scale exactly
+    by themselves.
+    """
+    relative = rules != "paper" and isinstance(penalty, str) and not scheme.projective
+    return 2.0 ** round(math.log2(stats.scale)) if relative and 0 < stats.sq_norm < math.inf else 1.0
 
 
 def loading_size(C: np.ndarray) -> np.ndarray:

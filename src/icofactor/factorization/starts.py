@@ -18,6 +18,8 @@ from icofactor.factorization.statistics import Statistics
 if TYPE_CHECKING:
     from icofactor.factorization._solve import Solution
 
+LARGE = 0.02
+"""A penalty is warned of when shrinking one component adds this much of the between-subject variance to the error."""
 _RANDOM_STATE = "a whole number ≥ 0, None, a SeedSequence, a Generator or a RandomState"
 RandomState = int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None
 
@@ -157,22 +159,30 @@ def check_enough_subjects(n_components: int, n_subjects: int) -> None:
 
 
 def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
-    """λ of the sparse schemes is not scale-free: say so when it eats most of what one component explains."""
+    """Say so where the penalty shrinks the strongest component so far that the error grows by much of what subjects
+    differ by."""
     if p.penalty == 0:
         return
-    mean = p.L.mean(0)[:, None] / namespace(p.L).where(p.row_sums > 0, p.row_sums, 1.0)[:, None]
-    B, C = mean[None], asarray_like(np.ones((1, 1, p.L.shape[0])), p.L)
+    L, sizes = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
+    root = np.sqrt(np.where(sizes > 0, sizes, np.inf))
+    profiles = L / root
+    differ = float(np.square(profiles - profiles.mean(axis=0)).sum())
+    v = profiles[np.argmax(np.square(profiles).sum(axis=1))]
+    for _ in range(5):
+        v = (profiles @ v) @ profiles / max(float(v @ v), np.finfo(float).tiny)
+    B, C = asarray_like((v / root)[None, :, None], p.L), asarray_like((profiles @ v)[None, None], p.L)
     B = B * best_scale(p, B, C)
     s = scheme.balance(p, B, C)
     B, C = (B, C) if s is None else (B * s, C / T(s))
+    sizes_of = asarray_like(np.concatenate([[1.0], 1 - np.logspace(-5, 0, 101)]), p.L)[:, None, None]
+    B, C = B * sizes_of, C * sizes_of
     E = error(p, B, terms_of(p, B, C))
-    none = scheme.objective(p, B * 0, C * 0, E * 0 + p.sq_norm)
-    cost = scheme.objective(p, B, C, E * 0)
-    gain = none - (scheme.objective(p, B, C, E) - cost)
-    if float(cost[0]) > 0.5 * float(gain[0]) > 0:
+    more = to_numpy(E)[int(np.argmin(to_numpy(scheme.objective(p, B, C, E))))] - float(E[0])
+    if more > LARGE * differ > 0:
         warnings.warn(
-            f"penalty {p.penalty:g} dwarfs the data: it costs {float(cost[0] / gain[0]):.2g} times what the mean map "
-            f"explains, so {scheme.name} will tend to zero; bring X to larger values or give a smaller penalty",
+            f"penalty {p.penalty:g} dwarfs the data: shrinking the strongest component alone costs "
+            f"{more / differ:.2g} times what subjects differ by, so {scheme.name} will tend to zero; bring X to larger "
+            "values or give a smaller penalty",
             UserWarning,
             stacklevel=3,
         )

@@ -26,6 +26,8 @@ from icofactor.streaming.passes import each_block, pass_over, stream_of
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
+REFERENCE_SIZE = 2.7
+"""Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
 
 
@@ -86,6 +88,16 @@ class Statistics:
     def weights(self) -> np.ndarray:
         """Row weights of the penalty, w_k = n_roots × (sites in face k) / (number of sites) (method.md §6)."""
         return self.root_L.shape[1] * self.counts / self.n_sites
+
+    @property
+    def scale(self) -> float:
+        """The root mean square of X over `REFERENCE_SIZE`: what default penalties and starts are relative to."""
+        return float(np.sqrt(self.sq_norm / (self.n_sites * self.n_subjects)) / REFERENCE_SIZE)
+
+    def times(self, factor: float) -> Statistics:
+        """The statistics of X times a number."""
+        L, root_L, squared = self.L * factor, self.root_L * factor, factor**2
+        return replace(self, L=L, root_L=root_L, sq_norm=self.sq_norm * squared, energy=self.energy * squared)
 
     @classmethod
     def from_data(
@@ -388,6 +400,11 @@ class Pyramid:
             for level, sums in enumerate(self._sums)
         ]
         sums = [sums - sums.mean(axis=1, keepdims=True) for sums in self._sums]
+        return Pyramid(sums, energy, self._counts, self.sites)
+
+    def times(self, factor: float) -> Pyramid:
+        """The sums of X times a number."""
+        sums, energy = [sums * factor for sums in self._sums], [energy * factor**2 for energy in self._energy]
         return Pyramid(sums, energy, self._counts, self.sites)
 
     def statistics(self, design: Design) -> Statistics:

@@ -115,13 +115,18 @@ def _problem(model: Any, cite: _Citations) -> str:
         "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
         "paper": "the penalty of W is that of its coefficients on the faces",
     }[model.rules]
-    penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}, and {weighted}"
+    relative = " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
+    penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
     where = "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " holds the loadings"
     return (
         f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)} for {text.name} "
         f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
         f"{_TAKEN_OUT[model.center_]}, {where}{penalty}."
     )
+
+
+def _penalty_is_relative(model: Any) -> bool:
+    return model.rules == "default" and isinstance(model.penalty, str)
 
 
 def _coarse(model: Any, cite: _Citations) -> str:

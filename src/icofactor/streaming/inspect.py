@@ -10,7 +10,7 @@ import numpy as np
 from icofactor.errors import ArgumentError, literal
 from icofactor.streaming.blocks import Arrays, Rows
 
-_LARGEST = 1e120
+_LARGEST, _SMALLEST = 1e120, 1e-120
 
 
 class Inspector:
@@ -83,6 +83,8 @@ class Inspector:
         if flat.any():
             zero = "zero" if not self.high[flat].any() else "constant"
             raise _refusal(f"X is {zero} over all sites in {literal(self._who(flat))}; leave them out")
+        if max(-self.low.min(), self.high.max()) < _SMALLEST:
+            raise _refusal(f"X holds no value beyond ±{_SMALLEST:g}, too small to square; bring it to other units")
         if not self.differ:
             raise _refusal("X is the same in all subjects; there is no variance between subjects to explain")
 
@@ -105,6 +107,11 @@ def look(x: np.ndarray) -> Arrays:
             "site.energy": np.einsum("ij,ij->i", x, x),
             "site.variance": np.einsum("ij,ij->i", deviation, deviation),
         }
+
+
+def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """`look` as the task of a pass."""
+    return look(x)
 
 
 def look_for_bounds(x: np.ndarray) -> Arrays:

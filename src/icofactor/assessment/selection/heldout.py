@@ -20,7 +20,7 @@ from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.preprocessing.centering import Centering
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look
+from icofactor.streaming.inspect import Inspector, look_block
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjusted
 
@@ -149,7 +149,7 @@ def _full_fit(
     stats = coarse.centred(train).subset(train)
     if scheme.projective or coarse.center != "none":
         inspector = Inspector(X.shape[0], len(train))
-        for rows, seen in pass_over(X.subset(train), each_block(_look_block)):
+        for rows, seen in pass_over(X.subset(train), each_block(look_block)):
             inspector.accept(rows, seen)
         centering = Centering.of(coarse.center, inspector.mean, inspector.site_variance, len(train))
         if centering.adjustment is not None:
@@ -161,11 +161,6 @@ def _full_fit(
     found = fit(stats, rank, *where)
     basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
     return X, basis.W, found
-
-
-def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """What an Inspector wants to know of a block."""
-    return look(x)
 
 
 def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:

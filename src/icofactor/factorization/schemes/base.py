@@ -48,6 +48,7 @@ class Problem:
     L_norm : float, ‖L‖_F of the L at hand
     literal : bool, whether the rules are the paper's
     signed : bool, whether L has negative entries
+    scale : float, the size of X relative to `statistics.REFERENCE_SIZE`; 1 under paper rules
     """
 
     L: Array
@@ -59,6 +60,7 @@ class Problem:
     L_norm: float
     literal: bool
     signed: bool = False
+    scale: float = 1.0
 
     @classmethod
     def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
@@ -82,6 +84,7 @@ class Problem:
             frobenius(L),
             by_letter,
             bool((L < 0).any()),
+            1.0 if by_letter else stats.scale,
         )
 
     @classmethod
@@ -197,6 +200,9 @@ class Scheme(ABC):
     """Whether C is not free but the projection BᵀLᵀ; loadings are then WᵀX, and only B is extrapolated."""
     penalised = True
     """Whether there is a penalty λ; where not, λ is 0 and any other number is refused."""
+    penalty_degree = 1.5
+    """For X times c, λ times c to this power gives the same maps and loadings, times √c each: 1.5 for absolute values,
+    1 for squares."""
     scaled = True
     """Whether components are reported at the scale at which loadings have a root mean square of 1 and maps are in the
     data's units. Where not, they stay as the scheme has them."""
@@ -246,7 +252,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def paper_penalty(self, L_norm: float) -> float:
-        """λ as the paper has it; what `penalty="paper"` means."""
+        """λ as the paper has it; of what `penalty="paper"` means see `penalty_of`."""
 
     @abstractmethod
     def draw(
@@ -374,10 +380,17 @@ def check_rules(rules: str, scheme: Scheme) -> str:
 
 
 def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
-    """λ: a number as given; "paper" from the L at hand (paper rules) or from the root faces' L (default rules)."""
+    """λ: a number as given, or "paper": the paper's constant.
+
+    Paper rules take it literally, from the L at hand. Default rules take it for X brought to `REFERENCE_SIZE`, from the
+    root faces' L, so that X times a number has the same fit.
+    """
     check_parameters(penalty=penalty)
     if isinstance(penalty, str):
-        return scheme.paper_penalty(frobenius(stats.L if rules == "paper" else stats.root_L))
+        if rules == "paper":
+            return scheme.paper_penalty(frobenius(stats.L))
+        scale = stats.scale
+        return scheme.paper_penalty(frobenius(stats.root_L) / scale) * scale**scheme.penalty_degree if scale else 0.0
     if not scheme.penalised and penalty > 0:
         raise ArgumentError(
             "penalty", penalty, f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}"

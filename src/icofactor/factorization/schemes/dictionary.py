@@ -40,7 +40,8 @@ class DictionaryLearning(AbsoluteScheme):
         return B, rng.standard_normal((n_components, L.shape[0]))
 
     def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
-        return B, C
+        root = float(np.sqrt(p.scale))
+        return B * root, C * root
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
         gradient = product(p.times_K(B), t.CC) - t.LC

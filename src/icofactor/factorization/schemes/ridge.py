@@ -25,6 +25,7 @@ class RidgeNMF(NonNegativeScheme):
     )
     in_paper = True
     kernel = "ridge"
+    penalty_degree = 1.0
 
     def paper_penalty(self, L_norm: float) -> float:
         return 1.0 / L_norm if L_norm > 0 else 0.0

@@ -1,0 +1,229 @@
+"""One fit, step by step: the first look at X, the starts and the refinement, the basis on every site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icofactor.estimator.workspace import Workplace
+from icofactor.factorization._lift import Basis, basis_of, full_basis, lift, loadings
+from icofactor.factorization._multistart import Multistart, multistart
+from icofactor.factorization._refine import Refined, refine
+from icofactor.factorization.design import Design
+from icofactor.factorization.methods import Method
+from icofactor.factorization.scaling import Canonical, canonical, unit_of
+from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
+from icofactor.preprocessing.centering import Centering, center_of
+from icofactor.progress import Stages
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.inspect import Inspector, look_block
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.source import Adjusted, Adjustment
+
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization
+
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit found on the sites used, in the data's units.
+
+    Attributes
+    ----------
+    reported : components, loadings and their scale
+    starts, refined, centering : how it was found
+    error, variance : ‖X − WC‖² and Σ (x − the site's mean)² of X as it was fitted
+    bytes_read : of maps
+    """
+
+    reported: Canonical
+    starts: Multistart
+    refined: Refined
+    centering: Centering
+    error: float
+    variance: float
+    bytes_read: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The first look at X.
+
+    Attributes
+    ----------
+    X, stats, source : X as it is fitted, its statistics, and what answers divisions
+    centering, variance : what was taken out, and Σ (x − mean)² of what is left
+    unit : what X was divided by, besides
+    passed : the streams that were passed over, X the last
+    """
+
+    X: Stream
+    stats: Statistics
+    source: Source
+    centering: Centering
+    variance: float
+    unit: float
+    passed: tuple[Stream, ...]
+
+
+def make_fit(
+    settings: CorticalFactorization, method: Method, place: Workplace, sites: Sites, names: Sequence[str] | None
+) -> Fitted:
+    """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
+    stages, scheme = Stages(settings.verbose), method.scheme
+    design = Design(sites, settings.columns, min(settings.level, sites.max_level), settings.sigma)
+    with stages.stage("statistics") as show:
+        seen = _look_at(settings, method, place.X, sites, design, names, show)
+    view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
+    starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
+    penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
+    del design, seen, stats  # as large as a component or two
+    with stages.stage("lift") as show:
+        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, show)
+        C = loadings(basis.WX, basis.WW, scheme, penalty)
+        for sweep in range(settings.polish if settings.lift and not scheme.projective else 0):
+            weight, stage = sites.n_roots / view.shape[0], f"polish-{sweep}"
+            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=settings.engine)
+            C = loadings(basis.WX, basis.WW, scheme, penalty)
+    reported, error = canonical(basis.W, C, scheme), basis.error(C, sq_norm)
+    if unit != 1:
+        starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
+        refined = replace(refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit))
+    bytes_read = sum(stream.bytes_read for stream in passed)
+    return Fitted(reported, starts, refined, centering, error, variance, bytes_read)
+
+
+def _look_at(
+    settings: CorticalFactorization,
+    method: Method,
+    X: Stream,
+    sites: Sites,
+    design: Design,
+    names: Sequence[str] | None,
+    report: Report,
+) -> _Look:
+    """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a second for z-scores."""
+    center = center_of(settings.center, method.scheme.centers, settings.method)
+    inspector = Inspector(sites.n, X.shape[1], method.refusal if center == "none" else None, names)
+    passed, gathered = [X], X
+    if center == "zscore":
+        for rows, found in pass_over(X, each_block(look_block), stage="look", report=lambda done: report(done / 2)):
+            inspector.accept(rows, found)
+        inspector.check()
+        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
+        gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
+        passed.append(gathered)
+        inspector = Inspector(sites.n, X.shape[1], None, names)
+        stats, source = _gather(settings, gathered, sites, design, inspector, lambda done: report(0.5 + done / 2))
+    else:
+        stats, source = _gather(settings, X, sites, design, inspector, report)
+        inspector.check()
+        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
+    energy = inspector.site_energy
+    if center == "mean":
+        energy = inspector.site_variance
+        if isinstance(source, Pyramid):
+            source = source.deviations(energy)
+            stats = source.statistics(design)
+        else:
+            inside = design.site_column >= 0
+            of_faces = np.bincount(design.site_column[inside], energy[inside], minlength=design.n_columns)
+            stats = stats.deviations(of_faces, inspector.variance)
+    unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
+    if center == "mean" or unit != 1:
+        gathered = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
+        passed.append(gathered)
+        stats = stats if unit == 1 else stats.times(1 / unit)
+        if not isinstance(source, Pyramid):
+            source = Data(gathered, sites, energy / unit**2)
+        elif unit != 1:
+            source = source.times(1 / unit)
+    return _Look(gathered, stats, source, centering, inspector.variance, unit, tuple(passed))
+
+
+def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjustment:
+    """The same, with what comes out divided by `unit`."""
+    before = adjustment or Adjustment()
+    if unit == 1:
+        return before
+    return replace(before, scale=(np.ones(n_sites) if before.scale is None else before.scale) * unit)
+
+
+def _gather(
+    settings: CorticalFactorization, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Report
+) -> tuple[Statistics, Source]:
+    """The statistics, and what answers divisions; one pass over X."""
+    if settings.columns == "partition" and not X.source.held:  # divisions must not read X again
+        level = pyramid_level(sites, X.shape[1], design.level, settings.schedule.steps)
+        pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
+        return pyramid.statistics(design), pyramid
+    stats = Statistics.from_data(X, design, inspector=inspector, report=report)
+    return stats, Data(X, sites, inspector.site_energy)
+
+
+def _fit_coarse(
+    settings: CorticalFactorization, method: Method, place: Workplace, seen: _Look, design: Design, stages: Stages
+) -> tuple[Multistart, Refined]:
+    """The starts and the refinement, in design coordinates."""
+    scheme = method.scheme
+    with stages.stage("starts") as show:
+        starts = multistart(
+            seen.stats,
+            method.name,
+            settings.n_components,
+            n_starts=scheme.n_starts if settings.n_starts is None else settings.n_starts,
+            n_iter=settings.n_iter,
+            tol=settings.tol,
+            halving=settings.halving,
+            rules=settings.rules,
+            penalty=settings.penalty,
+            engine=settings.engine,
+            random_state=place.seeds,
+            report=show,
+            runner=place.runner,
+        )
+    with stages.stage("refinement") as show:
+        refined = refine(
+            seen.source,
+            design,
+            seen.stats,
+            starts,
+            settings.schedule,
+            penalty=settings.penalty,
+            engine=settings.engine,
+            report=show,
+            checkpoint=place.checkpoint,
+        )
+    return starts, refined
+
+
+def _full_basis(
+    settings: CorticalFactorization,
+    method: Method,
+    view: Stream,
+    refined: Refined,
+    mean: np.ndarray | None,
+    report: Report,
+) -> Basis:
+    """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
+    solution, design = refined.solution, refined.design
+    if not settings.lift:
+        return basis_of(view, design.matrix @ solution.B)
+    return full_basis(
+        view,
+        design,
+        refined.stats,
+        solution.B,
+        solution.C,
+        method.scheme,
+        solution.penalty,
+        mean,
+        settings.polish,
+        report,
+        settings.engine,
+    )
