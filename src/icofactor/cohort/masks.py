@@ -20,7 +20,7 @@ from icofactor.errors import CohortError, literal
 from icofactor.io.archive import array_header
 from icofactor.io.freesurfer import read_annot
 from icofactor.io.gifti import parse_gifti
-from icofactor.io.guard import Unreadable, check_regular
+from icofactor.io.guard import Unreadable, check_regular, open_file
 from icofactor.io.hemispheres import side_of
 from icofactor.io.json import read_text
 from icofactor.io.maps import read_maps, reading
@@ -115,7 +115,7 @@ def _from_annot(path: Path) -> Bools:
 
 def _from_npy(path: Path) -> Bools | None:
     """An array of True and False, as `np.save` writes it; None where it holds anything else."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         shape, _, dtype = array_header(file)
         if dtype.kind != "b" or len(shape) != 1:
             return None

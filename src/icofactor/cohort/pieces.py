@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.problems import Problems
 from icofactor.errors import CohortError, literal
-from icofactor.io.guard import Unreadable
+from icofactor.io.guard import Unreadable, hash_file
 from icofactor.io.maps import read_maps, reading
 from icofactor.io.types import Maps
 from icofactor.sphere.names import SIDES
@@ -125,12 +124,10 @@ class Reader:
             if self.map_name is not None:
                 number = _number(maps, self.map_name)
                 parts = {side: part[number : number + 1] for side, part in parts.items()}
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
             record = {
                 "path": str(path),
                 "bytes": path.stat().st_size,
-                "sha256": digest,
+                "sha256": hash_file(path),
                 "reader": maps.reader,
                 "hemisphere": "both" if len(parts) == 2 else next(iter(parts)),
             }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,8 +18,10 @@ from icofactor.cohort.pieces import Files, Piece, Reader, Seen, copy_map, report
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.subjects import Selection
 from icofactor.errors import CohortError, literal
+from icofactor.io.guard import hash_file
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
+from icofactor.streaming.runners import in_order
 
 if TYPE_CHECKING:
     from icofactor.cohort.store.read import StoredCohort
@@ -253,11 +253,9 @@ def read_singles(
         return piece.seen
 
     done: list[tuple[int, Seen]] = []
-    with (
-        Stages(details.journal.shown).stage("reading") as show,
-        ThreadPoolExecutor(n_threads or min(4, os.cpu_count() or 1)) as pool,
-    ):
-        for number, (file, seen) in enumerate(zip(files, pool.map(one, files), strict=True)):
+    with Stages(details.journal.shown).stage("reading") as show:
+        seen_in_order = in_order(one, files, n_threads or min(4, os.cpu_count() or 1))
+        for number, (file, seen) in enumerate(zip(files, seen_in_order, strict=True)):
             show((number + 1) / len(files))
             if isinstance(seen, CohortError):
                 problems.add_error(seen)
@@ -399,7 +397,7 @@ def _files(given: Any) -> list[dict[str, str]]:
         return []
     paths = [Path(one).expanduser() for one in listed if isinstance(one, str | os.PathLike)]
     files = [path for path in paths if path.is_file()]
-    return [{"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in files]
+    return [{"path": str(path), "sha256": hash_file(path)} for path in files]
 
 
 def _described(mask: Any) -> str:

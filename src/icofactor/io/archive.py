@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.io.guard import Unreadable, check_growth, check_regular, read_exactly, volume
+from icofactor.io.guard import Unreadable, check_growth, open_file, read_exactly, volume
 from icofactor.io.json import MAX_TEXT, parse_json
 
 Arrays = dict[str, NDArray[Any]]
@@ -109,7 +109,7 @@ def load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]
 
 def read_npz(path: Path) -> Arrays:
     """All arrays of an npz file: numbers and text."""
-    with _opened(path) as (archive, members):
+    with open_archive(path) as (archive, members):
         found = {name: load_member(archive, info) for name, info in members.items()}
     for name, array in found.items():
         if array.dtype.kind not in "biufU":
@@ -147,7 +147,7 @@ def write_zarr(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, N
 
 def read_zarr_attributes(path: Path) -> dict[str, Any]:
     """The attributes of the group in a zip; empty where it is not one of zarr."""
-    with _opened(path) as (archive, members):
+    with open_archive(path) as (archive, members):
         root = parse_json(_read_member(archive, members[_ROOT])) if _ROOT in members else None
     attributes = root.get("attributes") if isinstance(root, dict) else None
     return attributes if isinstance(attributes, dict) else {}
@@ -155,7 +155,7 @@ def read_zarr_attributes(path: Path) -> dict[str, Any]:
 
 def read_zarr(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Attributes and arrays that `write_zarr` wrote; anything in another form is refused."""
-    with _opened(path) as (archive, members):
+    with open_archive(path) as (archive, members):
         records = {name: parse_json(_read_member(archive, members.pop(name))) for name in _records(members)}
         root = records.pop(_ROOT, None)
         if not isinstance(root, dict) or root != _group(root.get("attributes")):
@@ -223,9 +223,9 @@ def _json(record: Any) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    check_regular(path)
-    with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+def open_archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """A zip of arrays and its members by name."""
+    with open_file(path) as stream, zipfile.ZipFile(stream) as archive:
         yield archive, archive_members(archive, path.stat().st_size)
 
 

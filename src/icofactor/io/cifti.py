@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import refuse_entities
-from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, numbers_in
+from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
@@ -177,7 +177,7 @@ def _parts(path: Path, header: _Header, content: _Builder) -> dict[str | None, N
     """The maps of each hemisphere."""
     if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in content.models):
         raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
-    data = np.memmap(path, header.dtype, "r", header.offset, (header.n_columns, header.n_maps))
+    data = map_file(path, header.dtype, header.offset, (header.n_columns, header.n_maps))
     parts: dict[str | None, NDArray[Any]] = {}
     for model in content.models:
         side = _SIDES.get(model.structure)
@@ -192,7 +192,7 @@ def _parts(path: Path, header: _Header, content: _Builder) -> dict[str | None, N
 
 def _read_header(path: Path) -> _Header:
     stored = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(_HEADER + 4)
         if len(head) >= 4 and 348 in (*struct.unpack("<i", head[:4]), *struct.unpack(">i", head[:4])):
             raise Unreadable("is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read")

@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from icofactor.errors import ArgumentError
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import check_labels
-from icofactor.io.guard import Unreadable, check_regular, check_vertices, is_gzip, open_plain, read_exactly
+from icofactor.io.guard import (
+    Unreadable,
+    check_vertices,
+    is_gzip,
+    map_file,
+    open_file,
+    open_plain,
+    read_bytes,
+    read_exactly,
+)
 from icofactor.io.types import Maps
 
 Labels = tuple[NDArray[np.int64], dict[int, str]]
@@ -47,7 +56,7 @@ def read_mgh(path: Path) -> Maps:
         if not is_gzip(path):
             if stored < _MGH_HEADER + size:
                 raise Unreadable(f"is truncated: {size} bytes should follow the header, {stored - _MGH_HEADER} do")
-            return Maps({None: np.memmap(path, dtype, "r", _MGH_HEADER, (n_maps, n_vertices))}, "MGH")
+            return Maps({None: map_file(path, dtype, _MGH_HEADER, (n_maps, n_vertices))}, "MGH")
         data = read_exactly(file, size, stored)
         # to the end, where gzip keeps its checksum
         rest = 0
@@ -61,7 +70,7 @@ def read_mgh(path: Path) -> Maps:
 def read_morph(path: Path) -> Maps:
     """The map of a FreeSurfer morph ("curv") file such as lh.thickness, of the format used since 1999."""
     stored = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(_MORPH_HEADER)
         if len(head) < _MORPH_HEADER or head[:3] != MORPH_MAGIC:
             raise Unreadable("is not a FreeSurfer morph file")
@@ -84,9 +93,8 @@ _MAX_STAMP = 2**12
 
 def read_geometry(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """Points (V, 3) and triangles (F, 3) of a FreeSurfer file such as lh.sphere."""
-    check_regular(path)
     stored = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         magic = file.read(3)
         if magic in _QUADRANGLES:
             raise Unreadable(
@@ -148,8 +156,7 @@ def write_annot(
 
 def read_annot(path: Path) -> Labels:
     """Labels of a FreeSurfer annotation, old or new; keys are places in its table, −1 where a vertex has no label."""
-    check_regular(path)
-    data = path.read_bytes()
+    data = read_bytes(path)
     n = _Words(data).whole()
     check_vertices(n)
     if len(data) < 4 + 8 * n:

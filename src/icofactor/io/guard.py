@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import gzip
+import hashlib
+import io
 import math
 import os
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,13 +102,67 @@ def brief(problem: BaseException) -> str:
     return named + (text[:197] + "..." if len(text) > 200 else text)
 
 
-def check_regular(path: Path) -> None:
-    """Refuse what is not a plain file: a pipe or a device may never end."""
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is not a plain file: a pipe, a device or a file of the kernel may never end."""
+    _check_kind(os.stat(path), path)
+
+
+def _check_kind(about: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(about.st_mode):
         raise Unreadable("is a pipe or a device, not a file; copy its content to a file first")
+    if about.st_dev in _kernel_devices():
+        raise Unreadable("is a file of the system (/proc, /sys), not one on a disk; copy its content to a file first")
+
+
+@cache
+def _kernel_devices() -> frozenset[int]:
+    """Where the kernel shows itself as files, which call themselves plain ones."""
+    found = set()
+    for place in ("/proc", "/sys"):
+        with suppress(OSError):
+            found.add(os.stat(place).st_dev)
+    with suppress(OSError):
+        found.discard(os.stat("/").st_dev)  # an ordinary folder of that name
+    return frozenset(found)
+
+
+def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """A plain file for reading. Every file that the library reads is opened here."""
+    check_regular(path)
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    try:
+        _check_kind(os.fstat(file.fileno()), path)  # again: it may have been replaced meanwhile
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe waits for its writer unless it is opened so."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a plain file, as it lies on disk."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def hash_file(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a plain file."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def map_file(
+    path: str | os.PathLike[str], dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+) -> np.memmap[Any, Any]:
+    """Numbers in a plain file, read when they are looked at."""
+    with open_file(os.fspath(path)) as file:
+        return np.memmap(file, dtype, "r", offset, shape, order)
 
 
 def check_growth(size: int, stored: int, free: int = FREE_SIZE) -> None:
@@ -124,13 +181,17 @@ def check_vertices(n: int) -> None:
 
 def is_gzip(path: Path) -> bool:
     """Whether a file is compressed, whatever its name says."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(2) == _GZIP
 
 
-def open_plain(path: Path) -> IO[bytes]:
+@contextmanager
+def open_plain(path: Path) -> Iterator[IO[bytes]]:
     """A file, decompressed on the way when it is compressed."""
-    return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
+    with open_file(path) as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        yield gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[misc]
 
 
 def read_exactly(file: IO[bytes], size: int, stored: int) -> bytearray:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from icofactor.io.guard import Unreadable, brief, check_regular
+from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
 
 # A store of 100,000 subjects has a record of about 30 MB; Python's objects take some twenty times the text.
 MAX_TEXT = 2**27
@@ -20,7 +20,7 @@ def read_text(path: Path) -> str:
     if size > MAX_TEXT:
         raise Unreadable(f"is too large: it has {size} bytes, at most {MAX_TEXT} are read")
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode()
     except UnicodeDecodeError as problem:
         raise Unreadable(f"is not text in UTF-8: byte {problem.start} is damaged") from None
 

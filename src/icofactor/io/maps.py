@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import CohortError
-from icofactor.io.archive import Header, archive_members, array_header, load_member
+from icofactor.io.archive import Header, array_header, load_member, open_archive
 from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel
 from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_annot, read_mgh, read_morph
 from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
-from icofactor.io.guard import Unreadable, check_regular, naming, volume
+from icofactor.io.guard import Unreadable, check_regular, map_file, naming, open_file, volume
 from icofactor.io.hemispheres import side_of
 from icofactor.io.types import Maps
 
@@ -26,14 +25,14 @@ _MESHES = {k * n for n in (N_FS_LR, *(10 * 4**level + 2 for level in range(3, 8)
 def read_npy(path: Path) -> Maps:
     """One array, mapped and not loaded: (n_maps, n_sites), or (n_sites,) for one map."""
     stored = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         shape, fortran, dtype = array_header(file)
         offset = file.tell()
     size = volume(shape) * dtype.itemsize
     _check_maps(shape, dtype)
     if stored < offset + size:
         raise Unreadable(f"is truncated: {size} bytes should follow the header, {stored - offset} do")
-    data = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+    data = map_file(path, dtype, offset, shape, "F" if fortran else "C")
     return Maps({None: np.atleast_2d(data)}, "npy")
 
 
@@ -44,8 +43,7 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
     maps; "subjects" their names, a boolean "mask" or "cortex" the sites in use; other arrays with one value per map
     are columns of the participants.
     """
-    with zipfile.ZipFile(path) as archive:
-        members = archive_members(archive, path.stat().st_size)
+    with open_archive(path) as (archive, members):
         headers = {}
         for name, info in members.items():
             with archive.open(info) as file:
@@ -169,7 +167,7 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
 
 def _read_unnamed(path: Path) -> Maps:
     """FreeSurfer's own files have no ending; their first bytes tell."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         magic = file.read(3)
     if magic == MORPH_MAGIC:
         return read_morph(path)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor.errors import ArgumentError, CohortError, Phrase, literal
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, brief, check_regular
+from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
 
 MISSING = ("", "n/a", "na", "nan", "none", "null")
 """Cells that say that nothing is known, in whichever case."""
@@ -46,7 +46,7 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
     size = path.stat().st_size
     if size > _MAX_BYTES:
         raise Unreadable(f"is too large for a table ({size} bytes)")
-    data = path.read_bytes()
+    data = read_bytes(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

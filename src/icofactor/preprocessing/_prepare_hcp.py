@@ -21,6 +21,7 @@ from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.subjects import Participants, Selection
 from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, literal, render
+from icofactor.io.guard import hash_file
 from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
 from icofactor.streaming.checkpoint import Checkpoint
@@ -171,7 +172,7 @@ class _Job:
                 return task, True, None
             made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
             about = {"n_filled": np.array(made.n_filled), "tr": np.array(made.tr, dtype=np.float64)}
-            about["sha256"] = np.array([_sha256(file) for file in task.inputs.files.values()])
+            about["sha256"] = np.array([hash_file(file) for file in task.inputs.files.values()])
             self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
         except (ValueError, OSError, MemoryError) as problem:
             return task, False, _why(problem)
@@ -400,11 +401,6 @@ def _cohorts(
             participants={name: values[first : first + _BLOCK] for name, values in columns.items()},
             provenance=provenance,
         )
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _records(work: Checkpoint, task: _Task) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from icofactor.errors import ArgumentError, CohortError, Phrase
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.saving import load_model
 from icofactor.io.atomic import atomic_path, check_target
+from icofactor.io.guard import hash_file
 from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.results.description import LOADINGS, MODEL
@@ -89,7 +89,7 @@ def write_loadings(
     about = {
         "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
         "icofactor": __version__,
-        "model": {"path": str(model_path), "sha256": hashlib.sha256(model_path.read_bytes()).hexdigest()},
+        "model": {"path": str(model_path), "sha256": hash_file(model_path)},
         "data": dict(cohort.provenance),
         "notes": list(found.notes),
     }

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.io.guard import map_file
 from icofactor.streaming.blocks import Rows, cut
 from icofactor.streaming.checkpoint import digest
 
@@ -438,7 +439,7 @@ class _MappedFile:
 @lru_cache(maxsize=4)
 def _mapped(file: _MappedFile) -> np.memmap:
     order: Any = "F" if file.fortran else "C"
-    return np.memmap(file.path, dtype=file.dtype, mode="r", offset=file.offset, shape=file.shape, order=order)
+    return map_file(file.path, file.dtype, file.offset, file.shape, order)
 
 
 def _let_go(X: Any) -> None:
