@@ -242,12 +242,12 @@ def test_a_cohort_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytes
     save_store(cohort(), path)
     mesh_arrays, opened = store_read.read_mesh, []
 
-    def replaced(folder: Path) -> dict[str, Any]:
+    def replaced(folder: Path, commit: Any) -> dict[str, Any]:
         opened.append(folder)
         if len(opened) == 1:
             monkeypatch.setattr(store_read, "read_mesh", mesh_arrays)
             save_store(cohort(3, 50), path, overwrite=True)
-        return mesh_arrays(folder)
+        return mesh_arrays(folder, commit)
 
     monkeypatch.setattr(store_read, "read_mesh", replaced)
     check_same(open_store(path), cohort(3, 50))

@@ -80,12 +80,12 @@ def test_a_killed_writer_leaves_the_previous_cohort(tmp_path: Path, when: str, h
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(Path(__file__).parents[1]), when, how]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    leavings = set(contents(path)) - set(before)
+    leavings = {name: content for name, content in contents(path).items() if name not in before}
     assert any(name.startswith("part-") for name in leavings)
     assert {name: content for name, content in contents(path).items() if name in before} == before
     check_same(open_store(path), cohort())
     check_same(append_store(path, cohort(2, 5)), cohort(), cohort(2, 5))
-    assert not leavings & set(contents(path))
+    assert not leavings.items() & contents(path).items()
 
 
 def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_changed_bytes_are_found_when_they_are_read(tmp_path: Path) -> None:
     content[50] ^= 1
     file.write_bytes(content)
     stored.read_sites(slice(0, 300))
-    with pytest.raises(CohortError, match=r"a\.zarr/part-.*: is damaged"):
+    with pytest.raises(CohortError, match=r"a\.zarr/part-.*/c/3/0: is damaged"):
         stored.read_sites(slice(300, 400))
     file.unlink()
     with pytest.raises(CohortError, match=r"3/0: is missing"):
@@ -174,7 +174,7 @@ def test_changed_bytes_are_found_when_they_are_read(tmp_path: Path) -> None:
     mesh = next(path.glob("mesh-*/order/c/0"))
     mesh.write_bytes(bytes(mesh.stat().st_size))
     file.write_bytes(content)
-    with pytest.raises(CohortError, match=r"mesh-.*/order: is damaged"):
+    with pytest.raises(CohortError, match=r"mesh-.*/order/c/0: is damaged"):
         open_store(path)
 
 

@@ -425,6 +425,8 @@ def _plan_store(
             why = f"{{{name}}} is for files; {literal(folder)} is a cohort store, which has its mesh, measure and mask"
             raise ArgumentError(name, None, why)
     stored = open_store(folder)
+    if not stored.checked:
+        journal.note(f"{folder} was made before checksums: of its files only the maps are checked for damage")
     chosen = selection.select(stored.subjects, problems, journal)
     if not chosen and not problems:
         problems.add(folder, "no subject is left")

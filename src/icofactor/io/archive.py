@@ -29,7 +29,7 @@ _MAX_DIMENSIONS = 8
 _MAX_HEADER, _MAX_SIGNS, _SIGNS = 10_000, 200, (b"(", b"[", b"{", b"-", b"+", b"~")
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 _ROOT = "zarr.json"
-_TYPES = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"}
+NUMBERS = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"}
 # Numbers hardly shrink more at higher levels, which take three times as long.
 _LEVEL = 1
 
@@ -135,12 +135,12 @@ def write_zarr(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, N
     """A zarr 3 group in a zip, each array in one chunk of plain little-endian numbers."""
     groups = {"/".join(parts[:n]) for parts in (name.split("/") for name in arrays) for n in range(1, len(parts))}
     with _written(path, compress=True) as archive:
-        write_member(archive, _ROOT, _json(_group(attributes)))
+        write_member(archive, _ROOT, _json(group_record(attributes)))
         for group in sorted(groups):
-            write_member(archive, f"{group}/{_ROOT}", _json(_group()))
+            write_member(archive, f"{group}/{_ROOT}", _json(group_record()))
         for name, array in arrays.items():
             values = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-            write_member(archive, f"{name}/{_ROOT}", _json(_array(values.shape, values.dtype.name)))
+            write_member(archive, f"{name}/{_ROOT}", _json(array_record(values.shape, values.dtype.name)))
             if values.size:
                 write_member(archive, _chunk(name, values.ndim), values.tobytes())
 
@@ -158,12 +158,12 @@ def read_zarr(path: Path) -> tuple[dict[str, Any], Arrays]:
     with open_archive(path) as (archive, members):
         records = {name: parse_json(_read_member(archive, members.pop(name))) for name in _records(members)}
         root = records.pop(_ROOT, None)
-        if not isinstance(root, dict) or root != _group(root.get("attributes")):
+        if not isinstance(root, dict) or root != group_record(root.get("attributes")):
             raise Unreadable(f"is damaged: {_ROOT} is not the record of a zarr 3 group")
         arrays: Arrays = {}
         for name, record in records.items():
             folder = name.removesuffix(f"/{_ROOT}")
-            if record != _group():
+            if record != group_record():
                 arrays[folder] = _read_array(archive, members, folder, record)
         if members:
             raise Unreadable(f"is damaged: it holds {next(iter(members))[:80]!r}, which icofactor did not write")
@@ -176,8 +176,11 @@ def _records(members: Mapping[str, Any]) -> list[str]:
 
 def _read_array(archive: zipfile.ZipFile, members: dict[str, Any], name: str, record: Any) -> NDArray[Any]:
     shape: Any = record.get("shape") if isinstance(record, dict) else None
-    known = isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS and all(type(n) is int and n >= 0 for n in shape)
-    if not known or record.get("data_type") not in _TYPES or record != _array(shape, record["data_type"]):
+    if (
+        not is_shape(shape)
+        or record.get("data_type") not in NUMBERS
+        or record != array_record(shape, record["data_type"])
+    ):
         raise Unreadable(f"is damaged: {name[:80]} is not an array of numbers in the form that icofactor writes")
     dtype, chunk = np.dtype(record["data_type"]).newbyteorder("<"), _chunk(name, len(shape))
     size = volume(shape) * dtype.itemsize
@@ -191,19 +194,26 @@ def _read_array(archive: zipfile.ZipFile, members: dict[str, Any], name: str, re
     return np.frombuffer(_read_member(archive, info), dtype).reshape(shape)
 
 
-def _group(attributes: Any = None) -> dict[str, Any]:
+def group_record(attributes: Any = None) -> dict[str, Any]:
+    """Zarr's metadata of a group."""
     return {"zarr_format": 3, "node_type": "group", "attributes": {} if attributes is None else attributes}
 
 
-def _array(shape: Any, data_type: str) -> dict[str, Any]:
-    """Metadata of an array in one chunk."""
+def is_shape(found: Any) -> bool:
+    """Whether a JSON value is the shape of an array."""
+    return isinstance(found, list) and len(found) <= _MAX_DIMENSIONS and all(type(n) is int and n >= 0 for n in found)
+
+
+def array_record(shape: Any, data_type: str, chunks: Any = None) -> dict[str, Any]:
+    """Zarr's metadata of an array of plain numbers, in one chunk by default."""
+    chunks = [max(1, n) for n in shape] if chunks is None else list(chunks)
     wide = data_type not in ("bool", "int8", "uint8")
     return {
         "zarr_format": 3,
         "node_type": "array",
         "shape": list(shape),
         "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, n) for n in shape]}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": False if data_type == "bool" else 0,
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}} if wide else {"name": "bytes"}],

@@ -12,6 +12,10 @@ from pathlib import Path
 
 from icofactor.errors import ExistsError
 
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+"""A pipe that lies where a file or folder should be is not waited for."""
+_FOLDER = os.O_RDONLY | _AT_ONCE | getattr(os, "O_DIRECTORY", 0)
+
 
 @contextmanager
 def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
@@ -54,7 +58,7 @@ def sync(path: Path) -> None:
     """Have a file, or the entries of a folder, on the disk."""
     if path.is_dir() and os.name == "nt":  # folders cannot be opened there
         return
-    number = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    number = os.open(path, os.O_RDONLY | _AT_ONCE if os.name != "nt" else os.O_RDWR)
     try:
         os.fsync(number)
     finally:
@@ -77,8 +81,10 @@ def made_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iterator[None]:
+def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iterator[bool]:
     """Wait until no other process is inside this block for the same folder; the lock ends with its process.
+
+    Yields whether there is a lock: some systems have none.
 
     Parameters
     ----------
@@ -91,17 +97,18 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
     try:
         import fcntl
     except ImportError:  # Windows has none: there the user keeps two writers apart
-        yield
+        yield False
         return
-    number = os.open(folder, os.O_RDONLY)
+    number = os.open(folder, _FOLDER)
+    held = True
     try:
         try:
             fcntl.flock(number, (fcntl.LOCK_SH if with_others else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise
         except OSError:  # some network disks have no locks
-            pass
-        yield
+            held = False
+        yield held
     finally:
         os.close(number)
 
@@ -120,7 +127,7 @@ def nobody_in(folder: Path) -> bool:
     except ImportError:
         return False
     with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
+        number = os.open(folder, _FOLDER)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True

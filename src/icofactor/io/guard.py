@@ -128,6 +128,26 @@ def _kernel_devices() -> frozenset[int]:
     return frozenset(found)
 
 
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether anything is there; where that may not be known, PermissionError with the folder that denies it."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except PermissionError as problem:
+        raise PermissionError(problem.errno, problem.strerror, str(_denying(Path(path).absolute()))) from None
+    return True
+
+
+def _denying(path: Path) -> Path:
+    """The folder that may not be searched for a path."""
+    for folder in path.parents:
+        with suppress(PermissionError):
+            os.stat(folder)
+            return folder
+    return path
+
+
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
     """A plain file for reading. Every file that the library reads is opened here."""
     check_regular(path)

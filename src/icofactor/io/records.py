@@ -18,7 +18,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from scipy import sparse
 from icofactor.errors import FileError, literal
 from icofactor.io.archive import Arrays, digest, read_npz, read_zarr, read_zarr_attributes, write_npz, write_zarr
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, check_regular, naming
+from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json
 
 Record = TypeVar("Record")
@@ -203,7 +203,10 @@ def _plain(hint: Any, value: Any, arrays: Arrays, name: str, sizes: Mapping[str,
         return value
     if is_dataclass(hint):
         return _rebuilt(hint, value, arrays, name, sizes)
-    if origin is tuple and isinstance(value, list):
+    if origin is tuple and isinstance(value, list) and inner[-1] is not Ellipsis and len(value) == len(inner):
+        each = enumerate(zip(inner, value, strict=True))
+        return tuple(_plain(one, item, arrays, f"{name}/{i}", sizes) for i, (one, item) in each)
+    if origin is tuple and isinstance(value, list) and inner[-1] is Ellipsis:
         return tuple(_plain(inner[0], item, arrays, f"{name}/{i}", sizes) for i, item in enumerate(value))
     if origin is Mapping and isinstance(value, dict):
         return {key: _plain(inner[1], item, arrays, f"{name}/{key}", sizes) for key, item in value.items()}
@@ -284,17 +287,19 @@ class Form:
     def load(self, path: str | os.PathLike[str]) -> Any:
         """Read a record that `save` wrote; anything else is refused by name."""
         file = Path(path)
-        if not file.exists():
-            raise FileNotFoundError(f"{file}: no such file")
+        with suppress(PermissionError):  # which is said below
+            if not file.exists():
+                raise FileNotFoundError(f"{file}: no such file")
         with self.naming(file):
-            check_regular(file)
-            if not zipfile.is_zipfile(file):
-                raise Unreadable(f"does not hold {self.what} of icofactor: it is not a zip file, or it is cut short")
+            with open_file(file) as opened:
+                if not zipfile.is_zipfile(opened):
+                    what = f"does not hold {self.what} of icofactor: it is not a zip file, or it is cut short"
+                    raise Unreadable(what)
             check = partial(self._check_header, file)
             if self.zarr:
                 check(read_zarr_attributes(file))
                 header, arrays = read_zarr(file)
-                _check_seal(header, arrays)
+                check_seal(header, arrays)
             else:
                 header, arrays = read_sealed(file, check)
             return rebuild(self.cls, header["content"], arrays)
@@ -326,7 +331,7 @@ def read_sealed(path: Path, check: Callable[[Any], None] | None = None) -> tuple
     header = parse_json(arrays.pop(_HEADER).tobytes()) if _HEADER in arrays else None
     if check is not None:
         check(header)
-    return _check_seal(header, arrays), arrays
+    return check_seal(header, arrays), arrays
 
 
 def sealed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -334,7 +339,7 @@ def sealed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[
     return {**header, "checksum": _checksum(header, arrays)}
 
 
-def _check_seal(header: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def check_seal(header: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The header without its checksum, which is compared."""
     if not isinstance(header, dict) or "checksum" not in header:
         raise Unreadable("is damaged: it lacks its checksum")

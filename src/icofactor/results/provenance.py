@@ -17,7 +17,7 @@ from icofactor.streaming.checkpoint import digest
 if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization
 
-_LIBRARIES = ("numpy", "scipy", "scikit-learn", "nibabel", "nilearn", "numba", "zarr")
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "nibabel", "nilearn", "numba")
 
 
 def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[str] = ()) -> dict[str, Any]:

@@ -18,17 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, CheckpointError, literal
+from icofactor.errors import ArgumentError, CheckpointError, ExistsError, literal
 from icofactor.io.archive import digest as digest
-from icofactor.io.atomic import alone_in, atomic_path, nobody_in
-from icofactor.io.guard import Unreadable, brief, naming
+from icofactor.io.atomic import alone_in, atomic_path
+from icofactor.io.guard import Unreadable, brief, exists, naming
 from icofactor.io.json import read_json
-from icofactor.io.records import read_sealed, write_sealed
+from icofactor.io.records import check_seal, read_sealed, sealed, write_sealed
 
 _RUN = "run.json"
 FORMAT = "icofactor work folder"
-VERSION = 2
+VERSION = 3
 _PIECE = "icofactor piece"
+_AGAIN = "delete it, and it is computed again"
 Arrays = dict[str, np.ndarray]
 
 
@@ -60,18 +61,27 @@ class Checkpoint:
 
     def _open(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        leftovers = list(folder.glob(".tmp-*"))
-        if leftovers and nobody_in(folder):  # of killed processes; another one may be at work in the same folder
-            for leftover in leftovers:
-                with suppress(OSError):
-                    leftover.unlink(missing_ok=True)
+        try:
+            with alone_in(folder, wait=False) as alone:
+                if alone:
+                    for leftover in folder.glob(".tmp-*"):  # of killed processes
+                        with suppress(OSError):
+                            leftover.unlink(missing_ok=True)
+                self._settle(folder)
+        except BlockingIOError:  # others are opening it, or keep pieces there now
+            with alone_in(folder, with_others=True):
+                self._settle(folder)
+
+    def _settle(self, folder: Path) -> None:
+        """Make the folder this run's, or refuse it."""
         file = folder / _RUN
-        if not file.exists():
-            if any(folder.iterdir()):
+        if not exists(file):
+            if any(not place.name.startswith(".tmp-") for place in folder.iterdir()):
                 raise CheckpointError(folder, "is not empty and not a work folder of icofactor: name a new one")
-            with atomic_path(file) as temporary:
-                temporary.write_text(json.dumps({"format": FORMAT, "version": VERSION, "run": self.run}, indent=1))
-            return
+            # where there are no locks, another process may be first
+            with suppress(ExistsError), atomic_path(file) as temporary:
+                header = sealed({"format": FORMAT, "version": VERSION, "run": self.run}, {})
+                temporary.write_text(json.dumps(header, indent=1))
         differences = _differences(_read_run(file), self.run)
         if differences:
             raise CheckpointError(
@@ -95,17 +105,20 @@ class Checkpoint:
         if self.folder is None:
             return None
         file = self._file(key)
-        if not file.exists():
+        if not exists(file):
             return None
         try:
             of, arrays = read_sealed(file)
+            special = of.pop("not_finite", None)
             if of != self._of(key):
                 raise Unreadable("it is a piece of another run, or of another name")
-            return arrays
+            if special != _not_finite(arrays):
+                raise Unreadable("it holds values that are not finite")
+            return _Piece(arrays, file)
+        except PermissionError:
+            raise CheckpointError(file, "may not be read (permission denied)") from None
         except (Exception, MemoryError) as problem:  # whatever damage makes zipfile, zlib or NumPy raise
-            raise CheckpointError(
-                file, f"is damaged ({literal(brief(problem))}): delete it, and it is computed again"
-            ) from problem
+            raise CheckpointError(file, f"is damaged ({literal(brief(problem))}): {_AGAIN}") from problem
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays under `key`, in place of what was there."""
@@ -115,7 +128,7 @@ class Checkpoint:
             if np.asarray(array).dtype.kind not in "biufU":
                 raise TypeError(f"piece {key!r}: {name} is not an array of numbers or text")
         with alone_in(self.folder, with_others=True), atomic_path(self._file(key), overwrite=True) as temporary:
-            write_sealed(temporary, self._of(key), arrays)
+            write_sealed(temporary, {**self._of(key), "not_finite": _not_finite(arrays)}, arrays)
 
     def _of(self, key: str) -> dict[str, Any]:
         """What a piece says of itself."""
@@ -129,6 +142,23 @@ class Checkpoint:
         return self.folder / f"{key}.npz"
 
 
+class _Piece(dict[str, np.ndarray]):
+    """The arrays of a piece; asking for one that it lacks names its file."""
+
+    def __init__(self, arrays: Arrays, file: Path) -> None:
+        super().__init__(arrays)
+        self._file = file
+
+    def __missing__(self, name: str) -> np.ndarray:
+        raise CheckpointError(self._file, f"is damaged (it lacks {literal(name)}): {_AGAIN}")
+
+
+def _not_finite(arrays: Mapping[str, Any]) -> list[str]:
+    """Names of the arrays with NaN or infinite values."""
+    floats = {name: np.asarray(array) for name, array in arrays.items() if np.asarray(array).dtype.kind == "f"}
+    return sorted(name for name, array in floats.items() if not np.isfinite(array).all())
+
+
 def _read_run(file: Path) -> dict[str, Any]:
     with naming(file, "record of a work folder", CheckpointError, "Name a new work folder"):
         found = read_json(file)
@@ -136,7 +166,7 @@ def _read_run(file: Path) -> dict[str, Any]:
             raise Unreadable("is not the record of a work folder of icofactor")
         if found.get("version") != VERSION:
             raise Unreadable(f"is of version {_short(found.get('version'))}; this icofactor reads version {VERSION}")
-        return dict(found["run"])
+        return dict(check_seal(found, {})["run"])
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -10,13 +10,19 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.problems import some
+from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
@@ -25,25 +31,18 @@ from icofactor.cohort.store.layout import (
     clean,
     is_store,
     locked,
+    next_generation,
     read_commit,
     write_commit,
     write_group,
 )
-from icofactor.cohort.store.read import StoredCohort, StoredMaps, open_store
-from icofactor.cohort.store.write import AnyCohort, Part, quadtree_order, write_mesh, write_part
-from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase
-from icofactor.io.tables import join_columns
+from icofactor.cohort.store.read import SITE_ARRAYS, StoredCohort, open_store
+from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
+from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.sphere.meshes import same_sites
+from icofactor.sphere.sites import Sites
 
-__all__ = [
-    "StoredCohort",
-    "StoredMaps",
-    "append_store",
-    "compact_store",
-    "create_store",
-    "is_store",
-    "open_store",
-    "save_store",
-]
+AnyCohort = Cohort | StoredCohort
 # 4 MiB per file: as fast as any size measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files.
 CHUNK_SITES = 4096
 CHUNK_SUBJECTS = 256
@@ -102,15 +101,16 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
     given: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
     with _writing(folder):
         previous = read_commit(folder)
-        stored, number = open_store(folder), len(previous.parts) + 1
-        part = write_part(folder, number, given, stored, stored.subjects, previous.chunks)
+        stored, generation = open_store(folder), next_generation(folder, previous.generation)
+        name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
+        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks)
         columns = previous.participants.items()
         commit = replace(
             previous,
-            generation=previous.generation + 1,
+            generation=generation,
             parts=(*previous.parts, (part.name, len(part.subjects))),
             subjects=(*previous.subjects, *part.subjects),
-            participants={name: join_columns(name, column, part.participants[name]) for name, column in columns},
+            participants={name: join_columns(name, dict(column), part.participants[name]) for name, column in columns},
             steps=(*previous.steps, _step("append", part)),
         )
         write_commit(folder, commit, [part.name])
@@ -125,10 +125,12 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
         previous = read_commit(folder)
         stored = open_store(folder)
         if len(previous.parts) > 1:
-            part = write_part(folder, 1, [stored], stored, (), previous.chunks)
+            generation = next_generation(folder, previous.generation)
+            name = f"part-000001-{generation:08x}"
+            part = _write_part(folder, name, [stored], stored, (), previous.chunks)
             commit = replace(
                 previous,
-                generation=previous.generation + 1,
+                generation=generation,
                 parts=((part.name, len(part.subjects)),),
                 steps=(*previous.steps, {**_step("compact", part), "inputs": []}),
             )
@@ -141,11 +143,12 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     first = next(rest, None)
     if first is None:
         raise CohortError(folder, "there is no subject to write to it")
-    sites = first.sites
-    mesh = write_mesh(folder, first, quadtree_order(sites))
-    part = write_part(folder, 1, chain([first], rest), first, (), chunks)
+    sites, generation = first.sites, next_generation(folder, _generation(folder))
+    mesh = f"mesh-{generation:08x}"
+    _write_mesh(folder / mesh, first, _quadtree_order(sites))
+    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks)
     return Commit(
-        generation=_generation(folder) + 1,
+        generation=generation,
         mesh=mesh,
         sites={"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh},
         chunks=chunks,
@@ -159,7 +162,7 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     )
 
 
-def _step(what: str, part: Part) -> dict[str, Any]:
+def _step(what: str, part: _Part) -> dict[str, Any]:
     try:
         own = version("icofactor")
     except PackageNotFoundError:
@@ -216,3 +219,155 @@ def _check_place(folder: Path, overwrite: bool) -> None:
             raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
     elif (folder / COMMIT).exists() and not overwrite:
         raise ExistsError(folder)
+
+
+# ---------------------------------------------------------------------- sites and maps
+
+
+def _quadtree_order(sites: Sites) -> NDArray[np.int64]:
+    """The sites by the face that holds them, so that a face of any level is one run of rows."""
+    return np.argsort(sites.deepest, kind="stable")
+
+
+def _write_mesh(place: Path, cohort: AnyCohort, order: NDArray[np.int64]) -> None:
+    """The sites, their order and the mask."""
+    place.mkdir()
+    write_group(place, {})
+    arrays = {each: getattr(cohort.sites, each) for each in SITE_ARRAYS}
+    for each, values in {**arrays, "order": order, "mask": cohort.mask}.items():
+        if values is not None:
+            write_array(place / each, np.asarray(values))
+
+
+@dataclass
+class _Part:
+    """Subjects written together.
+
+    Attributes
+    ----------
+    name : of the folder of their maps.
+    subjects, participants : of those written so far.
+    inputs : provenance of the cohorts they came from, each once.
+    """
+
+    name: str
+    subjects: list[str] = field(default_factory=list)
+    participants: dict[str, Column] = field(default_factory=dict)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, cohort: AnyCohort) -> None:
+        """Take down who and what a cohort is."""
+        columns = {str(name): encode_column(str(name), values) for name, values in cohort.participants.items()}
+        if self.subjects:
+            columns = {name: join_columns(name, self.participants[name], column) for name, column in columns.items()}
+        self.participants = columns
+        self.subjects += cohort.subjects
+        source = plain(cohort.provenance)
+        if source not in self.inputs:
+            self.inputs.append(source)
+
+
+def _write_part(
+    folder: Path,
+    name: str,
+    cohorts: Iterable[AnyCohort],
+    like: AnyCohort,
+    known: Iterable[str],
+    chunks: tuple[int, int],
+) -> _Part:
+    """Maps, subject by subject, into a new array of sites (in quadtree order) × subjects.
+
+    Parameters
+    ----------
+    like : what all cohorts must be like.
+    known : subjects that the store has already.
+    chunks : sites × subjects of one file.
+    """
+    part, seen = _Part(name), set(known)
+    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks)
+    for cohort in cohorts:
+        problems = _differences(like, cohort)
+        twice = sorted(seen.intersection(cohort.subjects))
+        if twice:
+            problems.append(f"it has these subjects already: {some(twice)}")
+        if problems:
+            raise CohortError(folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems))
+        seen.update(cohort.subjects)
+        part.add(cohort)
+        maps.add(cohort.X)
+    if not part.subjects:
+        raise CohortError(folder, "there is no subject to write to it")
+    maps.finish()
+    return part
+
+
+class _Maps:
+    """Gathers subjects until they fill the width of a chunk, then writes them, one chunk at a time."""
+
+    def __init__(self, folder: Path, order: NDArray[np.int64], chunks: tuple[int, int]) -> None:
+        self._folder, self._order = folder, order
+        self._height, width = min(chunks[0], len(order)), chunks[1]
+        self._buffer = np.empty((width, len(order)), dtype=np.float32)
+        self._filled = self._written = self._width = 0
+
+    def add(self, X: Any) -> None:
+        """Maps of further subjects, subjects × sites."""
+        first = 0
+        while first < len(X):
+            take = min(len(self._buffer) - self._filled, len(X) - first)
+            self._buffer[self._filled : self._filled + take] = X[first : first + take]
+            self._filled += take
+            first += take
+            if self._filled == len(self._buffer):
+                self._flush()
+
+    def finish(self) -> None:
+        """Write what is left, and what zarr wants to know."""
+        if self._filled:
+            self._flush()
+        shape, chunks = (len(self._order), self._written), (self._height, self._width)
+        write_metadata(self._folder, shape, chunks, self._buffer.dtype)
+
+    def _flush(self) -> None:
+        # few subjects get narrow chunks, so that a small append takes little space
+        self._width = self._width or self._filled
+        for number, first in enumerate(range(0, len(self._order), self._height)):
+            rows = self._order[first : first + self._height]
+            block = self._buffer[: self._filled, rows].T
+            write_chunk(self._folder, (number, self._written // self._width), block, (self._height, self._width))
+        self._written += self._filled
+        self._filled = 0
+
+
+def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
+    """What keeps a cohort from being more of the same, as text."""
+    if like is cohort:
+        return []
+    found = []
+    if not _same_sites(like.sites, cohort.sites):
+        found.append(f"the store has {like.sites!r}, it has {cohort.sites!r}, or the same sites in another order")
+    else:
+        masks = [np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask for one in (like, cohort)]
+        n = int((masks[0] != masks[1]).sum())
+        if n:
+            found.append(f"its mask differs at {n} sites")
+    for name in ("hemisphere", "modality", "units"):
+        there, here = getattr(like, name), getattr(cohort, name)
+        if there != here:
+            found.append(f"{name} of the store is {there!r}, here {here!r}")
+    columns = [set(map(str, one.participants)) for one in (like, cohort)]
+    if columns[0] - columns[1]:
+        found.append(f"participants lack the columns {sorted(columns[0] - columns[1])}")
+    if columns[1] - columns[0]:
+        found.append(f"the store's participants lack the columns {sorted(columns[1] - columns[0])}")
+    return found
+
+
+def _same_sites(a: Sites, b: Sites) -> bool:
+    """Whether they are the same sites in the same faces, as the order on disk needs."""
+    if a is b:
+        return True
+    same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
+    return same and all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("hemisphere", "position", "deepest")
+    )

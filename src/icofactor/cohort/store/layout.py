@@ -2,49 +2,48 @@
 
     zarr.json                     a zarr 3 group that says what this is; written once
     commit.json                   the cohort: which parts it is made of, subjects, participants, provenance
-    mesh-1a2b3c4d/                a group: order, mask and the arrays of the sites
-    part-000001-1a2b3c4d/         maps of the first subjects, sites (in quadtree order) × subjects
-    part-000002-5e6f7a8b/         maps of those appended next, and so on
+    mesh-00000001/                a group: order, mask and the arrays of the sites
+    part-000001-00000001/         maps of the first subjects, sites (in quadtree order) × subjects
+    part-000002-00000002/         maps of those appended next, and so on; the last number is that of the commit
 
 A part is written once, to its end, and then never changed. What `commit.json` does not name is not there for a reader,
 so replacing that one file is the commit: before it a reader finds the previous cohort, after it the new one. A killed
 writer leaves at most folders that nobody names; the next writer removes them.
 
-Arrays are plain little-endian numbers, each chunk followed by its CRC-32C. No other codec is accepted, so that
-reading runs nothing but a copy and a checksum, and the size of each file is known.
+Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and those of all
+chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused. Stores of version 1 have
+only the latter.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from itertools import product
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from icofactor.cohort.names import check_words
-from icofactor.errors import CohortError, literal
+from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
+from icofactor.errors import CohortError
+from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
-from icofactor.io.guard import brief
+from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.json import read_json
+from icofactor.io.records import check_seal, rebuild, sealed
+from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
-VERSION = 1
-COMMIT, GROUP = "commit.json", "zarr.json"
-AGAIN = "copy the cohort store again, or make it anew"
+VERSION = 2
+_READ = (1, 2)
+COMMIT = "commit.json"
 _MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
-_CODECS = ["bytes", "crc32c"]
-_CHECKSUM_BYTES = 4
-_NUMBERS = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"}
 
 
 @dataclass(frozen=True)
@@ -61,102 +60,135 @@ class Commit:
     hemisphere, modality, units, subjects : as in `Cohort`.
     participants : column → {"dtype", "values"}.
     steps : what was done, one record per commit.
+    checksums : folder of an array or group → its checksums; empty in a store that was made before checksums.
     """
 
     generation: int
     mesh: str
-    sites: dict[str, Any]
+    sites: Mapping[str, Any]
     chunks: tuple[int, int]
     parts: tuple[tuple[str, int], ...]
     hemisphere: str
     modality: str
     units: str
     subjects: tuple[str, ...]
-    participants: dict[str, dict[str, Any]]
-    steps: tuple[dict[str, Any], ...]
+    participants: Mapping[str, Mapping[str, Any]]
+    steps: tuple[Mapping[str, Any], ...]
+    checksums: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> str:
+        """Of the cohort: equal where all but the record of the steps, which has times, is equal."""
+        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "steps"}
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a zarr 3 folder, as cohort stores are; opening it says whether it is one."""
-    return (Path(path).expanduser() / GROUP).is_file()
+    mark = Path(path).expanduser() / GROUP
+    return exists(mark) and mark.is_file()
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a cohort store of icofactor, finished or not."""
     try:
         return bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
+    except PermissionError:
+        raise
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def damaged(place: Path, problem: BaseException) -> CohortError:
-    """A part of a store cannot be read, whatever the reader says of it."""
-    return CohortError(place, f"is damaged ({literal(brief(problem))}): {AGAIN}")
-
-
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
     """Metadata of a zarr 3 group."""
-    record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    write_durably(folder / GROUP, json.dumps(record, indent=1))
+    write_durably(folder / GROUP, json.dumps(group_record(attributes), indent=1))
 
 
 def read_commit(folder: Path) -> Commit:
     """The committed cohort of a store."""
-    if not folder.exists():
+    if not exists(folder):
         raise FileNotFoundError(f"no cohort store {folder}")
-    if not is_store(folder):
-        raise CohortError(folder, "is not a cohort store of icofactor")
     file = folder / COMMIT
-    if not file.exists():
+    finished = exists(file)
+    _check_mark(folder, finished)
+    if not finished:
         raise CohortError(folder, "was never finished: its writing was interrupted. Write it again")
-    try:
+    with reading(file, "record of a cohort store"):
         found = read_json(file)
         if not isinstance(found, dict):
-            raise ValueError("it is not a record of names and values")
-        kind = found.pop("format"), found.pop("version")
-        if kind != (FORMAT, VERSION):
-            raise ValueError(f"it is {kind[0]!r} of version {kind[1]!r}; this icofactor reads version {VERSION}")
-        commit = Commit(**found)
-        commit = Commit(
-            **{
-                **found,
-                "chunks": (int(commit.chunks[0]), int(commit.chunks[1])),
-                "parts": tuple((str(name), int(n)) for name, n in commit.parts),
-                "subjects": tuple(map(str, commit.subjects)),
-                "steps": tuple(dict(step) for step in commit.steps),
-            }
-        )
-        _check_commit(commit)
+            raise Unreadable("is damaged: it is not a record of names and values")
+        kind = found.get("format"), found.get("version")
+        if kind[0] != FORMAT or kind[1] not in _READ:
+            raise Unreadable(f"is {kind[0]!r} of version {kind[1]!r}; this icofactor reads versions {_READ}")
+        content = found if kind[1] == 1 else check_seal(found, {})
+        commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
+        _check_commit(commit, checked=kind[1] > 1)
         return commit
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        what = f"is damaged, or of another version of icofactor ({literal(brief(problem))}): {AGAIN}"
-        raise CohortError(file, what) from problem
 
 
-def _check_commit(commit: Commit) -> None:
+def _check_mark(folder: Path, finished: bool) -> None:
+    """Refuse a folder whose zarr.json is not a store's; where there is a commit, it is a store that was damaged."""
+    with reading(folder / GROUP):
+        try:
+            found = read_json(folder / GROUP)
+        except PermissionError:
+            raise
+        except (OSError, ValueError):
+            if finished:
+                raise
+            found = None
+        if found in [group_record({"format": FORMAT, "version": version}) for version in _READ]:
+            return
+        if finished:
+            raise Unreadable("is damaged: it is not the record of a cohort store that this icofactor reads")
+    raise CohortError(folder, "is not a cohort store of icofactor")
+
+
+def _check_commit(commit: Commit, checked: bool) -> None:
     # the names become paths: they must not lead out of the store
-    if not re.fullmatch(_MESH, commit.mesh):
-        raise ValueError(f"{commit.mesh!r} is not the name of a mesh")
-    for name, _ in commit.parts:
-        if not re.fullmatch(_PART, name):
-            raise ValueError(f"{name!r} is not the name of a part")
+    named = [commit.mesh, *(name for name, _ in commit.parts)]
+    for name, form in zip(named, [_MESH, *[_PART] * len(commit.parts)], strict=True):
+        if not re.fullmatch(form, name):
+            raise Unreadable(f"is damaged: {name[:80]!r} is not the name of a mesh or part")
+        if checked and name not in commit.checksums:
+            raise Unreadable(f"is damaged: it lacks the checksum of {name}")
+    for name, sums in commit.checksums.items():
+        if set(sums) != ({"metadata"} if name == commit.mesh else {"metadata", "chunks"}):
+            raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
     n_subjects = len(commit.subjects)
     if n_subjects == 0 or sum(n for _, n in commit.parts) != n_subjects or min(n for _, n in commit.parts) < 1:
-        raise ValueError(f"its parts do not hold the {n_subjects} subjects it names")
+        raise Unreadable(f"is damaged: its parts do not hold the {n_subjects} subjects it names")
     if len(set(commit.subjects)) != n_subjects:
-        raise ValueError("it names a subject twice")
+        raise Unreadable("is damaged: it names a subject twice")
+    if len(commit.chunks) != 2 or min(commit.chunks) < 1:
+        raise Unreadable(f"is damaged: its chunks are {commit.chunks}")
+    if commit.hemisphere not in HEMISPHERES:
+        raise Unreadable(f"is damaged: its hemisphere is {commit.hemisphere[:40]!r}")
     check_words(commit.subjects, {})
     for name, column in commit.participants.items():
-        if len(column["values"]) != n_subjects:
-            raise ValueError(f"its column {name!r} has {len(column['values'])} values for {n_subjects} subjects")
+        n = len(column["values"]) if isinstance(column.get("values"), list) else 0
+        if n != n_subjects:
+            raise Unreadable(f"is damaged: its column {name[:80]!r} has {n} values for {n_subjects} subjects")
 
 
 def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
     """Make a cohort the store's: the folders it names for the first time go to the disk, then one rename."""
     for name in fresh:
         _flush(folder / name)
-    text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(commit)}, indent=1, allow_nan=False)
-    write_durably(folder / COMMIT, text)
+    header = {"format": FORMAT, "version": VERSION, **asdict(replace(commit, checksums=_checksums(folder, commit)))}
+    header = json.loads(json.dumps(header, allow_nan=False))  # tuples are lists
+    write_durably(folder / COMMIT, json.dumps(sealed(header, {}), indent=1))
+
+
+def _checksums(folder: Path, commit: Commit) -> dict[str, Any]:
+    """Those of the mesh and of every part; what an earlier commit says is kept."""
+    mesh = folder / commit.mesh
+    arrays = sorted(place.name for place in mesh.iterdir() if place.is_dir())
+    found: dict[str, Any] = {}
+    found[commit.mesh] = commit.checksums.get(commit.mesh) or {"metadata": hash_file(mesh / GROUP)}
+    for name in (*(f"{commit.mesh}/{array}" for array in arrays), *(name for name, _ in commit.parts)):
+        found[name] = commit.checksums.get(name) or StoredArray(folder / name).checksums()
+    return found
 
 
 def _flush(folder: Path) -> None:
@@ -167,9 +199,12 @@ def _flush(folder: Path) -> None:
         sync(Path(place))
 
 
-def new_name(kind: str, number: int | None = None) -> str:
-    """A name for a mesh or part that no earlier writer can have used."""
-    return "-".join([kind, *([] if number is None else [f"{number:06d}"]), secrets.token_hex(4)])
+def next_generation(folder: Path, generation: int) -> int:
+    """The number of the next commit. Names of its folders end in it, so that no earlier commit can have used them."""
+    generation += 1
+    while any(folder.glob(f"*-{generation:08x}")):  # of a commit that cannot be read
+        generation += 1
+    return generation
 
 
 def clean(folder: Path, commit: Commit | None) -> None:
@@ -191,90 +226,6 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise CohortError(folder, "another process is writing to it: wait until it has finished") from None
         yield
-
-
-def array_metadata(folder: Path) -> dict[str, Any]:
-    """Metadata of one array, refused unless it is an array of plain numbers with all its chunks there and whole."""
-    file = folder / GROUP
-    try:
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise ValueError("it is not a record of names and values")
-        if found["zarr_format"] != 3 or found["node_type"] != "array":
-            raise ValueError("it is not an array of zarr 3")
-        if found["data_type"] not in _NUMBERS:
-            raise ValueError(f"it holds {found['data_type']!r}, not numbers")
-        names = [codec["name"] for codec in found["codecs"]]
-        if names != _CODECS or found.get("storage_transformers"):
-            raise ValueError(f"its codecs are {names}, not {_CODECS}")
-        if found["chunk_key_encoding"] != {"name": "default", "configuration": {"separator": "/"}}:
-            raise ValueError("its chunks have unknown names")
-        if found["chunk_grid"]["name"] != "regular":
-            raise ValueError("its chunks are not regular")
-        shape, chunks = found["shape"], chunk_shape(found)
-        if len(shape) != len(chunks) or not all(isinstance(n, int) and n > 0 for n in [*shape, *chunks]):
-            raise ValueError(f"its shape is {shape} in chunks of {chunks}")
-    except (OSError, ValueError, LookupError, TypeError) as problem:
-        raise damaged(file, problem) from problem
-    size = chunk_bytes(found)
-    for numbers in product(*(range(-(-n // step)) for n, step in zip(shape, chunks, strict=True))):
-        check_chunk(folder, numbers, size)
-    return dict(found)
-
-
-def chunk_shape(metadata: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(metadata["chunk_grid"]["configuration"]["chunk_shape"])
-
-
-def chunk_bytes(metadata: dict[str, Any]) -> int:
-    """Size of each chunk's file."""
-    return math.prod(chunk_shape(metadata)) * np.dtype(metadata["data_type"]).itemsize + _CHECKSUM_BYTES
-
-
-def check_chunk(folder: Path, numbers: tuple[int, ...], size: int) -> None:
-    """Refuse a chunk that is missing, which zarr would read as a constant, or cut short."""
-    file = os.path.join(folder, "c", *map(str, numbers))
-    try:
-        found = os.stat(file).st_size
-    except OSError:
-        what = f"is missing: the cohort store is damaged, or was replaced while it was read; {AGAIN}"
-        raise CohortError(file, what) from None
-    if found != size:
-        raise CohortError(file, f"has {found} bytes instead of {size}: the cohort store is damaged; {AGAIN}")
-
-
-def write_array(folder: Path, values: np.ndarray) -> None:
-    """A small array in one chunk."""
-    array = new_array(folder, values.shape, values.shape, values.dtype)
-    array[...] = values
-
-
-def new_array(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> Any:
-    """An array to be filled, in the one form a store has."""
-    import zarr
-    from zarr.codecs import Crc32cCodec
-
-    return zarr.create_array(
-        zarr.storage.LocalStore(folder),
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-        zarr_format=3,
-        # else a chunk of zeros is left out, and could not be told from one that was lost
-        config={"write_empty_chunks": True},
-    )
-
-
-def open_array(folder: Path) -> Any:
-    """An array for reading, its metadata checked before."""
-    import zarr
-
-    try:
-        return zarr.open_array(zarr.storage.LocalStore(folder, read_only=True), mode="r", zarr_format=3)
-    except Exception as problem:  # whatever zarr misses in metadata that passed our own look
-        raise damaged(folder / GROUP, problem) from problem
 
 
 def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

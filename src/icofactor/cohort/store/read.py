@@ -7,7 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,24 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import Hemisphere
-from icofactor.cohort.store.layout import (
-    Commit,
-    array_metadata,
-    check_chunk,
-    chunk_bytes,
-    chunk_shape,
-    damaged,
-    open_array,
-    read_commit,
-    shared_provenance,
-)
-from icofactor.cohort.store.source import StoreSource
-from icofactor.errors import CohortError, literal
-from icofactor.io.guard import Unreadable
+from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
+from icofactor.cohort.store.layout import COMMIT, Commit, read_commit, shared_provenance
+from icofactor.errors import CohortError
+from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
-from icofactor.sphere.names import HEMISPHERES
 from icofactor.sphere.sites import Sites, check_sites
+from icofactor.streaming.blocks import Rows
+from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.source import MapSource, Reader, even_slices
 
 SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
 _OPTIONAL = ("triangles", "mask")
@@ -49,18 +42,16 @@ class StoredMaps:
     ndim = 2
     dtype = np.dtype(np.float32)
 
-    def __init__(
-        self, folder: Path, names: list[str], shape: tuple[int, int], order: NDArray[np.int64], generation: int
-    ) -> None:
-        self.shape, self.folder, self.generation = shape, folder, generation
+    def __init__(self, folder: Path, commit: Commit, order: NDArray[np.int64]) -> None:
+        self.shape, self.folder, self.commit = (len(commit.subjects), len(order)), folder, commit
         self.subjects: NDArray[np.int64] | None = None
-        self._parts = [_Part(folder / name) for name in names]
+        self._parts = [_Part(folder / name, commit.checksums.get(name)) for name, _ in commit.parts]
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
-            if part.n_sites != shape[1]:
-                raise CohortError(part.folder, f"holds {part.n_sites} sites; the store has {shape[1]}")
-        if self._first[-1] != shape[0]:
-            raise CohortError(folder, f"holds maps of {self._first[-1]} subjects, but names {shape[0]}")
+            if part.n_sites != len(order):
+                raise CohortError(part.folder, f"holds {part.n_sites} sites; the store has {len(order)}")
+        if self._first[-1] != len(commit.subjects):
+            raise CohortError(folder, f"holds maps of {self._first[-1]} subjects, but names {len(commit.subjects)}")
         self.order = order
         self._rank = np.empty_like(order)
         self._rank[order] = np.arange(len(order))
@@ -100,10 +91,10 @@ class StoredMaps:
         if self.subjects is not None:
             return self.read_places(np.arange(rows.start, rows.stop))
         if len(self._parts) == 1:
-            return self._parts[0].read(rows, slice(0, self.shape[0]))
+            return self._parts[0].read((rows, slice(0, self.shape[0])))
         block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=np.float32)
         for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
-            block[:, start:stop] = part.read(rows, slice(0, part.n_subjects))
+            block[:, start:stop] = part.read((rows, slice(0, part.n_subjects)))
         return block
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
@@ -124,7 +115,7 @@ class StoredMaps:
                 for there in _by_chunk(places, part.chunks[0]):
                     rows, columns = places[there], subjects[mine[here]] - start
                     low, left = int(rows.min()), int(columns.min())
-                    block = part.read(slice(low, int(rows.max()) + 1), slice(left, int(columns.max()) + 1))
+                    block = part.read((slice(low, int(rows.max()) + 1), slice(left, int(columns.max()) + 1)))
                     found[np.ix_(mine[here], there)] = block[np.ix_(rows - low, columns - left)].T
         return found
 
@@ -138,34 +129,71 @@ class StoredMaps:
         return found if dtype is None else found.astype(dtype, copy=False)
 
 
-class _Part:
+class _Part(StoredArray):
     """The maps that one append wrote, sites (order on disk) × subjects."""
 
-    def __init__(self, folder: Path) -> None:
-        metadata = array_metadata(folder)
-        if metadata["data_type"] != "float32" or len(metadata["shape"]) != 2:
-            raise CohortError(folder, f"holds {metadata['data_type']} {metadata['shape']}, not maps")
-        self.folder, self.bytes_read = folder, 0
-        self.n_sites, self.n_subjects = metadata["shape"]
-        self.chunks = chunk_shape(metadata)
-        self._chunk_bytes = chunk_bytes(metadata)
-        self._array = open_array(folder)
-        self._counting = threading.Lock()
+    def __init__(self, folder: Path, known: Mapping[str, str] | None) -> None:
+        super().__init__(folder, known)
+        if self.dtype != np.float32 or len(self.shape) != 2:
+            raise CohortError(folder, f"holds {self.dtype} {self.shape}, not maps")
+        self.n_sites, self.n_subjects = self.shape
+        self.bytes_read, self._counting = 0, threading.Lock()
 
-    def read(self, rows: slice, columns: slice) -> NDArray[np.float32]:
-        if rows.start >= rows.stop or columns.start >= columns.stop:
-            return np.empty((max(0, rows.stop - rows.start), max(0, columns.stop - columns.start)), dtype=np.float32)
-        try:
-            block: NDArray[np.float32] = self._array[rows, columns]
-        except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise damaged(self.folder, problem) from problem
-        keys = zip((rows, columns), self.chunks, strict=True)
-        touched = list(product(*(range(key.start // step, -(-key.stop // step)) for key, step in keys)))
-        for numbers in touched:
-            check_chunk(self.folder, numbers, self._chunk_bytes)  # zarr reads a lost chunk as zeros
-        with self._counting:
-            self.bytes_read += len(touched) * self._chunk_bytes
-        return block
+    def read(self, where: tuple[slice, ...] | None = None) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = super().read(where)
+        if where is not None and found.size:
+            with self._counting:
+                self.bytes_read += len(self.touched(where)) * self.chunk_bytes
+        return found
+
+
+class StoreSource(MapSource):
+    """The maps of a cohort store, or of some of its subjects."""
+
+    held = False
+
+    def __init__(self, maps: StoredMaps) -> None:
+        self._maps: StoredMaps | None = maps
+        self._path, self._identity, self._subjects = str(maps.folder), maps.commit.identity, maps.subjects
+        self.shape, self.order, self._step = (maps.shape[1], maps.shape[0]), maps.order, maps.chunk_sites
+        self.n_bytes = self.size(slice(0, self.shape[0]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: getattr(self, name) for name in ("_path", "_identity", "_subjects")}
+        return {**kept, "_maps": None}
+
+    def slices(self) -> list[slice]:
+        return even_slices(*self.shape, 4, self._step)
+
+    def size(self, where: Rows) -> int:
+        return 4 * self.shape[1] * (where.stop - where.start if isinstance(where, slice) else len(where))
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        return partial(self._read, where)
+
+    def _read(self, where: Rows, block: None) -> np.ndarray:
+        maps = self._maps
+        if maps is None:
+            whole = _opened_again(self._path, self._identity).X
+            maps = whole if self._subjects is None else whole.select(self._subjects)
+        return maps.read_sites(where) if isinstance(where, slice) else maps.read_places(where)
+
+    def sent(self, where: Rows, client: Any) -> None:
+        return None
+
+    def identity(self) -> str:
+        """That of the commit, which has the checksums of all maps."""
+        found = f"store {self._identity}"
+        return found if self._subjects is None else f"{found}, of these subjects {digest(self._subjects)}"
+
+
+@lru_cache(maxsize=4)
+def _opened_again(path: str, identity: str) -> StoredCohort:
+    """The same cohort in another process."""
+    stored = open_store(path)
+    if stored.X.commit.identity != identity:
+        raise CohortError(path, "was written to meanwhile: open it again")
+    return stored
 
 
 def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:
@@ -253,6 +281,11 @@ class StoredCohort:
         return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
 
     @property
+    def checked(self) -> bool:
+        """Whether checksums cover every file; stores made by icofactor 0.1.0 have them for chunks of maps only."""
+        return bool(self.X.commit.checksums)
+
+    @property
     def simulated(self) -> bool:
         """Whether any of the data were made by a computer, not measured."""
         return bool(self.provenance.get("simulated", False))
@@ -267,7 +300,7 @@ class StoredCohort:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.generation, self.X.subjects, self.participants)
+        return _reopen, (str(self.path), self.X.commit.identity, self.X.subjects, self.participants)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -284,23 +317,19 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
 
 
 def _opened(folder: Path, commit: Commit) -> StoredCohort:
-    arrays = read_mesh(folder / commit.mesh)
-    try:
+    arrays = read_mesh(folder, commit)
+    with reading(folder / commit.mesh, "mesh of a cohort store"):
         order, mask = arrays.pop("order"), arrays.pop("mask")
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
         _check_mesh(sites, order, mask)
-        participants = {name: decode_column(column) for name, column in commit.participants.items()}
-    except Unreadable as problem:
-        raise CohortError(folder, literal(problem)) from None
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        raise damaged(folder, problem) from problem
-    names = [name for name, _ in commit.parts]
+    with reading(folder / COMMIT, "record of a cohort store"):
+        participants = {name: decode_column(dict(column)) for name, column in commit.participants.items()}
     return StoredCohort(
-        X=StoredMaps(folder, names, (len(commit.subjects), sites.n), order, commit.generation),
+        X=StoredMaps(folder, commit, order),
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
-        hemisphere=_hemisphere(commit, folder),
+        hemisphere=cast(Hemisphere, commit.hemisphere),
         modality=commit.modality,
         units=commit.units,
         participants=participants,
@@ -311,32 +340,28 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
     )
 
 
-def _reopen(path: Path, generation: int, rows: Any = None, participants: Any = None) -> StoredCohort:
-    """The same cohort in another process."""
-    stored = open_store(path)
-    if stored.generation != generation:
-        raise CohortError(path, "was written to meanwhile: open it again")
+def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:
+    """The same cohort, or some of its subjects, in another process."""
+    stored = _opened_again.__wrapped__(path, identity)
     return replace(stored, participants=participants) if rows is None else stored.select(rows, participants)
 
 
-def _hemisphere(commit: Commit, folder: Path) -> Hemisphere:
-    if commit.hemisphere not in HEMISPHERES:
-        raise CohortError(folder, f"is damaged: its hemisphere is {literal(repr(commit.hemisphere))}")
-    return cast(Hemisphere, commit.hemisphere)
-
-
-def read_mesh(folder: Path) -> dict[str, Any]:
+def read_mesh(folder: Path, commit: Commit) -> dict[str, Any]:
+    """The arrays of the sites, their order and the mask."""
+    mark, known = folder / commit.mesh / GROUP, commit.checksums
+    if known:
+        with reading(mark):
+            if hash_file(mark) != known[commit.mesh]["metadata"]:
+                raise Unreadable("is damaged: its checksum is wrong")
     arrays: dict[str, Any] = {}
     for name in (*SITE_ARRAYS, "order", "mask"):
-        if name in _OPTIONAL and not (folder / name).exists():
+        place = f"{commit.mesh}/{name}"
+        if name in _OPTIONAL and not (place in known if known else exists(folder / place)):
             arrays[name] = None
             continue
-        array_metadata(folder / name)
-        array = open_array(folder / name)
-        try:
-            arrays[name] = np.asarray(array[...])
-        except Exception as problem:  # whatever a damaged file makes zarr or a codec raise
-            raise damaged(folder / name, problem) from problem
+        with reading(folder / COMMIT, "record of a cohort store"):
+            sums = known[place] if known else None
+        arrays[name] = StoredArray(folder / place, sums).read()
         arrays[name].setflags(write=False)
     return arrays
 
@@ -344,6 +369,6 @@ def read_mesh(folder: Path) -> dict[str, Any]:
 def _check_mesh(sites: Sites, order: NDArray[Any], mask: NDArray[Any] | None) -> None:
     n = sites.n
     if not np.array_equal(np.sort(order), np.arange(n)):
-        raise ValueError("its order of sites is not an order")
+        raise Unreadable("is damaged: its order of sites is not an order")
     if mask is not None and (mask.shape != (n,) or mask.dtype != bool):
-        raise ValueError(f"its mask has shape {mask.shape} and type {mask.dtype}")
+        raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")

@@ -1,0 +1,180 @@
+"""The arrays of a store: zarr 3 in the one form that icofactor writes, which zarr reads too.
+
+A chunk is a file of plain little-endian numbers in C order, followed by their CRC-32C; at the edges it is filled up
+with zeros. Reading runs nothing but a copy and a checksum, and the size of each file is known before it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.errors import CohortError
+from icofactor.io.archive import NUMBERS, array_record, is_shape
+from icofactor.io.guard import Unreadable, naming, open_file
+from icofactor.io.json import parse_json, read_text
+
+GROUP = "zarr.json"
+AGAIN = "Copy the cohort store again, or make it anew"
+Checksums = Mapping[str, str]
+"""Of one array: SHA-256 of its "metadata", and the CRC-32C of all its "chunks" in one hexadecimal text."""
+_SUM, _DIGITS = 4, 8
+_MOST_CHUNKS = 10**7
+
+
+@contextmanager
+def reading(file: Path | str, what: str = "part of a cohort store") -> Iterator[None]:
+    """Whatever goes wrong inside becomes one CohortError about this file of a store."""
+    with naming(Path(file), what, CohortError, AGAIN):
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise Unreadable("is missing: the cohort store is damaged, or was replaced while it was read") from None
+
+
+class StoredArray:
+    """An array on disk, refused unless all its files are there, whole and those that the commit names.
+
+    Parameters
+    ----------
+    folder : where it lies.
+    known : its checksums by the commit; None in a store that was made before checksums, where only those inside the
+        chunks are compared.
+    """
+
+    def __init__(self, folder: Path, known: Checksums | None = None) -> None:
+        self.folder = folder
+        with reading(folder / GROUP):
+            text = read_text(folder / GROUP)
+            self._metadata = sha256(text.encode()).hexdigest()
+            if known is not None and known["metadata"] != self._metadata:
+                raise Unreadable("is damaged: its checksum is wrong")
+            record: Any = parse_json(text)
+            shape, chunks = _shapes(record)
+            known_form = record.get("data_type") in NUMBERS and {"storage_transformers": [], **record} == _record(
+                shape, record["data_type"], chunks
+            )
+            if not known_form:
+                raise Unreadable("is damaged: it is not an array of numbers in the form that icofactor writes")
+            self.shape = tuple(shape)
+            self.chunks, self.dtype = tuple(chunks), np.dtype(record["data_type"]).newbyteorder("<")
+            self._grid = tuple(-(-n // step) for n, step in zip(shape, chunks, strict=True))
+            if math.prod(self._grid) > _MOST_CHUNKS:
+                raise Unreadable(f"is damaged: it claims {math.prod(self._grid)} chunks")
+            self.chunk_bytes = math.prod(chunks) * self.dtype.itemsize + _SUM
+            self._sums = None if known is None else known["chunks"]
+            if self._sums is not None and len(self._sums) != _DIGITS * math.prod(self._grid):
+                raise Unreadable("is damaged: it has another number of chunks than the commit names")
+        for file in self._files():
+            with reading(file):
+                self._check_size(os.stat(file).st_size)
+
+    def _files(self) -> Iterator[str]:
+        return (self._file(numbers) for numbers in product(*map(range, self._grid)))
+
+    def _file(self, numbers: tuple[int, ...]) -> str:
+        return os.path.join(self.folder, "c", *map(str, numbers))
+
+    def _check_size(self, found: int) -> None:
+        if found != self.chunk_bytes:
+            raise Unreadable(f"has {found} bytes instead of {self.chunk_bytes}: the cohort store is damaged")
+
+    def touched(self, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
+        """The numbers of the chunks that hold these rows and columns."""
+        steps = zip(where, self.chunks, strict=True)
+        return list(product(*(range(one.start // step, -(-one.stop // step)) for one, step in steps)))
+
+    def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
+        """The values at slices with their ends; all of them by default. Checksums are compared."""
+        where = tuple(slice(0, n) for n in self.shape) if where is None else where
+        found = np.empty([one.stop - one.start for one in where], self.dtype)
+        for numbers in self.touched(where) if found.size else ():
+            cuts = list(zip(where, numbers, self.chunks, strict=True))
+            ends = [(max(one.start, i * n), min(one.stop, (i + 1) * n)) for one, i, n in cuts]
+            inside = tuple(slice(a - i * n, b - i * n) for (a, b), (_, i, n) in zip(ends, cuts, strict=True))
+            there = tuple(slice(a - one.start, b - one.start) for (a, b), one in zip(ends, where, strict=True))
+            found[there] = self._read_chunk(numbers)[inside]
+        return found
+
+    def _read_chunk(self, numbers: tuple[int, ...]) -> NDArray[Any]:
+        file = self._file(numbers)
+        data = np.empty(self.chunk_bytes, np.uint8)
+        with reading(file):
+            with open_file(file) as opened:
+                self._check_size(os.fstat(opened.fileno()).st_size)
+                self._check_size(opened.readinto(data.data))
+            here = data[-_SUM:].tobytes().hex()
+            place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
+            if here != crc32c(data[:-_SUM]).hex():
+                raise Unreadable("is damaged: its checksum is wrong")
+            if self._sums is not None and here != self._sums[place : place + _DIGITS]:
+                raise Unreadable("is damaged: it is not the chunk that the commit names, or was replaced meanwhile")
+        return data[:-_SUM].view(self.dtype).reshape(self.chunks)
+
+    def checksums(self) -> dict[str, str]:
+        """What the commit says of this array; of each chunk only the end is read."""
+        return {"metadata": self._metadata, "chunks": "".join(map(_kept_sum, self._files()))}
+
+
+def _shapes(record: Any) -> tuple[list[int], list[int]]:
+    """Shape of an array and of its chunks."""
+    try:
+        shape, chunks = record["shape"], record["chunk_grid"]["configuration"]["chunk_shape"]
+    except (LookupError, TypeError):
+        shape = chunks = None
+    if not (is_shape(shape) and is_shape(chunks) and len(shape) == len(chunks) and min([*shape, *chunks], default=0)):
+        raise Unreadable("is damaged: it is not the record of an array in chunks")
+    return shape, chunks
+
+
+def _kept_sum(file: str) -> str:
+    with reading(file), open_file(file) as opened:
+        opened.seek(-_SUM, os.SEEK_END)
+        return opened.read(_SUM).hex()
+
+
+def crc32c(data: NDArray[np.uint8]) -> bytes:
+    """The CRC-32C of bytes, as zarr writes it behind a chunk."""
+    import google_crc32c
+
+    return int(google_crc32c.value(data)).to_bytes(_SUM, "little")
+
+
+def write_array(folder: Path, values: np.ndarray) -> None:
+    """An array in one chunk."""
+    write_chunk(folder, (0,) * values.ndim, values, values.shape)
+    write_metadata(folder, values.shape, values.shape, values.dtype)
+
+
+def write_chunk(folder: Path, numbers: tuple[int, ...], values: np.ndarray, chunks: tuple[int, ...]) -> None:
+    """One chunk, whose values may end before it does."""
+    if values.shape != chunks:
+        values = np.pad(values, [(0, n - m) for n, m in zip(chunks, values.shape, strict=True)])
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    file = folder.joinpath("c", *map(str, numbers))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    data = values.reshape(-1).view(np.uint8)
+    with open(file, "xb") as opened:
+        opened.write(data.data)
+        opened.write(crc32c(data))
+
+
+def write_metadata(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """What zarr wants to know of an array."""
+    with open(folder / GROUP, "x", encoding="utf-8", newline="\n") as opened:
+        opened.write(json.dumps(_record(shape, dtype.name, chunks), indent=1))
+
+
+def _record(shape: Any, data_type: str, chunks: Any) -> dict[str, Any]:
+    record = array_record(shape, data_type, chunks)
+    return {**record, "codecs": [*record["codecs"], {"name": "crc32c"}], "storage_transformers": []}

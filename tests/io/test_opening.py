@@ -1,0 +1,165 @@
+"""What is not a plain file is refused wherever a path is opened, at once."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor
+from helpers.stores import SITES, cohort
+from icofactor.assessment.atlas import read_atlas
+from icofactor.cohort.masks import read_mask
+from icofactor.cohort.store import append_store, open_store, save_store
+from icofactor.cohort.subjects import read_participants
+from icofactor.errors import FileError
+from icofactor.estimator.saving import load_model
+from icofactor.io.atomic import alone_in, nobody_in
+from icofactor.io.guard import hash_file, map_file, open_file, open_plain
+from icofactor.io.maps import read_maps
+from icofactor.results.diagnostics.record import load_diagnostics
+from icofactor.sphere.surfaces import read_surface
+from icofactor.streaming.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+
+
+@pytest.fixture(autouse=True)
+def impatient() -> Iterator[None]:
+    """A pipe would be waited for without end."""
+
+    def hang(*_: Any) -> None:
+        raise AssertionError("it hangs")
+
+    previous = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+def _socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # the path of a socket must be short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a pipe": os.mkfifo,
+    "a socket": _socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a file of the kernel": lambda path: path.symlink_to("/proc/self/maps"),
+    "a log of the kernel": lambda path: path.symlink_to("/proc/kmsg"),
+}
+
+
+def _piece(path: Path) -> None:
+    Checkpoint(path.parent / "work", {"a": 1})
+    path.rename(path.parent / "work" / "x.npz")
+    Checkpoint(path.parent / "work", {"a": 1}).get("x")
+
+
+def _run(path: Path) -> None:
+    (path.parent / "work").mkdir()
+    path.rename(path.parent / "work" / "run.json")
+    Checkpoint(path.parent / "work", {"a": 1})
+
+
+def _in_store(pattern: str) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        store = path.parent / "store"
+        save_store(cohort(), store)
+        path.rename(next(store.glob(pattern)))
+        np.asarray(open_store(store).X)
+
+    return read
+
+
+OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    **{f"maps {name}": (name, read_maps) for name in ("a.gii", "a.dscalar.nii", "a.mgh", "a.npy", "a.npz", "lh.area")},
+    **{f"mask {name}": (name, lambda p: read_mask(p, {"left": 642})) for name in ("a.label", "a.npy", "a.annot")},
+    "atlas": ("lh.annot", lambda p: read_atlas(p, SITES, "left")),
+    "surface": ("a.surf.gii", read_surface),
+    "geometry": ("lh.sphere", read_surface),
+    "participants": ("participants.tsv", read_participants),
+    "model": ("model.zip", load_model),
+    "diagnostics": ("diagnostics.npz", load_diagnostics),
+    "piece": ("x.npz", _piece),
+    "run": ("run.json", _run),
+    **{f"store {one}": ("x", _in_store(one)) for one in ("zarr.json", "commit.json", "part-*/zarr.json")},
+    **{f"store {one}": ("x", _in_store(one)) for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")},
+}
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_a_plain_file_is_refused(tmp_path: Path, kind: str, opening: str) -> None:
+    name, read = OPENINGS[opening]
+    KINDS[kind](tmp_path / name)
+    with pytest.raises(
+        FileError, match=r"not a file|file of the system|bytes instead of|not a cohort store"
+    ) as refusal:
+        read(tmp_path / name)
+    assert str(tmp_path) in refusal.value.path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "read", [open_file, hash_file, lambda p: open_plain(p).__enter__(), lambda p: map_file(p, "u1", 0, (1,))]
+)
+def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
+    KINDS[kind](tmp_path / "x")
+    with pytest.raises(ValueError, match=r"not a file|file of the system"):
+        read(tmp_path / "x")
+
+
+def test_locks_wait_for_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(NotADirectoryError), alone_in(tmp_path / "x"):
+        pass
+    assert not nobody_in(tmp_path / "x")
+    save_store(cohort(), tmp_path / "store")
+    for name in (".lock", ".tmp-1234-commit.json"):
+        os.mkfifo(tmp_path / "store" / name)
+    assert len(append_store(tmp_path / "store", cohort(1, 5))) == 6
+
+
+def test_files_are_opened_for_reading_in_one_place() -> None:
+    """A reader in another module must go through `io.guard.open_file`; the tests above then hold for it."""
+    source, found = Path(icofactor.__file__).parent, set()
+    for file in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            modes = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)]
+            writes = any(str(mode)[:1] in "wxa" for mode in modes if mode)
+            archive = called.startswith("archive.")  # a member of an open zip
+            if (
+                (name == "open" and not writes and not archive and called != "self.open")
+                or name in ("memmap", "fromfile", "read_csv")
+                or (name in ("read_text", "read_bytes") and "." in called)
+                or (called in ("zipfile.ZipFile", "gzip.open", "np.load", "nib.load"))
+            ):
+                found.add((file.relative_to(source).as_posix(), name))
+    assert found == {
+        ("io/guard.py", "open"),
+        ("io/guard.py", "memmap"),
+        ("io/atomic.py", "open"),  # folders, to lock them; files that were just written, to have them on the disk
+        ("io/archive.py", "ZipFile"),  # of a file that is open
+        ("io/tables.py", "read_csv"),  # of a text
+        ("cohort/masks.py", "fromfile"),  # of a file that is open
+        ("results/report/page.py", "read_text"),  # of the package
+    }
