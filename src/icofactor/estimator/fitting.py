@@ -83,12 +83,13 @@ def make_fit(
     starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
     del design, seen, stats  # as large as a component or two
+    engine = "cpu" if starts.engine == "cpu" else settings.engine
     with stages.stage("lift") as show:
-        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, show)
+        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, engine, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)
         for sweep in range(settings.polish if settings.lift and not scheme.projective else 0):
             weight, stage = sites.n_roots / view.shape[0], f"polish-{sweep}"
-            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=settings.engine)
+            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=engine)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
     reported, error = canonical(basis.W, C, scheme), basis.error(C, sq_norm)
     if unit != 1:
@@ -208,6 +209,7 @@ def _full_basis(
     view: Stream,
     refined: Refined,
     mean: np.ndarray | None,
+    engine: str,
     report: Report,
 ) -> Basis:
     """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
@@ -225,5 +227,5 @@ def _full_basis(
         mean,
         settings.polish,
         report,
-        settings.engine,
+        engine,
     )

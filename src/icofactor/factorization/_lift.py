@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def lift(
     stage : str
         The name of this pass, where passes are kept.
     engine : {"numpy", "cpu", "jax"}
-        Where the blocks are computed: "jax" on the device that JAX finds.
+        Where the blocks are computed: by compiled sweeps ("cpu"), or on the device that JAX finds ("jax").
     G : n_d × n_d, optional
         BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
     """
@@ -107,18 +108,18 @@ def lift(
 
 def _block_function(engine: str) -> Callable[..., Arrays]:
     if engine != "jax":
-        return _lift_block
+        return partial(_lift_block, engine == "cpu")
     from icofactor.factorization.engines.jax import lift_block
 
     return lift_block
 
 
-def _lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> Arrays:
+def _lift_block(compiled: bool, x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
     rhs = shared["C"] @ x.T
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
-    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps, compiled).T)
     return {"site.W": W, "sum.WX": W.T @ x}
 
 

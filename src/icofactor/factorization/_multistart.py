@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -16,7 +16,6 @@ from icofactor.factorization._solve import (
     Run,
     Solution,
     divergence_message,
-    join_runs,
     solution_of,
     warn_not_converged,
 )
@@ -27,15 +26,13 @@ from icofactor.factorization.recurrence import NEAR, recurrence
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.update import State, begin
+from icofactor.factorization.update import begin
 from icofactor.io.records import Numbers, from_arrays, to_arrays
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.runners import Runner, in_order, one_blas_thread
+from icofactor.streaming.runners import Runner, one_blas_thread
 
 BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""
-GROUP = 5
-"""Starts that one processor runs together where NumPy runs them; whatever the machine, so that bits stay."""
 LOOSER = 10
 """Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
 MOST_COMPARED = 50
@@ -239,13 +236,15 @@ class _Race:
     def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
         """The starts from `first` to before `last`."""
         halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
-        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
+        compiled = self.engine.name == "cpu"
+        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last), compiled)
         state = begin(self.p, self.method.scheme, B, C)
         chosen = self._promising(to_numpy(state.objective))
         path = np.repeat(to_numpy(state.objective)[:, None].astype(np.float64), self.n_iter + 1, axis=1)
         made = np.zeros(last - first, dtype=np.int64)
         watch = self._progress(first, last - first)
-        run = self._iterate(state if chosen is None else state.take(chosen), halve_at, watch)
+        going = state if chosen is None else state.take(chosen)
+        run = self.engine.iterate(self.p, self.method, going, self.n_iter, self.tol, halve_at, watch)
         where = slice(None) if chosen is None else chosen
         path[where], made[where] = _padded(run, self.n_iter), run.n_iter
         ends = _padded(run, self.n_iter)[:, -1]
@@ -259,15 +258,6 @@ class _Race:
         if most is None or len(objectives) <= most:
             return None
         return np.sort(np.argsort(objectives, kind="stable")[:most])
-
-    def _iterate(self, state: State, halve_at: Collection[int], watch: Callable[[int], None] | None) -> Run:
-        """The loop, on several processors where the engine itself uses one."""
-        n = len(state.error)
-        step = lambda some, show: self.engine.iterate(self.p, self.method, some, self.n_iter, self.tol, halve_at, show)
-        if self.engine.name != "numpy" or self.method.scheme.kernel is not None or n <= GROUP or halve_at:
-            return step(state, watch)
-        groups = [np.arange(i, min(i + GROUP, n)) for i in range(0, n, GROUP)]
-        return join_runs(list(in_order(lambda some: step(state.take(some), watch if some[0] == 0 else None), groups)))
 
     def gone_on(self, best: Solution, tol: float) -> Solution:
         """The best start with further updates, down to `tol`."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -99,22 +98,6 @@ def iterate(
             break
     ended.append((active, state))
     return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
-
-
-def join_runs(runs: Sequence[Run]) -> Run:
-    """One batch from several, in their order."""
-    if len(runs) == 1:
-        return runs[0]
-    length = max(run.objectives.shape[1] for run in runs)
-    pad = lambda path: np.pad(path, ((0, 0), (0, length - path.shape[1])), mode="edge")
-    places = np.cumsum([0, *(len(run.n_iter) for run in runs)])
-    state = _gather([(np.arange(*ends), run.state) for ends, run in zip(pairwise(places), runs, strict=True)])
-    return Run(
-        state,
-        np.concatenate([pad(run.objectives) for run in runs]),
-        np.concatenate([pad(run.errors) for run in runs]),
-        *(np.concatenate([getattr(run, name) for run in runs]) for name in ("n_iter", "converged", "diverged")),
-    )
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:

@@ -37,16 +37,28 @@ class Quadratic:
 
 
 def coordinate_descent(
-    A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool, start: np.ndarray | None = None, sweeps: int = 5
+    A: np.ndarray,
+    rhs: np.ndarray,
+    lasso: float,
+    signed: bool,
+    start: np.ndarray | None = None,
+    sweeps: int = 5,
+    compiled: bool = False,
 ) -> np.ndarray:
     """A number of sweeps over the coordinates, all columns at once.
 
-    They begin at `start`, or at the solution without constraints (its positive part when not `signed`).
+    They begin at `start`, or at the solution without constraints (its positive part when not `signed`). `compiled`:
+    whether the kernel makes them.
     """
     z = np.linalg.pinv(A, hermitian=True) @ rhs if start is None else np.array(start, dtype=np.float64)
     if not signed:
         z = np.maximum(z, 0.0)
-    for _ in range(sweeps):
+    if compiled:
+        from icofactor.factorization.engines.sweeps import descend_columns
+
+        z, rhs, A = (np.ascontiguousarray(x, dtype=np.float64) for x in (z, rhs, A))
+        descend_columns(A, rhs, lasso, signed, z, sweeps)
+    for _ in range(0 if compiled else sweeps):
         for j in np.flatnonzero(A.diagonal() > 0):
             z[j] = best_coordinate(A, rhs, z, j, lasso, signed)
     z[A.diagonal() <= 0] = 0.0

@@ -46,12 +46,17 @@ def stream(seeds: np.random.SeedSequence, index: int) -> np.random.Generator:
 
 
 def draw_starts(
-    p: Problem, method: Method, n_components: int, seeds: np.random.SeedSequence, indices: Iterable[int]
+    p: Problem,
+    method: Method,
+    n_components: int,
+    seeds: np.random.SeedSequence,
+    indices: Iterable[int],
+    compiled: bool = False,
 ) -> tuple[Array, Array]:
     """The random starts numbered `indices` as one batch."""
     L, row_sums = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
     streams = [stream(seeds, i) for i in indices]
-    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal)
+    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal, compiled)
     return method.scheme.settle(p, asarray_like(B, p.L), asarray_like(C, p.L))
 
 

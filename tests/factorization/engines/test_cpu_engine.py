@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Run, iterate, solve
 from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.quadratic import coordinate_descent
 from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.schemes.parts import hard_parts
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, settled
@@ -28,6 +31,11 @@ def posed(stats: Statistics, name: str, rules: str, n_d: int, n_starts: int) -> 
     method = METHODS[name]
     p = Problem.of(stats, method.scheme, rules)
     return p, begin(p, method.scheme, *draw_starts(p, method, n_d, seeds_of(0), range(n_starts)))
+
+
+def deviations(kind: str = "partition") -> Statistics:
+    problem = small(kind)
+    return Statistics.from_data(problem.X - problem.X.mean(axis=1, keepdims=True), problem.design)
 
 
 def relative(x: np.ndarray, y: np.ndarray) -> float:
@@ -51,17 +59,58 @@ def test_kernels_equal_the_generic_functions(name: str, rules: str, kind: str) -
     assert_same(cpu.iterate(p, METHODS[name], state, 60), iterate(p, METHODS[name], state, 60))
 
 
+@pytest.mark.parametrize("kind", ["partition", "smooth"])
+@pytest.mark.parametrize("name", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
+def test_kernels_of_deviations_equal_the_generic_functions(name: str, kind: str) -> None:
+    method = METHODS[name]
+    p, state = posed(deviations(kind), name, "default", 3, 5)
+    assert p.signed
+    assert choose_engine("cpu", p, method, 3, 10).name == "cpu"
+    for tol in (0.0, 1e-6):
+        assert_same(cpu.iterate(p, method, state, 150, tol), iterate(p, method, state, 150, tol), 1e-8)
+
+
+def test_parts_from_compiled_starts_are_those_of_numpy() -> None:
+    stats = deviations()
+    found, wanted = (
+        multistart(stats, "parts", 3, n_starts=30, n_iter=200, tol=1e-4, engine=engine, random_state=0)
+        for engine in ("cpu", "numpy")
+    )
+    assert (found.engine, found.best_start) == ("cpu", wanted.best_start)
+    np.testing.assert_array_equal(found.start_n_iter, wanted.start_n_iter)
+    np.testing.assert_allclose(found.objectives, wanted.objectives, rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_parts", [1, 4, 9])
+def test_compiled_hard_starts_are_those_of_numpy(n_parts: int) -> None:
+    rng = np.random.default_rng(n_parts)
+    profiles = np.concatenate([rng.standard_normal((40, 7)), np.zeros((2, 7)), np.repeat(np.eye(7)[:3], 5, axis=0)])
+    draws = np.concatenate([rng.random((6, n_parts)), np.zeros((1, n_parts))])  # zeros: parts that begin empty
+    for found, wanted in zip(hard_parts(profiles, draws, compiled=True), hard_parts(profiles, draws), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("lasso", [0.0, 0.7])
+def test_compiled_coordinate_descent_is_that_of_numpy(lasso: float, signed: bool) -> None:
+    rng = np.random.default_rng(0)
+    C = rng.standard_normal((5, 9)) * np.array([1, 1, 1, 1, 0])[:, None]  # a component that died
+    rhs = C @ rng.standard_normal((9, 150))
+    found, wanted = (coordinate_descent(C @ C.T, rhs, lasso, signed, sweeps=7, compiled=c) for c in (True, False))
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 @pytest.mark.parametrize(("n_subjects", "n_d"), [(2, 1), (3, 2), (7, 5), (9, 4), (21, 9)])
-@pytest.mark.parametrize("name", ["PNNMF", "LE-SPNNMF", "E-DL", "LE-PPNMF", "CD-PNNMF", "CD-SPNNMF"])
+@pytest.mark.parametrize("name", ["PNNMF", "LE-SPNNMF", "E-DL", "LE-PPNMF", "CD-PNNMF", "CD-SPNNMF", "parts"])
 def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
     problem = small("partition", None, True, 24)
-    stats = dataclasses.replace(problem.stats, L=problem.stats.L[:n_subjects])
+    stats = replace(problem.stats, L=problem.stats.L[:n_subjects])
     p, state = posed(stats, name, "default", n_d, 3)
     assert_same(cpu.iterate(p, METHODS[name], state, 25), iterate(p, METHODS[name], state, 25), 1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF"])
+@pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF", "parts"])
 def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 12)
     for options in ({"tol": 1e-4}, {"halve_at": (20, 40, 80)}, {"tol": 1e-3, "halve_at": (50,)}):
@@ -85,7 +134,7 @@ def test_starts_do_not_depend_on_groups_or_threads(monkeypatch: pytest.MonkeyPat
 
 def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
     stats = small().stats
-    tiny = dataclasses.replace(
+    tiny = replace(
         stats, L=stats.L * 1e-3, root_L=stats.root_L * 1e-3, sq_norm=stats.sq_norm * 1e-6, energy=stats.energy * 1e-6
     )
     p, state = posed(tiny, "DL", "paper", 3, 4)
@@ -156,9 +205,10 @@ def test_the_compiled_stopping_rule_is_the_generic_one() -> None:
     fall = 10.0 ** rng.uniform(-9, -2, (400, 1)) * 0.5 ** (np.arange(n) / 10.0 ** rng.uniform(0.5, 3, (400, 1)))
     paths = np.cumsum(-fall, axis=1) + 10
     settle, answers = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK]), []
-    for tol in (1e-3, 1e-6):
+    for tol, plateau in itertools.product((1e-3, 1e-6), (True, False)):
+        settle[2] = TOL_LOOKBACK if plateau else 0
         for t in (TOL_FIRST, n - 1):
-            generic = settled(paths[:, : t + 1].T, tol)
+            generic = settled(paths[:, : t + 1].T, tol, plateau)
             compiled = [kernels._settled.py_func(paths, i, t, tol, settle) for i in range(len(paths))]
             np.testing.assert_array_equal(generic, compiled)
             answers.append(generic)

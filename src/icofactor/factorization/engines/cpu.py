@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from icofactor.factorization._solve import Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW
+from icofactor.factorization.stopping import TOL_LOOKBACK, TOL_WINDOW, first_look
 from icofactor.factorization.update import State, evaluate
 from icofactor.streaming.runners import in_order, one_blas_thread
 
@@ -29,16 +29,15 @@ CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
-KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3}
+KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
 """The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
 
 
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
     known = method.extrapolation is None or method.extrapolation.kernel is not None
-    if p.signed and not method.scheme.signed_data:  # deviations: the compiled rule is for data ≥ 0
-        return False
-    return isinstance(p.L, np.ndarray) and not sp.issparse(p.K) and method.scheme.kernel in KERNELS and known
+    plain = isinstance(p.L, np.ndarray) and p.L.ndim == 2 and not sp.issparse(p.K)
+    return plain and known and method.scheme.kernel_for(p) in KERNELS
 
 
 def iterate(
@@ -83,7 +82,7 @@ class _Batch:
         self.objectives, self.errors = np.empty((n, n_iter + 1)), np.empty((n, n_iter + 1))
         self.objectives[:, 0], self.errors[:, 0] = state.objective, state.error
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
-        self.active = np.arange(n)
+        self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
         self._shared = self._constants()
 
     def _constants(self) -> tuple[Any, ...]:
@@ -95,7 +94,9 @@ class _Batch:
         return L, kind(p.L.T), K, p.K.ndim == 1, kind(p.row_sums), kind(p.weights[:, 0]), kind(c)
 
     def _group(self) -> int:
-        """Starts per group."""
+        """Starts per group; where a start makes products of its own in any case, one: it then waits for none."""
+        if self.rule == KERNELS["descent"]:
+            return 1
         n_d, n_k, n_s = self.Bt.shape[1], self.Bt.shape[2], self.C.shape[2]
         plain = self.method.extrapolation is None
         one = n_d * ((3 if plain else 5) * n_s + (4 if plain else 6) * n_k + 4 * n_d) * np.dtype(self.dtype).itemsize
@@ -103,13 +104,13 @@ class _Batch:
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
-        settle = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK])
+        plateau = self.method.scheme.plateau
+        settle = np.array([first_look(plateau), TOL_WINDOW, TOL_LOOKBACK if plateau else 0])
         n_groups = -(-len(self.active) // self._group())
-        groups = np.array_split(self.active, n_groups + n_groups % 2 if len(self.active) > 1 else 1)
+        groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         p, scheme, extrapolation = self.p, self.method.scheme, self.method.extrapolation
-        assert scheme.kernel is not None
         kind = 0 if extrapolation is None else extrapolation.kernel
-        rule = (KERNELS[scheme.kernel], kind, p.literal, scheme.sweeps)
+        rule = (self.rule, kind, p.literal, scheme.sweeps)
 
         compiled = kernel(np.dtype(self.dtype).name)
 
@@ -157,9 +158,9 @@ class _Batch:
             B, C, t, E, objective,
             np.swapaxes(self.yB, -1, -2).astype(np.float64) if some else None,
             self.yC.astype(np.float64) if some else None,
-            self.tau.astype(np.float64), self.state.age + self.at,
+            self.tau.astype(np.float64), self.state.age + int(self.made.max()),
         )  # fmt: skip
-        end = self.at + 1
+        end = int(self.made.max()) + 1
         return Run(state, self.objectives[:, :end], self.errors[:, :end], self.made, self.done == 1, self.done == 2)
 
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.stopping import ARRIVED, SHRUNK
 
-DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
+DICTIONARY, RIDGE, SPARSE, PROJECTIVE, DESCENT = 0, 1, 2, 3, 4
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
 TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
 Loose = Any  # numba infers the types; annotations below would only repeat "array"
@@ -175,12 +176,53 @@ def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose
 
 
 @njit(**_part)
+def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, Lt: Loose, K: Loose,
+             diagonal: bool, row_sums: Loose, c: Loose, step: Loose, more: Loose, C_step: Loose, A1: Loose, A2: Loose,
+             G1: Loose, G2: Loose, y: Loose) -> None:  # fmt: skip
+    """`schemes.projective.descend`."""
+    top, zero, n_k = _top(r), c[ZERO], Bt.shape[1]
+    _product(CC, r, KB, r, n_d, step, top)
+    _product(G, r, LC, r, n_d, more, top)
+    for j in range(n_d):
+        bend = CC[r + j, j]
+        for k in range(n_k):
+            b, curvature = Bt[r + j, k], row_sums[k] * bend
+            pull = (step[j, k] + more[j, k] - c[TWO] * LC[r + j, k]) / max(curvature, c[TINY])
+            step[j, k] = max(b - pull, zero) - b if curvature > 0 else zero
+    np.dot(step, Lt, C_step)
+    _times_K(K, diagonal, step, more)
+    np.dot(C[r : r + n_d], C_step.T, A1)
+    np.dot(C_step, C_step.T, A2)
+    np.dot(KB[r : r + n_d], step.T, G1)
+    np.dot(step, more.T, G2)
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    for i in range(n_d):
+        first -= 4.0 * A1[i, i]
+        second -= 2.0 * A2[i, i]
+        for j in range(n_d):
+            a0, a1, a2 = np.float64(CC[r + i, j]), np.float64(A1[i, j] + A1[j, i]), np.float64(A2[i, j])
+            g0, g1, g2 = np.float64(G[r + i, j]), np.float64(G1[i, j] + G1[j, i]), np.float64(G2[i, j])
+            first += g1 * a0 + g0 * a1
+            second += g2 * a0 + g1 * a1 + g0 * a2
+            third += g2 * a1 + g1 * a2
+            fourth += g2 * a2
+    least, best = 0.0, 0.0
+    for length in STEPS:
+        error = length * (first + length * (second + length * (third + length * fourth)))
+        if error < least:
+            least, best = error, length
+    for j in range(n_d):
+        for k in range(n_k):
+            y[r + j, k] = Bt[r + j, k] + best * step[j, k]
+
+
+@njit(**_part)
 def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, down: Loose,
               P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
     """The plain update of C, from the new B."""
     top = _top(r)
     tiny, penalty, zero, n_s = c[TINY], c[PENALTY], c[ZERO], C.shape[1]
-    if scheme == PROJECTIVE:
+    if scheme >= PROJECTIVE:
         _copy(BL, y, r, r + n_d)
         return
     _product(G, r, C, r, n_d, down, top)
@@ -354,7 +396,7 @@ def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC
             for k in range(n_k):
                 part += weights[k] * Bt[j, k] * Bt[j, k]
             more = CC[j, j - r]
-        elif scheme != PROJECTIVE:
+        elif scheme < PROJECTIVE:
             for k in range(n_k):
                 part += weights[k] * abs(Bt[j, k])
             for s in range(n_s):
@@ -371,6 +413,8 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
     if tol <= 0 or t < settle[0]:
         return False
     now = path[i, t - settle[1]] - path[i, t]
+    if settle[2] == 0:  # no plateau
+        return now <= tol * abs(path[i, t])
     then = path[i, t - settle[1] - settle[2]] - path[i, t - settle[2]]
     return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
 
@@ -392,12 +436,13 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
     n_k, n_s, dtype = Bt.shape[1], C.shape[1], Bt.dtype
     n_d = len(Bt) // g
     slack = 16.0 * 2.220446049250313e-16 * sq_norm
-    signed, both = scheme == DICTIONARY, not literal and scheme != PROJECTIVE
+    signed, both = scheme == DICTIONARY, not literal and scheme < PROJECTIVE
     growth = np.empty(max(n_k, n_s))
     bits, exponents = growth.view(np.int64), np.empty_like(growth)
     down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
     mixed_B, spread, mixed_C = np.empty((1, n_k), dtype), np.empty((1, n_k), dtype), np.empty((1, n_s), dtype)
     P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
+    A1, A2 = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
     LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
     CC = np.empty((g * n_d, n_d), dtype)
@@ -410,14 +455,26 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
         _symmetric(C, C, r, n_d, c[ZERO], CC)
         _symmetric(Bt, KB, r, n_d, c[ZERO], G)
 
+    turns = 0
     for u in range(n_updates):
         t = t0 + u + 1
+        ended = True
+        for i in range(g):
+            ended = ended and done[i] > 0
+        if ended:  # the rest of the path repeats
+            for i in range(g):
+                objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
+            continue
+        turns += 1
         going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
         for i in range(g):
             r = i * n_d
             if sweeps:
                 _sweep_B(scheme, sweeps, r, n_d, Bt, LC, CC, K, diagonal, row_sums, weights, c, mixed_B, spread, more,
                          yBn)  # fmt: skip
+            elif scheme == DESCENT:
+                _descend(r, n_d, Bt, KB, C, LC, CC, G, Lt, K, diagonal, row_sums, c, down_B, more, down_C, A1, A2,
+                         P, Q, yBn)  # fmt: skip
             else:
                 _update_B(scheme, literal, r, n_d, Bt, KB, LC, CC, G, row_sums, weights, c, down_B, more, P, Q, yBn)
             if going:
@@ -488,7 +545,7 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
         Bt, Bn, KB, KBn, C, Cn = Bn, Bt, KBn, KB, Cn, C
         LC, LCn, CC, CCn, G, Gn = LCn, LC, CCn, CC, Gn, G
         yB, yBn, yC, yCn = yBn, yB, yCn, yC
-    if n_updates % 2:  # the newest state lies in the buffers made here: bring it home
+    if turns % 2:  # the newest state lies in the buffers made here: bring it home
         _copy(Bt, B0, top, g * n_d)
         _copy(C, C0, top, g * n_d)
         _copy(yB, yBn, top, g * n_d)

@@ -239,6 +239,10 @@ class Scheme(ABC):
     lift_sweeps = 5
     """Sweeps of coordinate descent on each `site_problem`."""
 
+    def kernel_for(self, p: Problem) -> str | None:
+        """The kernel with the updates for this problem, where they are not the same for all problems."""
+        return self.kernel
+
     def compactable(self, p: Problem) -> bool:
         """Whether people can be left out of the updates: objective and start depend on L only through M = LᵀL, and
         there are more people than faces."""
@@ -267,8 +271,9 @@ class Scheme(ABC):
         row_sums: np.ndarray,
         n_components: int,
         literal: bool,
+        compiled: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`draw` for several starts, each with its own stream, as one batch."""
+        """`draw` for several starts, each with its own stream, as one batch; `compiled`: kernels may be used."""
         B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
         return np.stack(B), np.stack(C)
 

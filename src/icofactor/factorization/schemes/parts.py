@@ -53,7 +53,7 @@ class Parts(ProjectiveNMF):
     in_paper = False
     extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType({"": EXTRAPOLATIONS["E-"]})
     plain_updates = 1
-    kernel: str | None = None
+    kernel: str | None = "descent"
     n_starts, n_finished = 50, 10
     plateau = False
     refined = False  # finer faces change what the lift finds by less than 0.001 of the variance
@@ -71,6 +71,7 @@ class Parts(ProjectiveNMF):
         row_sums: np.ndarray,
         n_components: int,
         literal: bool,
+        compiled: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Hard starts, softened: B of unit columns in the metric of the faces' sizes."""
         root = np.sqrt(np.maximum(row_sums, 0.0))
@@ -80,7 +81,7 @@ class Parts(ProjectiveNMF):
         profiles = np.where(held, deviations / np.where(held, root, 1.0), 0.0).T.copy()
         draws = np.stack([rng.random(n_components) for rng in streams])
         groups = [draws[i : i + HARD_GROUP] for i in range(0, len(draws), HARD_GROUP)]
-        found = list(in_order(lambda some: soften(*hard_parts(profiles, some)), groups))
+        found = list(in_order(lambda some: soften(*hard_parts(profiles, some, compiled=compiled)), groups))
         B = np.concatenate(found)
         B[:, held] /= root[held, None]
         return B, np.swapaxes(B, 1, 2) @ L.T
@@ -89,7 +90,9 @@ class Parts(ProjectiveNMF):
         return descend(p, B, C, t)
 
 
-def hard_parts(profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS) -> tuple[np.ndarray, np.ndarray]:
+def hard_parts(
+    profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS, compiled: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Partitions of faces by weighted spherical k-means, one per row of `draws`.
 
     Face k with profile y_k over subjects belongs to the part whose unit profile c_j has the largest (c_jᵀy_k)₊; c_j is
@@ -100,15 +103,29 @@ def hard_parts(profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEP
     profiles : (n_faces, n_subjects) y, each divided by the root of the face's size
     draws : (n_starts, n_parts) numbers in [0, 1), by which the first faces are chosen (k-means++)
     sweeps : at most
+    compiled : whether the kernel makes them
 
     Returns
     -------
     fit : (n_starts, n_parts, n_faces) (c_jᵀy_k)₊
     own : (n_starts, n_faces) the part of each face
     """
-    n_starts, n_parts = draws.shape
     energy = np.einsum("ij,ij->i", profiles, profiles)
     centres = _spread_seeds(profiles, energy, draws)
+    if not compiled:
+        return hard_sweeps(profiles, energy, centres, sweeps)
+    from icofactor.factorization.engines import sweeps as kernels
+
+    fit, own = np.zeros((*draws.shape, len(profiles))), np.full((len(draws), len(profiles)), -1)
+    kernels.hard_sweeps(profiles, np.ascontiguousarray(profiles.T), energy, centres, fit, own, sweeps)
+    return fit, own
+
+
+def hard_sweeps(
+    profiles: np.ndarray, energy: np.ndarray, centres: np.ndarray, sweeps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`hard_parts` from the first unit profiles; `energy` is ‖y_k‖²."""
+    n_starts, n_parts = centres.shape[:2]
     fit, own = np.zeros((n_starts, n_parts, len(profiles))), np.full((n_starts, len(profiles)), -1)
     going = np.arange(n_starts)  # a start ends when its own partition stays, whatever the others do
     for _ in range(sweeps):

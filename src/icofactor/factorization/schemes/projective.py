@@ -58,6 +58,9 @@ class ProjectiveNMF(Scheme):
             return descend(p, B, C, t)
         return B * factor(t.LC, p.times_K(B), t.CC, t.G, p.literal)
 
+    def kernel_for(self, p: Problem) -> str | None:
+        return "descent" if p.signed else self.kernel
+
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
         return p.project(B)
 
