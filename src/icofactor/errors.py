@@ -58,6 +58,18 @@ class Phrase(str):
     __slots__ = ()
 
 
+class Problem(str):
+    """What is wrong with one of several files, and the cause that they share: many are shown as one line."""
+
+    __slots__ = ("cause",)
+    cause: str
+
+    def __new__(cls, text: str, cause: str) -> Problem:
+        made = super().__new__(cls, text)
+        made.cause = cause
+        return made
+
+
 class ArgumentError(ValueError):
     """An argument is not what it must be.
 
@@ -143,7 +155,7 @@ class CheckpointError(FileError):
 
 
 class CohortError(FileError):
-    """Files do not make a cohort; the message names every bad one.
+    """Files do not make a cohort; the message names every cause, `problems` every bad file.
 
     Attributes
     ----------
@@ -151,7 +163,9 @@ class CohortError(FileError):
     """
 
     MOST_LISTED = 50
-    """A whole folder of wrong files is understood from its first fifty."""
+    """Causes that are listed."""
+    ARGUMENTS = ("paths", "participants", "exclude", "mask", "mesh", "subjects", "smoothing", "target", "entities")
+    """What a problem may be about, besides files and subjects."""
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:
         super().__init__(path, problem)
@@ -165,12 +179,21 @@ class CohortError(FileError):
         return error
 
     def lines(self, naming: Naming = in_python) -> list[str]:
-        """One line per problem, and one that counts them when there are several."""
-        lines = [f"{where}: {render(what, naming)}" for where, what in self.problems]
-        if len(lines) == 1:
+        """One line per cause, with two examples where it has more, and one that counts all problems if several."""
+        causes: dict[str, list[tuple[str, str]]] = {}
+        for where, what in self.problems:
+            causes.setdefault(getattr(what, "cause", what), []).append((where, what))
+        lines = []
+        for cause, found in causes.items():
+            places = [naming(where, None) if where in self.ARGUMENTS else where for where, _ in found]
+            if len(found) <= 2:
+                lines += [f"{place}: {render(what, naming)}" for place, (_, what) in zip(places, found, strict=True)]
+            else:
+                lines.append(f"{places[0]}, {places[1]} and {len(found) - 2} more: {render(cause, naming)}")
+        if len(self.problems) == 1:
             return lines
-        more = [f"... and {len(lines) - self.MOST_LISTED} more"] if len(lines) > self.MOST_LISTED else []
-        return [f"{len(lines)} problems:", *lines[: self.MOST_LISTED], *more]
+        more = [f"... and {len(lines) - self.MOST_LISTED} more causes"] if len(lines) > self.MOST_LISTED else []
+        return [f"{len(self.problems)} problems:", *lines[: self.MOST_LISTED], *more]
 
     def describe(self, naming: Naming = in_python) -> str:
         return "\n  ".join(self.lines(naming))

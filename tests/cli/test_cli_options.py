@@ -36,14 +36,14 @@ def test_smoothing_of_0(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert plan(place / "fs", "--smoothing", 0) == 0
     assert "thickness.fwhm0.fsaverage3" in capsys.readouterr().out
     assert plan(place / "fs") == 2
-    assert "choose with --smoothing and --target; there are" in capsys.readouterr().err
+    assert "choose with --smoothing; there are" in capsys.readouterr().err
 
 
 def test_subjects_without_files(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [place / "fs", "--smoothing", 10, "--participants", place / "all.tsv"]
     assert plan(*words) == 2
     err = capsys.readouterr().err
-    assert err.startswith("icofactor fit: participants: no map was found of sub-099; there are maps of sub-001")
+    assert err.startswith("icofactor fit: --participants: no map was found of sub-099; there are maps of sub-001")
     assert err.endswith("--missing skip leaves out those without\n")
     assert plan(*words, "--missing", "skip", "--covariates", "age") == 0
     assert "of 6 subjects" in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_entities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for session in ("1", "2"):
         fmriprep_tree(tmp_path, IDS, MAPS, f"ses-{session}_task-rest", "space-fsaverage3")
     assert plan(tmp_path) == 2
-    assert "or choose with --entities (ses, task, run, ...)" in capsys.readouterr().err
+    assert "or choose with --entities (ses is 1, 2)" in capsys.readouterr().err
     assert plan(tmp_path, "--entities", "ses=2,task=rest") == 0
     assert "Would read 12 files" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -74,6 +74,13 @@ def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[
     assert plan(place / "store", "--participants", place / "all.tsv", "--missing", "skip") == 0
     assert plan(place / "store", "--mask", "lh.cortex.label") == 2
     assert "--mask is for files" in capsys.readouterr().err
+
+
+def test_empty_sites_of_both_hemispheres_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    holes = np.where(np.arange(2 * N) % N < 7, 0, X)
+    freesurfer_tree(tmp_path, IDS, hemispheres(holes), target="fsaverage3")
+    assert plan(tmp_path) == 0
+    assert "left out (14 are, in the first subject)" in capsys.readouterr().out
 
 
 def test_covariates_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,7 +196,7 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
     for i, subject in enumerate(IDS):
         rows = np.stack([X[i], 2 * X[i] + 1])
         write_cifti(tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"])
-    with pytest.raises(CohortError, match=r"5 problems:\n.*sub-001\.dscalar\.nii: holds 2 maps, one per subject"):
+    with pytest.raises(CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: hold several maps, one per subject"):
         ico.load_cohort(tmp_path)
     check(ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"), X, ~WALL, "both", IDS)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, map_name=1).X, 2 * X + 1)

@@ -69,7 +69,9 @@ def test_all_files_bad(tmp_path: Path) -> None:
     folder = gifti_files(tmp_path, IDS[:3], {side: rows[:3] for side, rows in MAPS.items()})
     for path in folder.iterdir():
         path.write_bytes(b"")
-    assert report(folder) == {path.name: "is empty" for path in folder.iterdir()}
+    with pytest.raises(CohortError) as caught:
+        ico.load_cohort(folder)
+    assert sorted(caught.value.problems) == sorted((str(path), "is empty") for path in folder.iterdir())
 
 
 def test_files_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +205,47 @@ def test_a_wrong_mask_is_reported_with_the_files(tmp_path: Path) -> None:
     assert found[f"{IDS[0]}_hemi-L_thickness.shape.gii"] == "is empty"
 
 
-def test_long_reports_are_cut(tmp_path: Path) -> None:
-    folder = gifti_files(tmp_path, names(60), {"left": RNG.random((60, 12)) + 1})
-    for path in folder.iterdir():
+def test_one_line_per_cause(tmp_path: Path) -> None:
+    """Sixty files with one fault are one line with two examples; the error holds all of them."""
+    folder = gifti_files(tmp_path, names(61), {"left": RNG.random((61, 12)) + 1})
+    first, *others = sorted(folder.iterdir())
+    first.write_bytes(b"\x1f\x8b")
+    for path in others:
         path.write_bytes(b"")
-    with pytest.raises(CohortError, match=r"^60 problems:(?s:.*)\.\.\. and 10 more$"):
+    with pytest.raises(CohortError) as caught:
         ico.load_cohort(folder)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "61 problems:" and len(lines) == 2
+    assert lines[1].strip() == f"{others[0]}, {others[1]} and 58 more: is empty"
+    assert {where for where, _ in caught.value.problems} == {str(path) for path in (first, *others)}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"PK\x03\x04\x14\x00\x06\x00\xff\xff", "is an Excel workbook; save it as CSV or TSV"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook; save it as CSV or TSV"),
+        (b"participant_id;age\nsub-001;35,5\n", "its columns are separated by semicolons"),
+    ],
+)
+def test_tables_of_spreadsheets(tmp_path: Path, content: bytes, problem: str) -> None:
+    folder = gifti_files(tmp_path / "maps", IDS, MAPS)
+    (tmp_path / "table").write_bytes(content)
+    assert report(folder, participants=tmp_path / "table")["table"].startswith(problem)
+
+
+def test_notes_are_about_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No account of subjects or sites left out before an error, nor of sites that a given mask leaves out."""
+    folder = gifti_files(tmp_path, IDS, MAPS)
+    report(folder, exclude=["sub-999"], verbose=True)
+    assert "left out" not in capsys.readouterr().err
+    ico.load_cohort(folder, mask=~WALL, verbose=True)
+    assert "NaN or zero in every subject" not in capsys.readouterr().err
+    (folder / f"{IDS[0]}_hemi-L_thickness.shape.gii").write_bytes(b"")
+    report(folder, verbose=True)
+    assert "NaN or zero in every subject" not in capsys.readouterr().err
+
+
+def test_reports_of_many_causes_are_cut() -> None:
+    error = CohortError.of([(f"{i}.gii", f"fault {i}") for i in range(60)])
+    assert len(error.lines()) == 52 and error.lines()[-1] == "... and 10 more causes"

@@ -56,7 +56,7 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
     with pytest.raises(CohortError) as caught:
         ico.load_cohort(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: choose with smoothing and target; there are thickness.fwhm0.fsaverage3 (4 subjects), "
+        f"{tmp_path}: choose with smoothing; there are thickness.fwhm0.fsaverage3 (4 subjects), "
         "thickness.fwhm10.fsaverage3 (4 subjects)"
     )
     cohort = ico.load_cohort(tmp_path, smoothing=10)
@@ -64,6 +64,13 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
     area = ico.load_cohort(tmp_path, measure="area")
     assert area.hemisphere == "left" and area.modality == "area"
     np.testing.assert_array_equal(area.X, 2 * MAPS["left"])
+    freesurfer_tree(tmp_path, IDS, MAPS, smoothing=10, target="fsaverage4")
+    with pytest.raises(CohortError) as caught:  # only what is left to choose from
+        ico.load_cohort(tmp_path, smoothing=10)
+    assert caught.value.problem == (
+        "choose with {target}; there are thickness.fwhm10.fsaverage3 (4 subjects), "
+        "thickness.fwhm10.fsaverage4 (4 subjects)"
+    )
     with pytest.raises(CohortError, match=r"none fits smoothing=5, target='fsaverage5'; there are"):
         ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
     with pytest.raises(CohortError, match="no subject has volume on a common mesh; there are area, thickness"):
@@ -163,16 +170,23 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
 def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
     fmriprep_tree(tmp_path, IDS, MAPS, "task-rest", "space-fsaverage3")
     fmriprep_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3")
-    with pytest.raises(CohortError, match="subject sub-001, left hemisphere is also in"):
+    with pytest.raises(CohortError, match=r"the subject has other files; .* \(task is motor, rest\)") as caught:
         ico.load_cohort(tmp_path)
+    assert caught.value.problem.startswith("subject sub-001, left hemisphere is also in")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"task": "rest"}).X, X)
     next((tmp_path / IDS[2] / "func").glob("*task-rest*hemi-R*")).unlink()
     with pytest.raises(
         CohortError, match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho"
     ):
         ico.load_cohort(tmp_path, entities={"task": "rest"})
-    with pytest.raises(CohortError, match="no maps of 'thickness' fit; there are reho"):
+    with pytest.raises(CohortError, match="there are no maps of 'thickness'; there are reho"):
         ico.load_cohort(tmp_path, measure="thickness")
+    with pytest.raises(CohortError, match="of the maps of 'reho' none has task=nback; task is motor, rest"):
+        ico.load_cohort(tmp_path, entities={"task": "nback"})
+    with pytest.raises(CohortError, match=r"of the maps of 'reho' none has ses=1$"):
+        ico.load_cohort(tmp_path, entities={"ses": "1", "task": "rest"})
+    with pytest.raises(CohortError, match="none is on target='fsaverage5'; there are fsaverage3"):
+        ico.load_cohort(tmp_path, target="fsaverage5")
 
 
 @pytest.mark.slow
@@ -285,9 +299,7 @@ def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
     assert list(cohort.participants["sex"]) == ["F", "M", "n/a"]
     assert list(cohort.participants["site"]) == ["01", "02", "01"]
     assert cohort.provenance["participants"]["path"] == str(table)
-    assert any(
-        "left out 1 subjects that participants does not select: sub-003" in s for s in cohort.provenance["steps"]
-    )
+    assert any("left out 1 subject that participants marks so: sub-003" in s for s in cohort.provenance["steps"])
 
 
 def test_participants_with_and_without_prefix(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.problems import Journal, Problems
+from icofactor.cohort.problems import Journal, Problems, counted
 from icofactor.errors import CohortError, literal
 from icofactor.io.archive import array_header
 from icofactor.io.freesurfer import read_annot
@@ -220,11 +220,8 @@ def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: J
     if not mask.any():
         _report_flat(rows, mask, problems)
         return given
-    if not mask.all():
-        journal.note(f"mask: {int((~mask).sum())} sites are NaN or zero in every subject and are left out")
+    lost = int((~mask if given is None else given & ~mask).sum())
     partly = int(((empty > n / 2) & mask).sum())
-    if partly and n > 2:
-        journal.note(f"{partly} sites are NaN or zero in most subjects, not in all; they stay in use")
     if given is not None:
         mask &= given
         if not mask.any():
@@ -233,6 +230,11 @@ def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: J
     _report_nan(rows, mask, nan, problems)
     _report_flat(rows, mask, problems)
     _report_units(rows, mask, problems)
+    if lost and not problems:
+        are = "is" if lost == 1 else "are"
+        journal.note(f"mask: {counted(lost, 'site')} {are} NaN or zero in every subject and {are} left out")
+    if partly and n > 2 and not problems:
+        journal.note(f"{partly} sites are NaN or zero in most subjects, not in all; they stay in use")
     for row in rows.holes:
         rows.X[row, rows.bad(row) & ~mask] = 0
     return None if mask.all() else mask

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.problems import Problems
-from icofactor.errors import CohortError, literal
+from icofactor.errors import CohortError, Problem, literal
 from icofactor.io.guard import Unreadable, hash_file
 from icofactor.io.maps import read_maps, reading
 from icofactor.io.types import Maps
@@ -197,11 +197,9 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
 
 def several(piece: Piece) -> CohortError:
     """A file with many maps where one was expected."""
-    return CohortError(
-        piece.seen.path,
-        f"holds {piece.n_maps} maps, one per subject was expected; take one with {{map_name}}, "
-        "or bring a time series to one map first (icofactor prepare)",
-    )
+    remedy = "take one with {map_name}, or bring a time series to one map first (icofactor prepare)"
+    text = f"holds {piece.n_maps} maps, one per subject was expected; {remedy}"
+    return CohortError(piece.seen.path, Problem(text, f"hold several maps, one per subject was expected; {remedy}"))
 
 
 def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None:
@@ -217,5 +215,6 @@ def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None
                 text = f"has {n} vertices, others {usual}: no two files are on one mesh, as maps on the subjects' own"
                 problems.add(seen.path, f"{text} surfaces are; bring them to one first (recon-all -qcache)")
             elif not wanted and n != usual:
-                text = f"has {n} vertices; most of the files ({counts[side, usual]}) have {usual}: another mesh"
+                most = f"most of the files ({counts[side, usual]})" if counts[side, usual] > 1 else "another file"
+                text = f"has {n} vertices; {most} ha{'ve' if counts[side, usual] > 1 else 's'} {usual}: another mesh"
                 problems.add(seen.path, text)

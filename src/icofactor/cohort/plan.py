@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.find import Found, Source, Wanted
+from icofactor.cohort.find.bids import entities_of
 from icofactor.cohort.find.files import find_sources
 from icofactor.cohort.meshes import Mesh, read_image
 from icofactor.cohort.names import subject_of
@@ -25,7 +26,7 @@ from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, check_names, unnamed
-from icofactor.errors import ArgumentError, CohortError, literal
+from icofactor.errors import ArgumentError, CohortError, Problem, literal
 from icofactor.sphere.names import SIDES, hemispheres, mesh_name_of
 from icofactor.sphere.sites import Sites
 
@@ -184,6 +185,8 @@ def _plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reade
     elif first.n_maps > 1:
         problems.add_error(several(first))
     names = [name for name, _ in people]
+    of_side = (reader.first((path, named) for path, named in files if named in (None, side)) for side in sides)
+    firsts = list({piece.seen.path: piece for piece in (first, *of_side) if piece is not None}.values())
     return _plan_read(
         names,
         {},
@@ -191,7 +194,7 @@ def _plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reade
         [path for path, _ in files],
         reader,
         details,
-        first,
+        firsts,
         lambda details, sites, n_threads: read_singles(people, sides, widths, sites, reader, details, n_threads),
     )
 
@@ -274,7 +277,7 @@ def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reade
         [path for files in groups.values() for path in files.values()],
         reader,
         details,
-        stacks[0].pieces[0],
+        stacks[0].pieces,
         lambda details, sites, n_threads: read_stacks(stacks, chosen, widths, sites, details),
     )
 
@@ -301,7 +304,7 @@ def _plan_read(
     files: list[Path],
     reader: Reader,
     details: Details,
-    first: Piece | None,
+    firsts: Sequence[Piece],
     finish: Callable[[Details, Sites | None, int | None], Cohort],
 ) -> Plan:
     """The plan of files, once it is known who is in them."""
@@ -309,22 +312,22 @@ def _plan_read(
     if widths:
         try:
             sites = reader.mesh.sites(widths)
-        except CohortError as error:
+            details = details.with_mask(widths)
+        except CohortError as error:  # maps of another mesh: what else does not fit them says nothing new
             unknown = error
-        details = details.with_mask(widths)
     table = details.selection.participants
     return Plan(
         subjects=tuple(names),
         participants={**columns, **({} if table is None else table.about(names))},
         sites=sites,
         hemisphere="both" if len(widths) == 2 else next(iter(widths), ""),
-        mask=_mask_as_text(details.mask_array, first),
+        mask=_mask_as_text(details.mask_array, firsts),
         problems=details.problems,
         journal=details.journal,
         open=lambda n_threads: finish(replace(details, unknown_sites=unknown), sites, n_threads),
         n_files=len(files),
         n_bytes=sum(path.stat().st_size for path in files if path.is_file()),
-        lowest=0.0 if first is None else _lowest(first, details.mask_array, widths),
+        lowest=min((_lowest(first, details.mask_array, widths) for first in firsts), default=0.0),
         seconds=reader.seconds * len(files),
         unknown_sites=unknown,
     )
@@ -342,29 +345,35 @@ def _lowest(first: Piece, mask: NDArray[np.bool_] | None, widths: Mapping[str, i
     return low
 
 
-def _mask_as_text(given: NDArray[np.bool_] | None, first: Piece | None) -> str:
-    if first is None:
+def _mask_as_text(given: NDArray[np.bool_] | None, firsts: Sequence[Piece]) -> str:
+    if not firsts:
         return _NO_MASK
-    if given is None and first.seen.masks:
-        given = np.concatenate(list(first.seen.masks.values()))
+    masks = [mask for first in firsts for mask in first.seen.masks.values()]
+    if given is None and masks:
+        given = np.concatenate(masks)
     if given is not None:
         left_out = f"{int((~given).sum())} of {len(given)} sites left out"
         return f"given, {left_out}; and those that are NaN or zero in everyone"
-    empty = sum(int((~np.isfinite(part[0]) | (part[0] == 0)).sum()) for part in first.parts.values())
-    return f"{_NO_MASK} ({empty} are, in the first file)"
+    parts = [part[0] for first in firsts for part in first.parts.values()]
+    empty = sum(int((~np.isfinite(part) | (part == 0)).sum()) for part in parts)
+    return f"{_NO_MASK} ({empty} are, in the first subject)"
 
 
 def _grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
     """Subject → its files, and what is there twice; a missing hemisphere goes to `found.missing`."""
     groups: dict[str, Files] = {}
-    twice: Twice = {}
+    clashes: list[tuple[Source, Path]] = []
     for source in found.sources:
         files = groups.setdefault(source.subject, {})
         clash = next((s for s in files if s == source.side or None in (s, source.side)), "")
         if clash == "":
             files[source.side] = source.path
         else:
-            twice.setdefault(source.subject, []).append((source.path, _also(source, files[clash])))
+            clashes.append((source, files[clash]))
+    twice: Twice = {}
+    apart = _apart(clashes)
+    for source, other in clashes:
+        twice.setdefault(source.subject, []).append((source.path, _also(source, other, apart)))
     named = {side for files in groups.values() for side in files if side is not None}
     sides = wanted.sides if wanted.hemisphere is not None else sorted(named)
     for subject, files in groups.items():
@@ -377,10 +386,23 @@ def _grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
     return ordered, twice
 
 
-def _also(source: Source, other: Path) -> str:
+def _apart(clashes: Sequence[tuple[Source, Path]]) -> str:
+    """By which entities of their BIDS names files of one subject differ: "ses is 1, 2"."""
+    values: dict[str, set[str]] = {}
+    for source, other in clashes:
+        one, two = entities_of(source.path.name), entities_of(other.name)
+        for key in (key for key in two if key in one and one[key] != two[key]):
+            values.setdefault(key, set()).update((one[key], two[key]))
+    return literal("; ".join(f"{key} is {', '.join(sorted(found))}" for key, found in values.items()))
+
+
+def _also(source: Source, other: Path, apart: str) -> str:
     side = f", {source.side} hemisphere" if source.side else ""
-    choose = ", or choose with {entities} (ses, task, run, ...)" if source.path.name.startswith("sub-") else ""
-    return f"subject {literal(source.subject)}{side} is also in {literal(other)}; give one file for each{choose}"
+    remedy = "give one file for each"
+    if source.path.name.startswith("sub-"):
+        remedy += f", or choose with {{entities}} ({apart or 'ses, task, run, ...'})"
+    text = f"subject {literal(source.subject)}{side} is also in {literal(other)}; {remedy}"
+    return Problem(text, f"the subject has other files; {remedy}")
 
 
 # ---------------------------------------------------------------------- what is held or stored already

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,21 +33,39 @@ class Problems:
     def check(self) -> None:
         """Raise one CohortError that names every bad file, when there is any."""
         if self.listed:
-            raise CohortError.of([(where, "; ".join(what)) for where, what in self.listed.items()])
+            joined = {where: what[0] if len(what) == 1 else "; ".join(what) for where, what in self.listed.items()}
+            raise CohortError.of(list(joined.items()))
 
 
 @dataclass
 class Journal:
-    """Steps taken while reading: they end in the cohort's provenance, and on the screen when asked for."""
+    """Steps taken while reading: they end in the cohort's provenance, and on the screen when asked for.
+
+    Attributes
+    ----------
+    left_out : why → who.
+    """
 
     shown: bool = False
     steps: list[str] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, text: str) -> None:
         """Remember a step, and show it."""
         self.steps.append(text)
         if self.shown:
             print(text, file=sys.stderr)
+
+    def leave_out(self, names: Sequence[str], why: str) -> None:
+        """Note that subjects are left out, and why."""
+        if names:
+            self.left_out.setdefault(why, []).extend(names)
+            self.note(f"left out {counted(len(names), 'subject')} {why}: {some(names)}")
+
+
+def counted(n: int, what: str) -> str:
+    """1 subject, 2 subjects."""
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

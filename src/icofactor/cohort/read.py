@@ -17,7 +17,7 @@ from icofactor.cohort.names import measure_of, modality_of, units_of
 from icofactor.cohort.pieces import Files, Piece, Reader, Seen, copy_map, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.subjects import Selection
-from icofactor.errors import CohortError, literal
+from icofactor.errors import CohortError, Problem, literal
 from icofactor.io.guard import hash_file
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
@@ -290,8 +290,9 @@ def _report_lacking(
     for (name, files), there in zip(people, made.where, strict=True):
         lacking = [side for side in sides if side not in there]
         if lacking and not problems.listed.keys() & {f"subject {name}", *map(str, files.values())}:
-            text = f"subject {literal(name)} lacks the {' and '.join(lacking)} hemisphere"
-            problems.add(next(iter(files.values())), text)
+            lacks = f"lacks the {' and '.join(lacking)} hemisphere"
+            what = Problem(f"subject {literal(name)} {lacks}", f"the subject {lacks}")
+            problems.add(next(iter(files.values())), what)
 
 
 def read_stacks(

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.problems import Journal, Problems, some
-from icofactor.errors import ArgumentError, CohortError, Phrase, literal
+from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
 from icofactor.io.maps import reading
 from icofactor.io.tables import MISSING, read_table, typed
 
 ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subject", "subjects", "id")
 """Names of the column of subjects, in whichever case."""
+_SKIP = "{missing='skip'} leaves out subjects without all their files"
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
 
 
@@ -174,20 +175,20 @@ class Selection:
         choice = self.choose(known)
         if choice.unknown:
             problems.add("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
-        if choice.others:
-            left = some(choice.others)
-            journal.note(f"left out {len(choice.others)} subjects that participants does not select: {left}")
-        if choice.absent and self.skips:
-            journal.note(f"left out {len(choice.absent)} subjects of participants without maps: {some(choice.absent)}")
+        marked = set() if self.participants is None else set(map(bare, self.participants.listed))
+        journal.leave_out([name for name in choice.others if bare(name) in marked], "that participants marks so")
+        unlisted = [name for name in choice.others if bare(name) not in marked]
+        journal.leave_out(unlisted, "that participants does not select")
+        if self.skips:
+            journal.leave_out(choice.absent, "of participants without maps")
         elif choice.absent:
             there = f"; there are maps of {some(known)}" if known else ""
             problems.add(
                 "participants",
                 f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves out those without",
             )
-        if self.exclude:
-            n = len(set(map(bare, self.exclude)))
-            journal.note(f"left out {n} subjects by exclude: {some(sorted(self.exclude))}")
+        if not choice.unknown:
+            journal.leave_out(sorted(dict.fromkeys(self.exclude)), "by name")
         return choice.chosen
 
     def select_files(
@@ -207,12 +208,12 @@ class Selection:
         twice : subject → files of it beyond one for each hemisphere, and what is wrong with each.
         """
         chosen = self.select(list(dict.fromkeys([*there, *missing])), problems, journal)
-        lacking = [name for name, found in chosen if found in missing]
-        if lacking and self.skips:
-            journal.note(f"left out {len(lacking)} subjects without all their files: {some(lacking)}")
+        if self.skips:
+            journal.leave_out([name for name, found in chosen if found in missing], "without all their files")
         for name, found in chosen:  # of others it does not matter
-            for file in [] if self.skips else missing.get(found, []):
-                problems.add(f"subject {name}", f"missing: {file}")
+            files = "; ".join(f"missing: {file}" for file in missing.get(found, []))
+            if files and not self.skips:
+                problems.add(f"subject {name}", Problem(f"{files}; {_SKIP}", f"files are missing; {_SKIP}"))
             for path, text in twice.get(found, []):
                 problems.add(path, text)
         # a subject that lacks a file is an error already; what is wrong with its other files is reported as well

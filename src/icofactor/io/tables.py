@@ -25,6 +25,7 @@ from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
 MISSING = ("", "n/a", "na", "nan", "none", "null")
 """Cells that say that nothing is known, in whichever case."""
 _MAX_BYTES, _MAX_COLUMNS = 2**26, 10_000
+_EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # .xlsx, .xls
 _CODE = re.compile(r"0\d+")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
 _BREAKS = "\t\n\r"
@@ -47,6 +48,8 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
     if size > _MAX_BYTES:
         raise Unreadable(f"is too large for a table ({size} bytes)")
     data = read_bytes(path)
+    if data.startswith(_EXCEL):
+        raise Unreadable("is an Excel workbook; save it as CSV or TSV")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -62,6 +65,8 @@ def _columns(text: str) -> dict[str, list[str]]:
     lines = text.splitlines()
     if not any(line.strip() for line in lines):
         raise Unreadable("is empty")
+    if ";" in lines[0] and "\t" not in lines[0] and "," not in lines[0]:
+        raise Unreadable("its columns are separated by semicolons; save it with tabs (TSV) or commas (CSV)")
     delimiter = "\t" if "\t" in lines[0] or "," not in lines[0] else ","
     width = 1 + max(line.count(delimiter) for line in lines)
     if width > _MAX_COLUMNS:

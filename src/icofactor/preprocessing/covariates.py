@@ -389,10 +389,10 @@ def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.nda
     wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
     if wrong:
         cell, who = literal(repr(cells[wrong[0]])), _people(wrong, subjects)
-        raise _wrong(
-            f"covariate {literal(repr(name))} holds numbers, but {cell} in {who}; if it is a category, write "
-            f"{literal(name)}{_CATEGORY}"
-        )
+        remedy = f"if it is a category, fit with {literal(name)}{_CATEGORY}"
+        if all(is_number(cells[i].replace(",", ".")) for i in wrong):
+            remedy = "write a decimal point, not a comma"
+        raise _wrong(f"covariate {literal(repr(name))} holds numbers, but {cell} in {who}; {remedy}")
     return np.array([float(cell) for cell in cells])
 
 

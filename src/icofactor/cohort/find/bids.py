@@ -47,9 +47,7 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
         fitting = {folder: [file for file in there if "space" in file[1]] for folder, there in fitting.items()}
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
-        listed = sorted({_measure(told) for there in files.values() for _, told in there})
-        others = literal(", ".join(listed)) or "no surface maps"
-        raise CohortError(root, f"no maps of {literal(repr(measure))} fit; there are {others}")
+        raise CohortError(root, _none_fits([told for there in files.values() for _, told in there], measure, wanted))
     if len(kinds) > 1:
         raise CohortError(
             root, f"holds {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}"
@@ -90,6 +88,27 @@ def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]
         listed = literal(", ".join(measures)) or "no surface maps"
         raise CohortError(root, f"choose what to read with {{measure}}; there are {listed}")
     return measures[0]
+
+
+def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str:
+    """Which of the conditions no map meets, and what there is instead."""
+    name = literal(repr(measure))
+    asked = [Wanted(entities={key: value}) for key, value in wanted.entities.items()]
+    mine = [told for told in every if _fits(told, measure, Wanted())]
+    if not mine:
+        listed = sorted({_measure(told) for told in every})
+        return f"there are no maps of {name}; there are {literal(', '.join(listed)) or 'no surface maps'}"
+    for one in asked:
+        ((key, value),) = one.entities.items()
+        if not any(_fits(told, measure, one) for told in mine):
+            there = sorted({told[key] for told in mine if key in told})
+            others = f"; {key} is {literal(', '.join(there))}" if there else ""
+            return f"of the maps of {name} none has {literal(f'{key}={value}')}{others}"
+    if wanted.target is not None and not any(_on_target(told, wanted.target) for told in mine):
+        spaces = sorted({told.get("space", "native") for told in mine})
+        return f"of the maps of {name} none is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}"
+    together = ", ".join(f"{key}={value}" for key, value in wanted.entities.items())
+    return f"of the maps of {name} none has all that was asked for{f' ({literal(together)})' if together else ''}"
 
 
 def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:

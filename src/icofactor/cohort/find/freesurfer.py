@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.problems import counted
 from icofactor.errors import CohortError, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}
@@ -80,15 +81,15 @@ def _choose(
         fitting = [variant for variant in fitting if variant[0] == 0] or fitting
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(
-        f"{measure}.{_named(v)} ({counts[v]} subjects)" for v in sorted(counts, key=lambda v: (v[1], v[0] or 0))
-    )
+    left = sorted(fitting or counts, key=lambda v: (v[1], -1 if v[0] is None else v[0]))
+    listed = ", ".join(f"{measure}.{_named(v)} ({counted(counts[v], 'subject')})" for v in left)
     asked = ", ".join(
         f"{{{name}={value:g}}}" if isinstance(value, int | float) else f"{{{name}={value!r}}}"
         for name, value in (("smoothing", wanted.smoothing), ("target", wanted.target))
         if value is not None
     )
-    what = "choose with {smoothing} and {target}" if fitting else f"none fits {asked}"
+    apart = [name for at, name in enumerate(("{smoothing}", "{target}")) if len({v[at] or 0 for v in left}) > 1]
+    what = f"choose with {' and '.join(apart) or '{smoothing}'}" if fitting else f"none fits {asked}"
     raise CohortError(root, f"{what}; there are {literal(listed)}")
 
 
