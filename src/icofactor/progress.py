@@ -1,7 +1,9 @@
-"""A progress bar over named stages; silent unless asked for."""
+"""Progress over named stages: a bar on a terminal, plain lines in a log; silent unless asked for."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +20,12 @@ class Stages:
         """A stage in progress; call what it gives with the fraction done."""
         if not self._shown:
             yield _ignore
+            return
+        if not sys.stderr.isatty():
+            begin = time.perf_counter()
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            yield _ignore
+            print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
             return
         from tqdm import tqdm
 

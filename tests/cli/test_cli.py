@@ -16,6 +16,7 @@ import pytest
 import icofactor
 from icofactor.cli.main import main, option_naming
 from icofactor.errors import CohortError, render
+from icofactor.progress import Stages
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
@@ -53,13 +54,30 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["unknown"], ["demo"], ["demo", "out", "--n-subjects", "many"], ["demo", "out", "--hemisphere", "top"]],
+    [["unknown"], ["demo"], ["demo", "out", "--n-subjects", "many"], ["demo", "out", "--hemisphere", "top"]],
 )
 def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("usage: icofactor")
+
+
+def test_wrong_options_are_answered_by_their_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["fit", "maps", "-o", "out", "--ncomponents", "4"])
+    err = capsys.readouterr().err
+    assert end.value.code == 2 and err.startswith("usage: icofactor fit")
+    assert err.endswith("unrecognized arguments: --ncomponents 4; did you mean --n-components?\n")
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code in (0, None) and "transform" in capsys.readouterr().out
+
+
+def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    with Stages(True).stage("fit") as show:
+        show(0.5)
+    assert capsys.readouterr().err == "fit ...\nfit: 0 s\n"
 
 
 @pytest.mark.parametrize(

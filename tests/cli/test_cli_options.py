@@ -83,10 +83,28 @@ def test_empty_sites_of_both_hemispheres_are_counted(tmp_path: Path, capsys: pyt
     assert "left out (14 are, in the first subject)" in capsys.readouterr().out
 
 
+def test_options_that_python_has_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of subjects, one of several maps, penalty and columns."""
+    np.save(tmp_path / "maps.npy", X)
+    assert plan(tmp_path / "maps.npy", "--subjects", ",".join("abcdef"), "--exclude", "b") == 0
+    assert "of 5 subjects" in capsys.readouterr().out
+    assert plan(tmp_path / "maps.npy", "--subjects", "a,b") == 2
+    assert capsys.readouterr().err.startswith("icofactor fit: --subjects: has 2 names; ")
+    for subject, row in zip(IDS, MAPS["left"], strict=True):
+        write_gifti(tmp_path / f"{subject}_hemi-L.func.gii", np.stack([row, row]), "left")
+    assert plan(tmp_path / "*.gii") == 2
+    assert "holds 2 maps, one per subject was expected; take one with --map-name" in capsys.readouterr().err
+    assert plan(tmp_path / "*.gii", "--map-name", 1) == 0
+    capsys.readouterr()
+    assert plan(tmp_path / "maps.npy", "--columns", "smooth", "--penalty", -1, "--method", "CD-PNNMF") == 2
+    assert "--penalty must be" in capsys.readouterr().err
+
+
 def test_covariates_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "maps.npz", X=X, age=np.arange(6) ** 2, cortex=np.arange(2 * N) > 9)
     assert plan(tmp_path / "maps.npz", "--covariates", "age") == 0
-    assert "mask: given, 10 of 1284 sites left out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "mask: given, 10 of 1284 sites left out" in out and "take out the effects of age\nand fit" in out
     assert plan(tmp_path / "maps.npz", "--covariates", "sex") == 2
     assert "no column 'sex' for a covariate; its columns: 'age'" in capsys.readouterr().err
 

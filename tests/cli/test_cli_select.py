@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -119,6 +120,23 @@ def test_nothing_is_read_for_what_cannot_be_kept(
     # of an atlas alone the model tells all
     assert main([*trust, "--overwrite"]) == 0
     assert "Component 3: " in capsys.readouterr().out
+    bare = ["select", "-o", str(out), "--model", str(maps / "fitted"), "--spins", "20", "--overwrite", "-q"]
+    assert main([*bare, "--atlas", str(maps / "lh.annot")]) == 0
+    monkeypatch.undo()
+    assert main([*bare, "--bootstrap", "2"]) == 2
+    assert "INPUT is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["select", "report"])
+@pytest.mark.parametrize("files", [["a,b"], ["a", "b"], ["a, b"]])
+def test_an_atlas_is_given_alike_everywhere(
+    command: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(f"icofactor.cli.{command}.run", lambda options: seen.append(options.atlas))
+    place = ["-o", "out", "--model", "fitted"] if command == "select" else ["fitted"]
+    assert main([command, *place, "--atlas", *files]) == 0
+    assert seen == [("a", "b")]
 
 
 def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(

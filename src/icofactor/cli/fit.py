@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, plan_inputs, words, would_read
+from icofactor.cli.options import add_dry_run, add_inputs, counted, plan_inputs, words, would_read
 from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
-_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine")
+_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns")
 _OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
 _METHODS = (
     "parts: parts of the cortex where people deviate from the average together, with signed loadings; what replicates "
@@ -53,6 +53,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
     group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 10)")
     group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
+    group.add_argument(
+        "--penalty", type=penalty, metavar="X", help="weight of the penalty, or paper (default: the method's)"
+    )
+    group.add_argument(
+        "--columns",
+        choices=["partition", "smooth", "exponential"],
+        help="what the coarse basis is made of: constants on faces (partition, the default), or bumps",
+    )
     group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
     group.add_argument(
         "--paper",
@@ -81,21 +89,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
+def penalty(text: str) -> float | str:
+    """A number, or paper."""
+    return text if text == "paper" else float(text)
+
+
 def run(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.covariates import code_terms
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
-    begin = time.perf_counter()
+    begin, adjusted = time.perf_counter(), ""
     model = _model(options)
     place = FitFolder(options.out, options.overwrite, figures=not options.no_figures)
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()
     if options.covariates and not plan.problems:  # reading names what is wrong with the files
-        code_terms(options.covariates, plan.participants, plan.subjects)
+        terms, _ = code_terms(options.covariates, plan.participants, plan.subjects)
+        adjusted = ", ".join(map(str, terms))
     if options.dry_run:
-        print(_would_do(plan, model, options.out))
+        print(_would_do(plan, model, options.out, adjusted))
         return
     cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
@@ -123,7 +137,7 @@ def _model(options: argparse.Namespace) -> Any:
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, adjusted: str) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
@@ -159,11 +173,12 @@ def _would_do(plan: Plan, model: Any, out: Path) -> str:
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
-        f"and fit {model.n_components} components by {model.method}{_OF[center]} from {n_starts} starts into {out}.",
-        f"This takes about {in_bytes(needed.memory)} of memory"
-        + ("" if plan.stored else f"; reading takes about {in_seconds(reading)} (the first file's time × files)")
-        + f"; the fit takes about {in_seconds(needed.seconds)} (a formula measured on two cores, see "
-        "icofactor.cli.estimate), drawing the report some seconds more.",
+        *([f"take out the effects of {adjusted}"] if adjusted else []),
+        f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
+        f"{counted(n_starts, 'start')} into {out}.",
+        f"This takes about {in_bytes(needed.memory)} of memory, "
+        + ("" if plan.stored else f"{in_seconds(reading)} to read, ")
+        + f"{in_seconds(needed.seconds)} to fit and some seconds for the report (estimates for two cores).",
         "Nothing was written.",
     ]
     return "\n".join(lines)

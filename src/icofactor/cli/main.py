@@ -7,6 +7,7 @@ import ast
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from textwrap import indent
 from types import ModuleType
 
@@ -41,7 +42,7 @@ _ALIASES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
-    options = _parser().parse_args(argv)
+    options = _options(sys.argv[1:] if argv is None else argv)
     try:
         COMMANDS[options.command].run(options)
     except BrokenPipeError:  # the reader of our output closed the pipe
@@ -57,6 +58,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"icofactor {options.command}: {what}", file=sys.stderr)
         return 130
     return 0
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    """The command and its options; without any, the help. A wrong option is answered by its command's usage."""
+    parser, commands = _parser()
+    if not argv:
+        parser.print_help()
+        parser.exit()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command: argparse.ArgumentParser = commands[options.command]
+        known = [flag for action in command._actions for flag in action.option_strings]
+        flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        near = [match for flag in flags for match in get_close_matches(flag, known, 1)]
+        hint = f"; did you mean {' and '.join(dict.fromkeys(near))}?" if near else ""
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
 
 
 def _as_text(problem: Exception, options: argparse.Namespace) -> str:
@@ -84,7 +102,7 @@ def option_naming(parser: argparse.ArgumentParser) -> Naming:
     def naming(argument: str, value: str | None = None) -> str:
         action = actions.get(argument) or actions.get(_ALIASES.get(argument, ""))
         if action is None:
-            return in_python(argument, value)
+            return in_python("INPUT" if argument == "paths" else argument, value)
         flags = [flag for flag in action.option_strings if flag.startswith("--")]
         if value == "False" and len(flags) == 2:  # --no-limit-outliers
             return flags[1]
@@ -104,7 +122,8 @@ def _as_word(value: str) -> str:
     return ",".join(map(str, found)) if isinstance(found, tuple | list) else str(found)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands."""
     parser = argparse.ArgumentParser(
         prog="icofactor",
         description="Factorize cortical maps into a few basis maps and per-subject loadings.",
@@ -123,4 +142,4 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
         one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
         one.set_defaults(naming=option_naming(one))
-    return parser
+    return parser, dict(commands.choices)

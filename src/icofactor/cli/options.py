@@ -7,21 +7,23 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.errors import ArgumentError
+
 if TYPE_CHECKING:
     from icofactor.cohort.plan import Plan
 
 _FILES = (
     *("participants", "exclude", "missing", "mesh", "hemisphere", "mask"),
-    *("measure", "smoothing", "target", "entities"),
+    *("measure", "smoothing", "target", "entities", "map_name", "subjects"),
 )
 
 
-def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
+def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional: bool = False) -> None:
     """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit says them."""
     parser.add_argument(
         "inputs",
         metavar="INPUT",
-        nargs="+",
+        nargs="*" if optional else "+",
         help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, npy, npz), globs, folders of them, a FreeSurfer "
         "SUBJECTS_DIR, an HCP tree, fMRIPrep derivatives, or one cohort store",
     )
@@ -33,6 +35,15 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True) -> None:
         help="table with a column participant_id: selects and orders the subjects; a column exclude leaves some out",
     )
     group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
+    group.add_argument(
+        "--subjects",
+        metavar="ID,...",
+        type=words,
+        help="names of the subjects, in the order of the maps, where the files do not name them",
+    )
+    group.add_argument(
+        "--map-name", metavar="NAME", type=map_name, help="which map of files with several: its name, or number from 0"
+    )
     group.add_argument("--measure", metavar="NAME", help="which measure of a tree, e.g. thickness, myelin, reho")
     group.add_argument("--smoothing", metavar="MM", type=float, help="FWHM of the files to take, as their names say")
     group.add_argument("--target", metavar="NAME", help="mesh the files were brought to, e.g. fsaverage5, 32k")
@@ -75,6 +86,8 @@ def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
     from icofactor.cohort.plan import plan_cohort
     from icofactor.cohort.store.layout import is_zarr
 
+    if not options.inputs:
+        raise ArgumentError("inputs", None, "INPUT is missing: the maps of the subjects")
     alone = len(options.inputs) == 1
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
@@ -89,11 +102,17 @@ def would_read(plan: Plan) -> list[str]:
 
     sides = "both hemispheres" if plan.hemisphere == "both" else f"{plan.hemisphere} hemisphere"
     return [
-        f"Would read {plan.n_files} files ({in_bytes(plan.n_bytes)}) of {len(plan.subjects)} subjects:",
+        f"Would read {counted(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
+        f"{counted(len(plan.subjects), 'subject')}:",
         f"  {plan.n_sites} sites of {plan.mesh}, {sides}",
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),
     ]
+
+
+def counted(n: int, what: str) -> str:
+    """1 subject, 2 subjects."""
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def in_one_pass(plan: Plan) -> str:
@@ -103,8 +122,7 @@ def in_one_pass(plan: Plan) -> str:
     needed = estimate_pass(len(plan.subjects), plan.n_sites, in_memory=not plan.stored)
     seconds = needed.seconds + plan.seconds + seconds_to_check(len(plan.subjects) * plan.n_sites)
     return (
-        f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(seconds)} (the first file's time × "
-        "files, and a formula measured on two cores, see icofactor.cli.estimate)."
+        f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(seconds)} (an estimate for two cores)."
     )
 
 
@@ -115,6 +133,25 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say what would be read, and what memory and time it takes; write nothing",
     )
+
+
+def add_atlas(group: Any, use: str) -> None:
+    """--atlas, with its files separated by spaces or a comma."""
+    kinds = "one .annot or .label.gii per hemisphere (LEFT RIGHT, or LEFT,RIGHT), or one .dlabel.nii"
+    group.add_argument("--atlas", nargs="+", action=_Files, metavar="FILE", help=f"{use}: {kinds}")
+
+
+class _Files(argparse.Action):
+    """Paths separated by spaces or commas; a path that exists is taken as it is."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        files = [(value,) if Path(value).exists() else words(value) for value in values]
+        setattr(namespace, self.dest, tuple(file for part in files for file in part))
+
+
+def map_name(text: str) -> str | int:
+    """A map's name, or its number."""
+    return int(text) if text.isdecimal() else text
 
 
 def entities(text: str) -> dict[str, str]:

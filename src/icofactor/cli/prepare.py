@@ -28,7 +28,10 @@ icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_RES
 icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
     --spheres HCPpipelines"""
 KINDS = ("thickness", "myelin", "reho", "alff")
-_FOR_FILES = ("mesh", "measure", "smoothing", "entities", "missing", "mask", "smooth", "surfaces")
+_FOR_FILES = (
+    *("mesh", "measure", "smoothing", "entities", "missing", "mask", "map_name", "subjects"),
+    *("smooth", "surfaces"),
+)
 _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
 _FOR_KINDS = {
@@ -53,7 +56,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="limit each subject's outliers (default: for thickness and myelin of an HCP tree)",
     )
-    steps.add_argument("--n-deviations", type=float, metavar="N", help="their bound in MADs (default: 4.4478)")
+    steps.add_argument(
+        "--n-deviations", type=float, metavar="N", help="limit in median absolute deviations (default: 4.4478)"
+    )
     steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface; FWHM in mm")
     steps.add_argument(
         "--surfaces",
@@ -65,7 +70,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     steps.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
     )
-    steps.add_argument("--method", choices=["adaptive", "barycentric"], help="of resampling (default: adaptive)")
+    steps.add_argument("--method", choices=["adaptive", "barycentric"], help="how to resample (default: adaptive)")
     _add_hcp(parser)
 
 
@@ -93,7 +98,7 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
     time.add_argument("--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)")
     time.add_argument("--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)")
     time.add_argument("--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)")
-    time.add_argument("--order", type=int, metavar="N", help="of the Butterworth filter (default: 2)")
+    time.add_argument("--order", type=int, metavar="N", help="order of the Butterworth filter (default: 2)")
     time.add_argument("--rings", type=int, metavar="N", help="ReHo's radius in edges (default: 3)")
     time.add_argument("--no-tie-correction", action="store_true", default=None, help="ReHo as XCP-D has it")
     time.add_argument("--detrend", action="store_true", default=None, help="ALFF: take out a straight line, too")
@@ -193,7 +198,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
             *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
             f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
             f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(needed.seconds)} with {n_procs} "
-            "at a time (a formula measured on two cores, see icofactor.cli.estimate).",
+            "at a time (an estimate for two cores).",
             "Nothing was written.",
         ]
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from icofactor.cli.options import add_atlas
+
 SUMMARY = "write the report page and the figures of a fit"
 DESCRIPTION = (
     "Write report.html, one file that opens in any browser without network, and figures/, every panel as PNG and PDF, "
@@ -22,13 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--surfaces", nargs="+", type=Path, metavar="PATH", help="surface files of the mesh, or a folder of them"
     )
-    parser.add_argument(
-        "--atlas",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="names of regions: one .annot or .label.gii per hemisphere, or one .dlabel.nii",
-    )
+    add_atlas(parser, "names the region under the pointer")
     parser.add_argument("--no-figures", action="store_true", help="write the page only")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier page and its figures")
 

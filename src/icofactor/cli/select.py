@@ -8,36 +8,37 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from icofactor.cli.options import add_inputs, one_or_two, plan_inputs, words
+from icofactor.cli.options import add_atlas, add_inputs, plan_inputs, words
 from icofactor.errors import ArgumentError
 
 SUMMARY = "find out how many components to ask for, and how far to trust a model's"
 DESCRIPTION = (
     "Try a range of numbers of components: agreement of split halves against rotated maps, errors on held-out subjects "
     "and blocks, stability over starts. Writes selection.tsv, selection.json and selection.png with a recommendation "
-    "and its reasons; written into the folder of a fit, its report shows them. With --model, trust in that model's "
-    "components instead (or as well, when --ranks is given): --bootstrap writes standard errors of maps and loadings "
-    "and the stability of each component, --atlas the overlap with an atlas. `icofactor report FITTED --overwrite` "
-    "then shows them."
+    "and its reasons; written into the folder of a fit, its report shows them. With --model, measure how far that "
+    "model's components can be trusted instead (or as well, when --ranks is given): --bootstrap writes standard errors "
+    "of maps and loadings and the stability of each component, --atlas the overlap with an atlas. `icofactor report "
+    "FITTED --overwrite` then shows them."
 )
 EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
 icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
-icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot,rh.aparc.annot"""
+icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot rh.aparc.annot
+icofactor select -o fitted --model fitted --atlas lh.aparc.annot rh.aparc.annot"""
 _DEFAULT_RANKS = "2-20"
 _MOST = 10_000  # far beyond what any cohort allows
 _OVERLAP = "atlas_overlap.tsv"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser)
+    add_inputs(parser, optional=True)
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
     group = parser.add_argument_group("how many components")
-    group.add_argument("--ranks", type=ranks_of, metavar="2-20", help=f"numbers to try (default: {_DEFAULT_RANKS})")
+    group.add_argument("--ranks", type=ranks_of, metavar="N-M,...", help=f"numbers to try (default: {_DEFAULT_RANKS})")
     group.add_argument("--splits", type=int, default=20, metavar="N", help="random halves (default: 20)")
     group.add_argument("--starts", type=int, default=10, metavar="N", help="random starts per fit (default: 10)")
     group.add_argument("--nulls", type=int, default=10, metavar="N", help="cohorts of rotated maps (default: 10)")
     group.add_argument(
-        "--stratify", type=words, default=(), metavar="sex,site", help="columns that the halves share evenly"
+        "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns that the halves share evenly"
     )
     group.add_argument(
         "--covariates",
@@ -58,10 +59,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     trust = parser.add_argument_group("trust in a model")
     trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
     trust.add_argument("--bootstrap", type=int, default=0, metavar="N", help="resamples of the subjects, e.g. 200")
+    add_atlas(trust, "names components after its regions; INPUT is not needed for it")
     trust.add_argument(
-        "--atlas", type=one_or_two, metavar="FILE", help=".annot or .label.gii (LEFT,RIGHT), .dlabel.nii"
+        "--spins", type=int, default=1000, metavar="N", help="rotations that the atlas is tested by (default: 1000)"
     )
-    trust.add_argument("--spins", type=int, default=1000, metavar="N", help="rotations of the null (default: 1000)")
     parser.add_argument("--work-dir", type=Path, metavar="DIR", help="keep finished pieces here, and go on from them")
     parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
@@ -153,8 +154,7 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
     from icofactor.assessment.atlas import check_spins, read_atlas
 
     check_spins(options.spins)
-    files = options.atlas if isinstance(options.atlas, tuple) else (options.atlas,)
-    return read_atlas(files, model.sites_, model.hemi_)
+    return read_atlas(options.atlas, model.sites_, model.hemi_)
 
 
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:

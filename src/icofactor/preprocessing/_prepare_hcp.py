@@ -24,6 +24,7 @@ from icofactor.errors import ArgumentError, CohortError, ExistsError, as_referen
 from icofactor.io.guard import hash_file
 from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
+from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Checkpoint
 
 # Subjects whose maps are held together while a store is written.
@@ -321,12 +322,14 @@ def check_new_store(place: Path, overwrite: bool) -> None:
 
 def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterator[tuple[_Task, bool, str | None]]:
     from joblib import Parallel, delayed
-    from tqdm import tqdm
 
     pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
     answers = pool(delayed(job.run)(task) for task in tasks)
     try:
-        yield from tqdm(answers, total=len(tasks), desc=job.steps.kind, unit="map", disable=not progress)
+        with Stages(progress).stage(job.steps.kind) as show:
+            for done, answer in enumerate(answers, 1):
+                show(done / len(tasks))
+                yield answer
     except KeyboardInterrupt:
         kept = f"interrupted; finished maps are kept in {job.work.folder}: the same command goes on from there"
         raise KeyboardInterrupt(kept) from None

@@ -20,6 +20,7 @@ from icofactor.preprocessing.outliers import limit_outliers
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.smoothing import SurfaceSmoother
 from icofactor.preprocessing.templates import find_meshes
+from icofactor.progress import Stages
 from icofactor.sphere.names import hemispheres, mesh_known_as, mesh_name_of
 from icofactor.sphere.sites import Sites
 
@@ -116,11 +117,9 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
 
 
 def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
-    from tqdm import tqdm
-
     earlier = cohort.provenance.get("preprocessing", [])
     provenance = {**cohort.provenance, "preprocessing": [*earlier, *plan.steps]}
-    with tqdm(total=len(cohort), desc="prepare", unit="map", disable=not progress) as bar:
+    with Stages(progress).stage("prepare") as show:
         for first in range(0, len(cohort), _BLOCK):
             some = slice(first, first + _BLOCK)
             X = np.asarray(cohort.X[some])
@@ -139,7 +138,7 @@ def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
                 participants={name: np.asarray(values)[some] for name, values in cohort.participants.items()},
                 provenance=provenance,
             )
-            bar.update(len(X))
+            show((first + len(X)) / len(cohort))
 
 
 def _limiter(limit: float, mask: NDArray[np.bool_] | None) -> Callable[[Maps], Maps]:

@@ -51,9 +51,10 @@ class FitResult:
         lines = [repr(self.data)]
         if covariates is not None:
             shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
-            removed = f"{100 * covariates.explained:.1f} %"
-            lines.append(f"Adjusting for {covariates} removed {removed} of that variance{shifted}.")
-        lines.append(f"{len(self.model.components_)} components explain {share:.0f} % of the between-subject variance.")
+            removed = f"{100 * covariates.explained:.1f} % of the between-subject variance"
+            lines.append(f"{covariates} explained {removed} and were taken out{shifted}.")
+        n, of = len(self.model.components_), "the between-subject variance" if covariates is None else "the rest"
+        lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
         constant = self.model.n_constant_sites_
         if constant:
             sites = "1 site does" if constant == 1 else f"{constant} sites do"

@@ -103,7 +103,7 @@ def _covariates(model: Any) -> str:
         return ""
     kept = " and lifted by a constant per site where values would have become negative" if covariates.n_shifted else ""
     return (
-        f"Before, linear effects of {covariates} were removed at every site by least squares over the subjects; "
+        f"Beforehand, linear effects of {covariates} were removed at every site by least squares over the subjects; "
         f"the site's mean was kept{kept}."
     )
 

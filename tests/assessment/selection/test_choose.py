@@ -233,7 +233,7 @@ def test_shared_variation_is_structure_too() -> None:
     assert recommend(evidence(a, [0.3] * 3, errors, spread=0.03))[0] is None
     recommended, reasons = recommend(evidence(a, [0.3] * 3, errors, spread=0.03, shared=0.05))
     assert recommended == 2
-    assert "Subjects vary in the same places" in reasons[2]
+    assert "The variation is structured" in reasons[2]
     recommended, reasons = recommend(evidence([0.3] * 3, [0.3] * 3, errors, spread=0.03, shared=0.05))
     assert recommended is None and reasons[0].startswith("Subjects share variation, but")
 

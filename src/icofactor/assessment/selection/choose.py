@@ -288,8 +288,8 @@ class _Work:
         make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show)}
         share = 1 - self.store.piece(f"full_rank={rank}", make)["values"].mean()
         return (
-            f"Subjects left out of the fit: at full resolution {rank} components explain {share:.1%} of their variance "
-            "about the other subjects' mean map."
+            f"Subjects left out of the fit: at full resolution {rank} components explain {100 * share:.1f} % of their "
+            "variance about the other subjects' mean map."
         )
 
 

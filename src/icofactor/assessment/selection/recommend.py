@@ -206,8 +206,9 @@ def _shared_reason(found: Evidence) -> str:
         return "Components explain halves of the subjects no better than halves of cohorts of rotated maps."
     i = int(np.argmax(explained))
     return (
-        f"Subjects vary in the same places: {found.ranks[i]} components leave {found.split[i, :, 3].mean():.1%} of the "
-        f"between-subject variance of halves, and {found.null[i, :, 3].mean():.1%} of that of halves of rotated maps."
+        f"The variation is structured: in halves of the subjects {found.ranks[i]} components explain "
+        f"{_share(1 - found.split[i, :, 3].mean())} of it, but only {_share(1 - found.null[i, :, 3].mean())} in maps "
+        "rotated at random."
     )
 
 
@@ -234,7 +235,7 @@ def _neighbours_reason(found: Evidence, i: int) -> str:
     if near:
         text = f"{_listed(near)} components do as well within one standard error."
     elif len(ranks) > 1:
-        text = "No other number comes within one standard error of that."
+        text = f"No other number of components scores within one standard error of {ranks[i]}."
     if len(ranks) == 1:
         text = "Whether another number would be better is not known: try a range."
     elif i == len(ranks) - 1:
@@ -252,12 +253,12 @@ def _block_reason(found: Evidence, i: int) -> str:
     error = more.std(axis=1, ddof=1) / np.sqrt(found.bicv.shape[1])
     enough = int(np.argmax(more.mean(axis=1) <= error + 1e-15))
     text = (
-        f"Left-out blocks of faces × subjects: {ranks[i]} components predict all but {mean[i]:.1%} of the "
+        f"In left-out blocks of faces × subjects {ranks[i]} components predict {_share(1 - mean[i])} of the "
         "between-subject variance"
     )
     if least == i:
-        return f"{text}." if len(ranks) == 1 else f"{text}, and no other number leaves less."
-    text += f"; {ranks[least]} leave least ({mean[least]:.1%})"
+        return f"{text}." if len(ranks) == 1 else f"{text}, and no other number predicts more."
+    text += f", {ranks[least]} (the best) {_share(1 - mean[least])}"
     text += "." if enough == least else f", and {ranks[enough]} come within one standard error of that."
     if ranks[enough] > ranks[i] + 1:
         text += (
@@ -275,6 +276,10 @@ def _start_reason(found: Evidence, i: int) -> str:
         return ""  # one start has nothing to agree with
     verdict = "the same" if value > 0.98 else "similar" if value > 0.9 else "different"
     return f"Random starts on all subjects lead to {verdict} parcellations (cophenetic correlation {value:.3f})."
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.1f} %"
 
 
 def _listed(numbers: list[int]) -> str:
