@@ -28,6 +28,9 @@ _HOMES = {
     "load_model": "icofactor.estimator.saving",
     "match_components": "icofactor.factorization.matching",
     "choose_n_components": "icofactor.assessment.selection",
+    "associate": "icofactor.assessment.associations",
+    "pls": "icofactor.assessment.associations",
+    "normative_scores": "icofactor.assessment.associations",
     "plot_components": "icofactor.results.report",
     "Cohort": "icofactor.cohort",
     "Covariates": "icofactor.preprocessing.covariates",
@@ -60,13 +63,16 @@ __all__ = [
     "Solution",
     "Statistics",
     "__version__",
+    "associate",
     "choose_n_components",
     "fit_cohort",
     "load_cohort",
     "load_model",
     "match_components",
     "multistart",
+    "normative_scores",
     "plot_components",
+    "pls",
     "refine",
     "simulate_cohort",
     "solve",
@@ -90,6 +96,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from icofactor.assessment.associations import associate, normative_scores, pls
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.cohort.cohort import Cohort
     from icofactor.cohort.read import load_cohort

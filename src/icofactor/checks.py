@@ -62,9 +62,11 @@ Kind = Whole | Number | OneOf
 PARAMETERS: dict[str, Kind] = {
     "faces": Whole(1),
     "level": Whole(0),
+    "n_bootstrap": Whole(0),
     "n_components": Whole(1),
     "n_iter": Whole(0),
     "n_nulls": Whole(5),
+    "n_permutations": Whole(0),
     "n_resamples": Whole(2),
     "n_spins": Whole(1),
     "n_splits": Whole(2),

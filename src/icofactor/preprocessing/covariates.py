@@ -349,10 +349,15 @@ def columns_of(terms: Sequence[Term], participants: Mapping[str, Any], subjects:
     return np.hstack(blocks)
 
 
+def is_category(name: str, cells: Sequence[str]) -> bool:
+    """Whether a column is a category: by its name, or because it holds no number."""
+    return name.lower() in CATEGORIES or not any(map(is_number, cells))
+
+
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
     cells = _cells(name, values, subjects)
     levels = None
-    if category or name.lower() in CATEGORIES or not any(map(is_number, cells)):
+    if category or is_category(name, cells):
         levels = tuple(sorted(set(cells)))
     columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
     if np.ptp(columns, axis=0).max(initial=0) == 0:

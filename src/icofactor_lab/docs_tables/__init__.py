@@ -2,6 +2,7 @@
 
 | program | measures the numbers of |
 |---|---|
+| `associations` | docs/associations.md |
 | `cohorts` | docs/cohorts.md |
 | `defaults` | docs/defaults.md |
 | `fuzz` | docs/security.md |

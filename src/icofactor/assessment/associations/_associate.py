@@ -1,0 +1,483 @@
+"""What the loadings have to do with what is known of the people: effects, intervals and p-values, term by term."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from icofactor.assessment.associations.design import RegressionDesign, Term, complete_rows, row_names, rows_of
+from icofactor.assessment.associations.exchange import Exchange, false_discovery, p_of, permuted_F
+from icofactor.assessment.associations.formula import parse, smoothed
+from icofactor.assessment.associations.regression import Groups, Regression
+from icofactor.checks import check_parameters
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.tables import cell_text, numbered
+
+Table = Mapping[str, np.ndarray]
+_LEAST_PERMUTATIONS = 100
+"""Permutations that must exist for p-values to mean anything."""
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Associations:
+    """Loadings against a table of the people, by `associate`.
+
+    Attributes
+    ----------
+    table : one row per term and component: component, term, columns of `describe_columns`.
+    contrasts : the same of the contrasts that were asked for.
+    coefficients : one row per column of the whole model and component, with intervals and p-values by theory.
+    notes : what is worth knowing about how they came about.
+    settings : how they were made.
+    design : the whole model's columns and terms.
+    fit : the whole model.
+    rows : numbers of the rows that were used.
+    """
+
+    table: Table
+    contrasts: Table
+    coefficients: Table
+    notes: tuple[str, ...]
+    settings: Mapping[str, Any]
+    design: RegressionDesign
+    fit: Regression
+    rows: np.ndarray
+    directions: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def effects(self, components: np.ndarray) -> dict[str, np.ndarray]:
+        """Maps of what one unit of a covariate, or one level against another, goes with: Σ estimate × component.
+
+        Parameters
+        ----------
+        components : (n_components, n_sites)
+        """
+        return {name: estimates @ components for name, estimates in self.directions.items()}
+
+    def partial_residuals(self, term: str) -> tuple[np.ndarray, np.ndarray]:
+        """(n, n_components) residuals of the whole model plus the term's part, and that part alone.
+
+        Parameters
+        ----------
+        term : its name in `table`.
+        """
+        columns = list(self._term(term).columns)
+        part = self.design.X[:, columns] @ self.fit.coefficients[columns]
+        part = part - part.mean(axis=0)
+        return self.fit.residuals + part, part
+
+    def adjusted_means(self, column: str) -> dict[str, dict[str, np.ndarray]]:
+        """Level of a category → mean, low, high (95 %) of each component, the other columns as they are in the cohort.
+
+        Parameters
+        ----------
+        column : a category of the formula.
+        """
+        variable = next((v for v in self.design.variables.values() if v.column == column and v.levels), None)
+        if variable is None or variable.levels is None:
+            raise ArgumentError("column", column, "a category of the formula")
+        found = {}
+        for level in variable.levels:
+            L = self.design.with_value(column, level).mean(axis=0)[None]
+            test = self.fit.test(L)
+            half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
+            found[level] = {"mean": test.estimate, "low": test.estimate - half, "high": test.estimate + half}
+        return found
+
+    def curve(self, column: str, n_points: int = 50) -> dict[str, np.ndarray]:
+        """value, and mean, low, high (n_points, n_components) of the model along a column of numbers.
+
+        Parameters
+        ----------
+        column : a number of the formula; the others are as they are in the cohort.
+        """
+        variable = next((v for v in self.design.variables.values() if v.column == column and not v.levels), None)
+        if variable is None:
+            raise ArgumentError("column", column, "a column of numbers in the formula")
+        values = np.linspace(variable.lowest, variable.highest, n_points)
+        L = np.stack([self.design.with_value(column, repr(float(value))).mean(axis=0) for value in values])
+        mean = L @ self.fit.coefficients
+        se = np.sqrt(np.einsum("ip,kpq,iq->ik", L, self.fit.covariance, L))
+        half = stats.t.ppf((1 + _LEVEL) / 2, len(self.fit.X) - self.fit.X.shape[1]) * se
+        return {"value": values, "mean": mean, "low": mean - half, "high": mean + half}
+
+    def _term(self, name: str) -> Term:
+        for term in self.design.terms:
+            if term.name == name:
+                return term
+        raise ArgumentError("term", name, "one of " + ", ".join(repr(term.name) for term in self.design.terms))
+
+    def __str__(self) -> str:
+        lines = []
+        for table in (self.table, self.contrasts):
+            for i in range(len(table["term"])):
+                name, p = table["statistic"][i], table["p_corrected"][i]
+                p = table["p_theory"][i] if np.isnan(p) else p
+                lines.append(
+                    f"{table['component'][i]}  {table['term'][i]}: {name} = {table['value'][i]:.2f}, p = {p:.2g}"
+                )
+        return "\n".join([*lines, *(f"- {note}" for note in self.notes)])
+
+
+DESCRIPTIONS = {
+    "component": "Component of the factorization",
+    "term": "Term of the formula, or contrast",
+    "estimate": "Change of the loading per unit of the covariate, or between two levels; "
+    "n/a for terms of several columns",
+    "se": "Standard error of the estimate",
+    "ci_low": "Lower end of the 95 % confidence interval",
+    "ci_high": "Upper end of the 95 % confidence interval",
+    "statistic": "t (one degree of freedom) or F",
+    "value": "Value of the statistic",
+    "df": "Degrees of freedom of the term",
+    "df_residual": "Degrees of freedom of the residuals; Satterthwaite's with a random intercept",
+    "partial_r2": "Share of the variance not explained by the other terms that this one explains",
+    "standardized": "Standardized effect: estimate × SD(covariate) / SD(loading) of a number; estimate / residual SD "
+    "(Cohen's d) of a category or contrast; Cohen's f of several columns",
+    "n": "Rows used",
+    "p_theory": "p by the t or F distribution",
+    "p_permutation": "p by permutation (Freedman-Lane)",
+    "p_corrected": "p by permutation, corrected over components by the largest statistic",
+    "p_corrected_all": "p by permutation, corrected over components and terms by the smallest p of a permutation",
+    "q_fdr": "False discovery rate over components (Benjamini-Hochberg, of p by permutation where there is one)",
+    "q_fdr_all": "False discovery rate over components and terms",
+    "exchange": "What permutations exchanged",
+}
+"""Column of the tables → what it holds."""
+
+
+def associate(
+    loadings: Any,
+    table: Any,
+    formula: str,
+    *,
+    groups: Any = None,
+    smooth: Any = None,
+    contrast: str | Sequence[str] | None = None,
+    n_permutations: int = 5000,
+    missing_covariates: str = "raise",
+    random_state: int = 0,
+) -> Associations:
+    """Test what the loadings have to do with what is known of the people.
+
+    One scan per person: ordinary least squares. Several rows per group: a random intercept per group (REML). Each term
+    is tested in the model with all the others but the interactions that contain it.
+
+    Parameters
+    ----------
+    loadings : (n_rows, n_components) array or data frame, or a fitted model, whose loadings are taken.
+    table : column → one value per row; a dict or a data frame.
+    formula : str
+        Such as "age + sex + group", "age * sex", "poly(age, 2) + C(site)". Columns of text are categories, and so are
+        sex, site, group and the like when they are coded by numbers. Functions: C, cr, bs, poly, center, scale, log,
+        sqrt; nothing else is evaluated.
+    groups : str or sequence, default=None
+        Column (or one value per row) that says which rows belong together: scans of a person, people of a family.
+        By default the rows of one participant_id.
+    smooth : str, sequence or dict, default=None
+        Columns that act by a natural cubic spline, e.g. "age", "age=4" or {"age": 4} degrees of freedom (3).
+    contrast : str or sequence, default=None
+        Such as "group: patient - control" or "age: 70 - 20": the difference that the model expects between two values
+        of a column, the other columns as they are in the cohort.
+    n_permutations : int, default=5000
+        0 for none.
+    missing_covariates : {"raise", "skip"}, default="raise"
+        What happens with rows where a column of the formula is not known.
+    random_state : int, default=0
+
+    Returns
+    -------
+    Associations
+
+    Examples
+    --------
+    >>> import numpy as np, icofactor as ico
+    >>> rng = np.random.default_rng(0)
+    >>> age, group = rng.uniform(20, 80, 60), np.repeat(["control", "patient"], 30)
+    >>> loadings = rng.normal(size=(60, 2))
+    >>> loadings[:, 0] -= 0.05 * age
+    >>> found = ico.associate(loadings, {"age": age, "group": group}, "age + group", n_permutations=999)
+    >>> for i in range(4):
+    ...     print(found.table["component"][i], found.table["term"][i], found.table["p_corrected"][i] < 0.05)
+    component01 age True
+    component02 age False
+    component01 group False
+    component02 group False
+    """
+    check_parameters(n_permutations=n_permutations)
+    Y, names, taken_out = loadings_of(loadings)
+    columns = rows_of(table, len(Y))
+    terms = smoothed(parse(formula), smooth)
+    labels = group_labels(groups, columns, len(Y))
+    used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
+    complete = complete_rows(columns, used, len(Y), missing_covariates)
+    rows = np.flatnonzero(complete)
+    if len(rows) < len(Y):
+        columns = {name: [values[i] for i in rows] for name, values in columns.items()}
+    design = RegressionDesign.of(terms, columns or {"row": [0] * len(rows)})
+    together = None if labels is None else Groups.of(labels[rows])
+    if together is not None and not together.repeated:
+        together = None
+    work = _Work(design, Y[rows], names, together, n_permutations, int(random_state))
+    notes = []
+    if len(rows) < len(Y):
+        left_out = [
+            name for name, there in zip(row_names(rows_of(table, len(Y)), len(Y)), complete, strict=True) if not there
+        ]
+        notes.append(f"left out, as a covariate is missing: {', '.join(left_out)}")
+    gone = [term for term in design.terms if {factor.column for factor in term.factors} <= set(taken_out)]
+    tested = [term for term in design.terms if term not in gone]
+    notes += [f"{term.name}: not tested, as the fit took it out of the maps; it stays in the model" for term in gone]
+    if together is not None:
+        what = groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
+        notes.append(f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups")
+    found = [work.term(term) for term in tested]
+    asked = [contrast] if isinstance(contrast, str) else list(contrast or ())
+    compared = [work.contrast(text) for text in asked]
+    return Associations(
+        work.table(found),
+        work.table(compared),
+        work.coefficients(),
+        (*notes, *work.notes),
+        {
+            "formula": formula,
+            "terms": [term.name for term in design.terms],
+            "smooth": None if smooth is None else str(smooth),
+            "contrasts": asked,
+            "model": "ordinary least squares" if together is None else "random intercept per group, REML",
+            "n_rows": len(rows),
+            "n_groups": None if together is None else len(together.sizes),
+            "intraclass_correlation": None if together is None else work.fit.intraclass,
+            "cells": {term.name: term.cells for term in design.terms if term.cells},
+            "levels": {v.column: v.levels for v in design.variables.values() if v.levels},
+            "n_permutations": n_permutations,
+            "random_state": int(random_state),
+        },
+        design,
+        work.fit,
+        rows,
+        {one.name: one.test.estimate for one in [*found, *compared] if one.test.df == 1} | work.level_estimates(tested),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    name: str
+    test: Any
+    fit: Regression
+    standardized: np.ndarray
+    permuted: np.ndarray | None
+    exchange: Exchange
+
+
+@dataclass(eq=False)
+class _Work:
+    """The whole model and its tests."""
+
+    design: RegressionDesign
+    Y: np.ndarray
+    names: list[str]
+    groups: Groups | None
+    n_permutations: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.fits: dict[tuple[int, ...], Regression] = {}
+        self.fit = self._fitted(range(self.design.X.shape[1]))
+        self.notes: list[str] = []
+        flat = [name for name, s2 in zip(self.names, self.fit.variance, strict=True) if not s2 > 0]
+        if flat:
+            self.notes.append(f"not tested, as their loadings do not vary: {', '.join(flat)}")
+
+    def _fitted(self, columns: Sequence[int]) -> Regression:
+        key = tuple(columns)
+        if key not in self.fits:
+            self.fits[key] = Regression.fit(self.design.X[:, list(key)], self.Y, self.groups)
+        return self.fits[key]
+
+    def term(self, term: Term) -> _Result:
+        """The test of a term, in the model without the interactions that contain it."""
+        columns = self.design.without_interactions_of(term)
+        beyond = [other.name for other in self.design.terms if other.factors > term.factors]
+        if beyond:
+            self.notes.append(f"{term.name}: tested in the model without {', '.join(beyond)}")
+        fit = self._fitted(columns)
+        L = np.eye(len(columns))[[columns.index(i) for i in term.columns]]
+        own = self.design.X[:, list(term.columns)]
+        number = len(term.columns) == 1 and all(self.design.variables[f].levels is None for f in term.factors)
+        return self._tested(term.name, fit, L, own, own[:, 0].std(ddof=1) if number else None)
+
+    def contrast(self, text: str) -> _Result:
+        """The test of a difference between two values of a column."""
+        column, first, second = self._values(text)
+        change = self.design.with_value(column, first) - self.design.with_value(column, second)
+        used = [i for term in self.design.terms if any(f.column == column for f in term.factors) for i in term.columns]
+        return self._tested(text, self.fit, change.mean(axis=0)[None], self.design.X[:, used], None)
+
+    def _values(self, text: str) -> tuple[str, str, str]:
+        column, colon, values = str(text).partition(":")
+        column = column.strip()
+        variable = next((v for v in self.design.variables.values() if v.column == column), None)
+        expected = "COLUMN: VALUE - VALUE, e.g. 'group: patient - control', of a column of the formula"
+        if not colon or variable is None:
+            raise ArgumentError("contrast", text, expected)
+        parts = values.split(" - ")
+        for i in range(1, len(parts)):
+            pair = [cell_text(" - ".join(part).strip()) for part in (parts[:i], parts[i:])]
+            try:
+                inside = not variable.outside(pair).any()
+            except ValueError:
+                inside = False
+            if inside and pair[0] != pair[1]:
+                return column, pair[0], pair[1]
+        known = (
+            f"two of its levels, {', '.join(variable.levels)}"
+            if variable.levels
+            else f"two numbers from {variable.lowest:g} to {variable.highest:g}"
+        )
+        raise ArgumentError("contrast", text, literal(f"{expected}; {column} takes {known}"))
+
+    def _tested(self, name: str, fit: Regression, L: np.ndarray, own: np.ndarray, sd: float | None) -> _Result:
+        test = fit.test(L)
+        ratio = test.df * test.F / test.df_residual
+        with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+            if test.df > 1:
+                standardized = np.sqrt(ratio)
+            elif sd is None:
+                standardized = test.estimate / fit.deviation
+            else:
+                standardized = test.estimate * sd / self.Y.std(axis=0, ddof=1)
+        exchange = Exchange(len(self.Y), self.groups, self.groups is None or not self.groups.constant(own))
+        permuted = None
+        if self.n_permutations:
+            if exchange.log_count < np.log(_LEAST_PERMUTATIONS):
+                text = (
+                    f"{literal(name)} differs only between groups, too few of which are equally large: "
+                    "test it by theory alone with {n_permutations=0}, or use as many rows of each group"
+                )
+                raise ArgumentError("groups", None, f"{{groups}}: {text}")
+            permuted = permuted_F(fit, L, exchange, self.n_permutations, self.seed)
+        return _Result(name, test, fit, standardized, permuted, exchange)
+
+    def table(self, results: Sequence[_Result]) -> dict[str, np.ndarray]:
+        """One row per result and component; corrections are over all of them."""
+        k, n, p = len(self.names), *self.design.X.shape
+        rows = [self._rows(one) for one in results]
+        if not rows:
+            return {name: np.array([]) for name in ("component", "term", *list(DESCRIPTIONS)[2:])}
+        found = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
+        best = found["p_permutation"] if self.n_permutations else found["p_theory"]
+        found["q_fdr_all"] = false_discovery(best)
+        found["p_corrected_all"] = np.full(k * len(results), np.nan)
+        if self.n_permutations:  # statistics of several degrees of freedom on one scale
+            scale = lambda one, F: -stats.f.logsf(F, one.test.df, n - p)
+            largest = np.max([scale(one, _largest(one.permuted)) for one in results], axis=0)
+            observed = np.concatenate([scale(one, one.test.F) for one in results])
+            found["p_corrected_all"] = p_of(observed, largest)
+        return {name: found[name] for name in DESCRIPTIONS}
+
+    def _rows(self, one: _Result) -> dict[str, np.ndarray]:
+        test, k = one.test, len(self.names)
+        single = test.df == 1
+        half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
+        sign = np.sign(test.estimate) if single else 1.0
+        p_theory = stats.f.sf(test.F, test.df, test.df_residual)
+        nothing = np.full(k, np.nan)
+        p_permutation = nothing if one.permuted is None else p_of(test.F, one.permuted)
+        return {
+            "component": np.array(self.names),
+            "term": np.array([one.name] * k),
+            "estimate": test.estimate,
+            "se": test.se,
+            "ci_low": test.estimate - half,
+            "ci_high": test.estimate + half,
+            "statistic": np.array(["t" if single else "F"] * k),
+            "value": sign * np.sqrt(test.F) if single else test.F,
+            "df": np.full(k, test.df),
+            "df_residual": test.df_residual,
+            "partial_r2": test.df * test.F / (test.df * test.F + test.df_residual),
+            "standardized": one.standardized,
+            "n": np.full(k, len(self.Y)),
+            "p_theory": p_theory,
+            "p_permutation": p_permutation,
+            "p_corrected": nothing if one.permuted is None else p_of(test.F, _largest(one.permuted)),
+            "q_fdr": false_discovery(p_theory if one.permuted is None else p_permutation),
+            "exchange": np.array(["n/a" if one.permuted is None else str(one.exchange)] * k),
+        }
+
+    def coefficients(self) -> dict[str, np.ndarray]:
+        """One row per column of the whole model and component, by theory."""
+        rows = []
+        for i, label in enumerate(self.design.labels):
+            test = self.fit.test(np.eye(self.design.X.shape[1])[[i]])
+            half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
+            rows.append(
+                {
+                    "component": np.array(self.names),
+                    "column": np.array([label] * len(self.names)),
+                    "estimate": test.estimate,
+                    "se": test.se,
+                    "ci_low": test.estimate - half,
+                    "ci_high": test.estimate + half,
+                    "t": np.sign(test.estimate) * np.sqrt(test.F),
+                    "df_residual": test.df_residual,
+                    "p_theory": stats.f.sf(test.F, 1, test.df_residual),
+                }
+            )
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def level_estimates(self, terms: Sequence[Term]) -> dict[str, np.ndarray]:
+        """Estimates of each level of the categories that have several columns."""
+        return {
+            label: self.fit.coefficients[column]
+            for term in terms
+            if len(term.factors) == 1 and len(term.columns) > 1 and term.cells
+            for label, column in zip(term.labels, term.columns, strict=True)
+        }
+
+
+def _largest(permuted: Any) -> np.ndarray:
+    """The largest statistic of each permutation."""
+    return np.asarray(np.where(np.isnan(permuted), -np.inf, permuted).max(axis=1))
+
+
+def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
+    """Loadings, names of components, and the covariates that a fit took out of the maps."""
+    taken_out: tuple[str, ...] = ()
+    if hasattr(given, "components_") or hasattr(given, "get_params"):
+        if not hasattr(given, "loadings_"):
+            raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
+        covariates = getattr(given, "covariates_", None)
+        taken_out = () if covariates is None else tuple(covariates.names)
+        given = given.loadings_
+    labels = [str(name) for name in given.columns] if hasattr(given, "columns") else None
+    try:
+        Y = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentError("loadings", Phrase(f"a {type(given).__name__}"), "numbers, or a fitted model") from None
+    if Y.ndim != 2 or not Y.size:
+        raise ArgumentError("loadings", Phrase(f"shape {Y.shape}"), "rows × components, two dimensions")
+    if not np.isfinite(Y).all():
+        raise ArgumentError("loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers")
+    spread = Y.std(axis=0) > 1e-12 * np.abs(Y).max(axis=0)
+    return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
+
+
+def group_labels(groups: Any, table: Mapping[str, Sequence[Any]], n: int) -> np.ndarray | None:
+    """One label per row, None when every row stands alone."""
+    if groups is None:
+        groups = "participant_id"
+        if groups not in table:
+            return None
+    if isinstance(groups, str):
+        complete_rows(table, [groups], n, "raise", "groups")
+        groups = table[groups]
+    labels = np.array([cell_text(label) for label in groups])
+    if labels.shape != (n,):
+        raise ArgumentError("groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row")
+    return labels

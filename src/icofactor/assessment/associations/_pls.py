@@ -1,0 +1,377 @@
+"""Behavioural partial least squares: which pattern of components goes with which pattern of behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icofactor.assessment.associations._associate import group_labels, loadings_of
+from icofactor.assessment.associations.design import complete_rows, row_names, rows_of
+from icofactor.assessment.associations.exchange import Exchange, p_of
+from icofactor.assessment.associations.regression import Groups
+from icofactor.checks import Whole, check_parameters, check_value
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.tables import cell_text, is_number
+
+_NAMES = ("participant_id", "session_id")
+_INTERVAL = (2.5, 97.5)
+_BATCH = 100
+_MOST_NULL_SPLITS = 200
+"""Permutations whose halves are compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class PLS:
+    """Latent variables of loadings and behaviour, by `pls`; r of them, k components, q measures of behaviour.
+
+    Attributes
+    ----------
+    components, measures : names.
+    singular_values : (r,) of the cross-correlation.
+    explained : (r,) share of the squared cross-correlation.
+    p : (r,) by permutation of the people's behaviour; NaN without.
+    component_weights, measure_weights : (k, r), (q, r) singular vectors.
+    component_scores, measure_scores : (n, r) of people.
+    correlation : (r,) of the two scores.
+    component_correlations, measure_correlations : (k, r), (q, r) of each variable with the other side's score.
+    component_interval, measure_interval : (2, k, r), (2, q, r) their 95 % intervals over resamples of people.
+    component_ratios, measure_ratios : (k, r), (q, r) weight × singular value / its standard error over resamples.
+    component_reproducibility, measure_reproducibility : (r,) mean correlation of the patterns of two halves.
+    component_reproducibility_p, measure_reproducibility_p : (r,) against permuted behaviour.
+    rows : numbers of the rows that were used.
+    notes : what is worth knowing.
+    """
+
+    components: tuple[str, ...]
+    measures: tuple[str, ...]
+    singular_values: np.ndarray
+    explained: np.ndarray
+    p: np.ndarray
+    component_weights: np.ndarray
+    measure_weights: np.ndarray
+    component_scores: np.ndarray
+    measure_scores: np.ndarray
+    correlation: np.ndarray
+    component_correlations: np.ndarray
+    measure_correlations: np.ndarray
+    component_interval: np.ndarray
+    measure_interval: np.ndarray
+    component_ratios: np.ndarray
+    measure_ratios: np.ndarray
+    component_reproducibility: np.ndarray
+    measure_reproducibility: np.ndarray
+    component_reproducibility_p: np.ndarray
+    measure_reproducibility_p: np.ndarray
+    rows: np.ndarray
+    notes: tuple[str, ...]
+
+    @property
+    def table(self) -> dict[str, np.ndarray]:
+        """One row per latent variable."""
+        names = ("singular_values", "explained", "p", "correlation")
+        halves = [f"{side}_reproducibility{end}" for side in ("component", "measure") for end in ("", "_p")]
+        number = np.arange(1, len(self.p) + 1)
+        return {"latent_variable": number, **{name: getattr(self, name) for name in (*names, *halves)}}
+
+    @property
+    def variables(self) -> dict[str, np.ndarray]:
+        """One row per latent variable and variable of either side."""
+        rows = []
+        for side, names in (("component", self.components), ("measure", self.measures)):
+            low, high = getattr(self, f"{side}_interval")
+            for j in range(len(self.p)):
+                rows.append(
+                    {
+                        "latent_variable": np.full(len(names), j + 1),
+                        "side": np.array([side] * len(names)),
+                        "variable": np.array(names),
+                        "weight": getattr(self, f"{side}_weights")[:, j],
+                        "bootstrap_ratio": getattr(self, f"{side}_ratios")[:, j],
+                        "correlation": getattr(self, f"{side}_correlations")[:, j],
+                        "ci_low": low[:, j],
+                        "ci_high": high[:, j],
+                    }
+                )
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def plot(self, latent: int = 1) -> Any:
+        """Correlations of components and measures with a latent variable, with intervals, as a matplotlib figure.
+
+        Parameters
+        ----------
+        latent : its number, from 1.
+        """
+        from matplotlib.figure import Figure
+
+        j = latent - 1
+        if not 0 <= j < len(self.p):
+            raise ArgumentError("latent", latent, f"a whole number from 1 to {len(self.p)}")
+        figure = Figure(figsize=(9, 1.2 + 0.28 * max(len(self.components), len(self.measures))), layout="constrained")
+        for axes, side in zip(figure.subplots(1, 2), ("component", "measure"), strict=True):
+            names = getattr(self, f"{side}s")
+            found, (low, high) = (getattr(self, f"{side}_{what}")[..., j] for what in ("correlations", "interval"))
+            place = np.arange(len(names))
+            sure = (low > 0) | (high < 0)
+            axes.barh(place, found, color=np.where(sure, "#4477aa", "#bbbbbb"))
+            if np.isfinite(low).all():
+                axes.hlines(place, low, high, color="black", linewidth=1)
+            axes.axvline(0, color="black", linewidth=0.8)
+            axes.set_yticks(place, names)
+            axes.invert_yaxis()
+            axes.set_xlabel(f"correlation with the score of {'behaviour' if side == 'component' else 'components'}")
+        p = "" if np.isnan(self.p[j]) else f", p = {self.p[j]:.3g}"
+        figure.suptitle(f"Latent variable {latent}: {100 * self.explained[j]:.0f} % of the cross-correlation{p}")
+        return figure
+
+
+def pls(
+    loadings: Any,
+    behaviour: Any,
+    *,
+    groups: Any = None,
+    n_permutations: int = 5000,
+    n_bootstrap: int = 2000,
+    n_splits: int = 100,
+    missing_covariates: str = "raise",
+    random_state: int = 0,
+) -> PLS:
+    """Behavioural partial least squares: singular value decomposition of the correlations of loadings and behaviour.
+
+    Permutations and resamples keep groups together. Resamples are turned to the sample's axes (Procrustes) before
+    their spread is taken.
+
+    Parameters
+    ----------
+    loadings : (n_rows, n_components) array or data frame, or a fitted model, whose loadings are taken.
+    behaviour : column → one number per row (dict or data frame); participant_id and session_id are not behaviour.
+    groups : str or sequence, default=None
+        Column, or one value per row, that says which rows belong together; by default those of one participant_id.
+    n_permutations, n_bootstrap : int, default=5000, 2000
+        0 for none.
+    n_splits : int, default=100
+        Random halves whose patterns are compared; 0 for none.
+    missing_covariates : {"raise", "skip"}, default="raise"
+        What happens with rows where a measure is not known.
+    random_state : int, default=0
+
+    Returns
+    -------
+    PLS
+
+    Examples
+    --------
+    >>> import numpy as np, icofactor as ico
+    >>> rng = np.random.default_rng(0)
+    >>> trait = rng.normal(size=80)
+    >>> loadings = rng.normal(size=(80, 4)) + np.outer(trait, [1, 0, 0, -1])
+    >>> behaviour = {"memory": trait + rng.normal(size=80), "speed": rng.normal(size=80)}
+    >>> found = ico.pls(loadings, behaviour, n_permutations=499, n_bootstrap=200)
+    >>> bool(found.p[0] < 0.05), int(abs(found.measure_ratios[:, 0]).argmax())
+    (True, 0)
+    """
+    check_parameters(n_permutations=n_permutations, n_bootstrap=n_bootstrap)
+    check_value("n_splits", n_splits, Whole(0))
+    X, components, _ = loadings_of(loadings)
+    table = rows_of(behaviour, len(X))
+    labels = group_labels(groups, table, len(X))
+    grouping = (groups,) if isinstance(groups, str) else ()
+    measures = [name for name in table if name not in (*_NAMES, *grouping)]
+    if not measures:
+        raise ArgumentError("behaviour", Phrase("no column besides participant_id"), "a table with columns of numbers")
+    complete = complete_rows(table, measures, len(X), missing_covariates, "behaviour")
+    rows = np.flatnonzero(complete)
+    Y = np.stack([_numbers(name, table[name], rows) for name in measures], axis=1)
+    if len(rows) < 10:
+        raise ArgumentError("behaviour", Phrase(f"{len(rows)} complete rows"), "known in at least 10 rows")
+    flat = [name for name, column in zip(measures, Y.T, strict=True) if np.ptp(column) == 0]
+    if flat:
+        raise ArgumentError("behaviour", None, f"{{behaviour}}: {literal(', '.join(flat))} has one value in all rows")
+    X, notes = X[rows], []
+    varies = np.ptp(X, axis=0) > 0
+    if not varies.all():
+        left = ", ".join(name for name, there in zip(components, varies, strict=True) if not there)
+        notes.append(f"left out, as their loadings do not vary: {left}")
+        X, components = X[:, varies], [name for name, there in zip(components, varies, strict=True) if there]
+    if len(rows) < len(complete):
+        names = row_names(table, len(complete))
+        gone = ", ".join(names[i] for i in np.flatnonzero(~complete))
+        notes.append(f"left out, as a measure is missing: {gone}")
+    together = Groups.of(np.arange(len(rows)) if labels is None else labels[rows])
+    return _Work(_standardized(X), _standardized(Y), together, int(random_state)).run(
+        tuple(components), tuple(measures), rows, notes, n_permutations, n_bootstrap, n_splits
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    X: np.ndarray
+    Y: np.ndarray
+    groups: Groups
+    seed: int
+
+    def run(
+        self,
+        components: tuple[str, ...],
+        measures: tuple[str, ...],
+        rows: np.ndarray,
+        notes: list[str],
+        n_permutations: int,
+        n_bootstrap: int,
+        n_splits: int,
+    ) -> PLS:
+        X, Y = self.X, self.Y
+        U, s, V = _decomposed(X, Y)
+        A, B = X @ U, Y @ V
+        repeated = self.groups.repeated
+        exchange = Exchange(len(X), self.groups if repeated else None, not (repeated and self.groups.constant(Y)))
+        permuted = [
+            np.linalg.svd(_cross(X, Y[order]), compute_uv=False)
+            for order in _chunks(exchange.batches(n_permutations, self.seed))
+        ]
+        nothing = np.full(len(s), np.nan)
+        shares = np.square(s) / np.square(s).sum()
+        boot = self._bootstrap(U, s, V, n_bootstrap)
+        halves = self._halves(U, V, exchange, n_splits, min(n_permutations, _MOST_NULL_SPLITS))
+        return PLS(
+            components,
+            measures,
+            s,
+            shares,
+            p_of(s, np.concatenate(permuted)) if permuted else nothing,
+            U,
+            V,
+            A,
+            B,
+            np.array([np.corrcoef(a, b)[0, 1] for a, b in zip(A.T, B.T, strict=True)]),
+            _correlations(X, B),
+            _correlations(Y, A),
+            *boot,
+            *halves,
+            rows,
+            tuple(notes),
+        )
+
+    def _rng(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def _bootstrap(
+        self, U: np.ndarray, s: np.ndarray, V: np.ndarray, n: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Intervals of correlations and ratios of weights, of both sides."""
+        if n < 2:
+            one = [np.full(side.shape, np.nan) for side in (U, V)]
+            return np.stack([one[0]] * 2), np.stack([one[1]] * 2), one[0], one[1]
+        weights: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        correlations: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        members = [np.flatnonzero(self.groups.codes == g) for g in range(len(self.groups.sizes))]
+        rng = self._rng(1)
+        while len(weights[0]) < n:
+            drawn = np.concatenate([members[g] for g in rng.integers(len(members), size=len(members))])
+            X, Y = self.X[drawn], self.Y[drawn]
+            if min(np.ptp(X, axis=0).min(), np.ptp(Y, axis=0).min()) == 0:
+                continue  # a resample in which a variable has one value
+            X, Y = _standardized(X), _standardized(Y)
+            Ub, sb, Vb = _decomposed(X, Y)
+            left, _, right = np.linalg.svd(Ub.T @ U + Vb.T @ V)
+            turn = left @ right
+            for found, side in zip(weights, (Ub, Vb), strict=True):
+                found.append((side * sb) @ turn)
+            for found, side, other in zip(correlations, (X, Y), (Y @ Vb @ turn, X @ Ub @ turn), strict=True):
+                found.append(_correlations(side, other))
+        ratios: list[np.ndarray] = []
+        for side, found in zip((U, V), weights, strict=True):
+            spread = np.std(found, axis=0, ddof=1)
+            ratios.append(np.divide(side * s, spread, out=np.zeros_like(side), where=spread > 0))
+        intervals = [np.percentile(found, _INTERVAL, axis=0) for found in correlations]
+        return intervals[0], intervals[1], ratios[0], ratios[1]
+
+    def _halves(
+        self, U: np.ndarray, V: np.ndarray, exchange: Exchange, n_splits: int, n_null: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Reproducibility of patterns in halves of the people: components, measures, and their p."""
+        if not n_splits:
+            nothing = np.full(U.shape[1], np.nan)
+            return nothing, nothing, nothing, nothing
+        n_groups = len(self.groups.sizes)
+        first = self._rng(2).permuted(np.tile(np.arange(n_groups), (n_splits, 1)), axis=1) < n_groups // 2
+        half = first[:, self.groups.codes].astype(np.float64)
+        found = _agreement(half, self.X, self.Y, U, V)
+        null = [
+            _agreement(half, self.X, self.Y[row], *_decomposed(self.X, self.Y[row])[::2])
+            for order in exchange.batches(n_null, self.seed + 1)
+            for row in order
+        ]
+        if null:
+            values = np.array(null)
+            p = [p_of(found[side], values[:, side]) for side in (0, 1)]
+        else:
+            p = [np.full(U.shape[1], np.nan)] * 2
+        return found[0], found[1], p[0], p[1]
+
+
+def _agreement(half: np.ndarray, X: np.ndarray, Y: np.ndarray, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """(2, r) mean over splits of the correlation of a pattern in two halves: of components, of measures."""
+    (n, k), q = X.shape, Y.shape[1]
+    products = (Y[:, :, None] * X[:, None, :]).reshape(n, q * k)
+    first = (half @ products).reshape(-1, q, k)
+    second = products.sum(axis=0).reshape(q, k) - first
+    return np.stack(
+        [
+            _paired(np.swapaxes(first, 1, 2) @ V, np.swapaxes(second, 1, 2) @ V),
+            _paired(first @ U, second @ U),
+        ]
+    )
+
+
+def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Mean over the first axis of the correlation along the second; NaN where it has fewer than three values."""
+    if a.shape[1] < 3:
+        return np.full(a.shape[2], np.nan)
+    a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
+    length = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    return np.asarray(((a * b).sum(axis=1) / np.where(length > 0, length, 1)).mean(axis=0))
+
+
+def _numbers(name: str, values: Any, rows: np.ndarray) -> np.ndarray:
+    cells = [cell_text(values[i]) for i in rows]
+    wrong = [cell for cell in cells if not is_number(cell)]
+    if wrong:
+        text = f"{{behaviour}}: column {literal(repr(name))} must hold numbers; found {literal(repr(wrong[0]))}"
+        raise ArgumentError("behaviour", None, text)
+    return np.array([float(cell) for cell in cells])
+
+
+def _standardized(values: np.ndarray) -> np.ndarray:
+    return np.asarray((values - values.mean(axis=0)) / values.std(axis=0, ddof=1))
+
+
+def _cross(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """(..., q, k) correlations of standardized columns."""
+    return np.asarray(np.swapaxes(Y, -1, -2) @ X / (len(X) - 1))
+
+
+def _decomposed(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """U (k, r), s (r,), V (q, r) of the cross-correlation; the largest weight of each component pattern is positive."""
+    V, s, Ut = np.linalg.svd(_cross(X, Y), full_matrices=False)
+    U = Ut.T
+    sign = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])
+    return U * sign, s, V * sign
+
+
+def _correlations(variables: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """(m, r) of standardized variables with scores."""
+    centred = scores - scores.mean(axis=0)
+    length = np.linalg.norm(centred, axis=0) * np.sqrt(len(variables) - 1)
+    return np.asarray(
+        np.divide(variables.T @ centred, length, out=np.zeros((variables.shape[1], scores.shape[1])), where=length > 0)
+    )
+
+
+def _chunks(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Smaller ones, whose copies of behaviour fit into a cache."""
+    for batch in batches:
+        for first in range(0, len(batch), _BATCH):
+            yield batch[first : first + _BATCH]

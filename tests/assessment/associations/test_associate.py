@@ -1,0 +1,260 @@
+"""Loadings against tables of people."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import icofactor as ico
+from icofactor.errors import ArgumentError
+from icofactor.io.tables import read_table
+from icofactor_lab.docs_tables import associations as lab
+
+N = 60
+RNG = np.random.default_rng(5)
+TABLE: dict[str, Any] = {
+    "participant_id": [f"sub-{i:02d}" for i in range(N)],
+    "age": RNG.uniform(20, 80, N),
+    "sex": RNG.choice(["F", "M"], N),
+    "group": RNG.choice(["control", "patient", "other"], N),
+    "site": RNG.integers(1, 4, N),
+}
+Y = RNG.normal(size=(N, 4)) + np.outer(TABLE["age"], [0.05, 0, 0, 0]) + np.outer(TABLE["sex"] == "M", [0, 2, 0, 0])
+
+
+def rows(table: Any, term: str) -> dict[str, np.ndarray]:
+    return {name: values[table["term"] == term] for name, values in table.items()}
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    return ico.associate(Y, TABLE, "age + sex + group", contrast=["group: patient - control", "age: 70 - 30"])
+
+
+def test_planted_effects_are_found(found: Any) -> None:
+    table = found.table
+    assert list(dict.fromkeys(table["term"])) == ["age", "sex", "group"]
+    assert list(dict.fromkeys(table["component"])) == [f"component0{i}" for i in range(1, 5)]
+    for column in ("p_theory", "p_permutation", "p_corrected", "p_corrected_all", "q_fdr", "q_fdr_all"):
+        sure = [
+            (t, c[-1]) for t, c, p in zip(table["term"], table["component"], table[column], strict=True) if p < 0.01
+        ]
+        assert sure == [("age", "1"), ("sex", "2")], column
+    assert (table["p_permutation"] <= table["p_corrected"] + 1e-12).all()
+    assert (table["p_corrected"] <= table["p_corrected_all"] + 0.02).all()
+    np.testing.assert_allclose(table["p_permutation"], table["p_theory"], atol=0.03)
+
+
+def test_numbers_as_statsmodels(found: Any) -> None:
+    smf = pytest.importorskip("statsmodels.formula.api")
+    pd = pytest.importorskip("pandas")
+    anova = pytest.importorskip("statsmodels.stats.anova").anova_lm
+    frame = pd.DataFrame({**TABLE, "y": Y[:, 0]})
+    whole = smf.ols("y ~ age + sex + group", frame).fit()
+    age = rows(found.table, "age")
+    for ours, theirs in (("estimate", whole.params), ("se", whole.bse), ("value", whole.tvalues)):
+        np.testing.assert_allclose(age[ours][0], theirs["age"], rtol=1e-9)
+    np.testing.assert_allclose([age["ci_low"][0], age["ci_high"][0]], whole.conf_int().loc["age"], rtol=1e-9)
+    assert age["df_residual"][0] == whole.df_resid == N - 5
+    without = smf.ols("y ~ sex + group", frame).fit()
+    np.testing.assert_allclose(age["partial_r2"][0], 1 - whole.ssr / without.ssr, rtol=1e-9)
+    np.testing.assert_allclose(age["standardized"][0], whole.params["age"] * frame.age.std() / frame.y.std(), rtol=1e-9)
+    group, compared = rows(found.table, "group"), anova(smf.ols("y ~ age + sex", frame).fit(), whole)
+    np.testing.assert_allclose(
+        [group["value"][0], group["p_theory"][0]], [compared.F[1], compared["Pr(>F)"][1]], rtol=1e-9
+    )
+    assert group["df"][0] == 2 and np.isnan(group["estimate"]).all()
+    contrast = rows(found.contrasts, "group: patient - control")
+    np.testing.assert_allclose(contrast["estimate"][0], whole.params["group[T.patient]"], rtol=1e-9)
+    np.testing.assert_allclose(
+        contrast["standardized"][0], whole.params["group[T.patient]"] / np.sqrt(whole.scale), rtol=1e-9
+    )
+    years = rows(found.contrasts, "age: 70 - 30")
+    np.testing.assert_allclose(years["estimate"], 40 * age["estimate"], rtol=1e-9)
+    np.testing.assert_allclose(years["p_permutation"], age["p_permutation"])
+
+
+def test_splines_and_interactions_as_statsmodels() -> None:
+    smf = pytest.importorskip("statsmodels.formula.api")
+    pd = pytest.importorskip("pandas")
+    anova = pytest.importorskip("statsmodels.stats.anova").anova_lm
+    frame = pd.DataFrame({**TABLE, "y": Y[:, 1]})
+    ours = ico.associate(Y[:, 1:2], TABLE, "age * sex", smooth="age", n_permutations=0)
+    spline = "cr(age, df=3, constraints='center')"
+    fits = {key: smf.ols(f"y ~ {key}", frame).fit() for key in ("sex", spline, f"{spline} + sex", f"{spline} * sex")}
+    nested = {
+        "s(age)": ("sex", f"{spline} + sex"),  # a term is tested without the interactions that contain it
+        "sex": (spline, f"{spline} + sex"),
+        "s(age):sex": (f"{spline} + sex", f"{spline} * sex"),
+    }
+    for term, (small, large) in nested.items():
+        F = rows(ours.table, term)["value"][0] ** (2 if term == "sex" else 1)
+        np.testing.assert_allclose(F, anova(fits[small], fits[large]).F[1], rtol=1e-6)
+    assert sum("tested in the model without s(age):sex" in note for note in ours.notes) == 2
+
+
+def test_what_a_panel_needs(found: Any) -> None:
+    residuals, part = found.partial_residuals("age")
+    slope = np.array([np.polyfit(TABLE["age"], one, 1)[0] for one in part.T])
+    np.testing.assert_allclose(slope, rows(found.table, "age")["estimate"], rtol=1e-9)
+    assert residuals.shape == part.shape == Y.shape
+    means = found.adjusted_means("group")
+    difference = means["patient"]["mean"] - means["control"]["mean"]
+    np.testing.assert_allclose(difference, rows(found.contrasts, "group: patient - control")["estimate"], rtol=1e-9)
+    assert (means["other"]["low"] < means["other"]["high"]).all()
+    curve = found.curve("age", 5)
+    np.testing.assert_allclose(np.diff(curve["mean"], axis=0)[0], slope * np.diff(curve["value"])[0], rtol=1e-6)
+    maps = found.effects(np.eye(4, 7))
+    np.testing.assert_allclose(maps["age"][:4], rows(found.table, "age")["estimate"])
+    assert set(maps) == {"age", "sex", "group[other]", "group[patient]", "group: patient - control", "age: 70 - 30"}
+    with pytest.raises(ArgumentError):
+        found.adjusted_means("age")
+    assert "component01  age: t = " in str(found)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    one, two, other = (
+        ico.associate(Y, TABLE, "age + site", n_permutations=50, random_state=s).table for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one["p_permutation"], two["p_permutation"])
+    assert (one["p_permutation"] != other["p_permutation"]).any()
+
+
+def test_repeated_scans_have_random_intercepts() -> None:
+    twice = {name: np.repeat(values, 2) for name, values in TABLE.items()} | {"visit": np.tile([0.0, 1.0], N)}
+    noisy = np.repeat(Y, 2, axis=0) + 0.3 * np.random.default_rng(0).normal(size=(2 * N, 4))
+    found = ico.associate(noisy, twice, "age + visit", n_permutations=200)
+    assert found.settings["model"] == "random intercept per group, REML" and found.settings["n_groups"] == N
+    assert (found.settings["intraclass_correlation"] > 0.5).all()
+    age, visit = rows(found.table, "age"), rows(found.table, "visit")
+    np.testing.assert_allclose(age["df_residual"], N - 2, rtol=0.02)
+    np.testing.assert_allclose(visit["df_residual"], N - 1, rtol=0.02)
+    assert set(age["exchange"]) == {"whole groups"}
+    assert set(visit["exchange"]) == {"whole groups, and rows within groups"}
+    plain = ico.associate(noisy, {**twice, "participant_id": np.arange(2 * N)}, "age", n_permutations=0)
+    assert plain.settings["model"] == "ordinary least squares"
+    family = ico.associate(noisy, twice, "age", groups="participant_id", n_permutations=0)
+    np.testing.assert_array_equal(
+        family.table["value"], ico.associate(noisy, twice, "age", n_permutations=0).table["value"]
+    )
+
+
+def test_groups_of_unequal_size_change_places_with_their_like() -> None:
+    family = np.repeat(np.arange(24), [1, 2, 3] * 8)
+    table = {"age": np.arange(48.0) % 17, "arm": np.array(["a", "b"])[(family // 3) % 2]}
+    found = ico.associate(Y[:48], table, "age + arm", groups=family, n_permutations=100)
+    assert set(rows(found.table, "arm")["exchange"]) == {"whole groups of equal size"}
+    assert set(rows(found.table, "age")["exchange"]) == {"whole groups of equal size, and rows within groups"}
+    unequal = np.repeat(np.arange(7), [2, 3, 4, 5, 6, 7, 8])
+    table = {"arm": np.array(["a", "b"])[unequal % 2]}
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(Y[:35], table, "arm", groups=unequal)
+    assert problem.value.argument == "groups" and "arm differs only between groups" in str(problem.value)
+    assert np.isnan(ico.associate(Y[:35], table, "arm", groups=unequal, n_permutations=0).table["p_permutation"]).all()
+
+
+def test_a_component_without_variance_is_left_alone() -> None:
+    flat = np.column_stack([Y[:, :2], np.full(N, 0.1)])
+    found = ico.associate(flat, TABLE, "age + sex", n_permutations=100)
+    assert np.isnan(found.table["p_corrected"][2]) and np.isnan(found.table["value"][2])
+    alone = ico.associate(Y[:, :2], TABLE, "age + sex", n_permutations=100)
+    np.testing.assert_allclose(found.table["p_corrected_all"][:2], alone.table["p_corrected_all"][:2])
+    assert "component03" in found.notes[0]
+
+
+def test_covariates_of_the_fit_are_not_tested() -> None:
+    cohort = ico.simulate_cohort(24, 2, mesh="fsaverage3", random_state=0)
+    adjusted = ico.Covariates.fit(cohort, ["age"], nonnegative=False).apply(cohort)
+    model = ico.CorticalFactorization(2, mesh="fsaverage3", n_starts=2, level=1, n_iter=50).fit(adjusted)
+    found = ico.associate(model, cohort.participants, "age + sex", n_permutations=50)
+    assert set(found.table["term"]) == {"sex"}
+    assert "age" in found.coefficients["column"]
+    assert found.notes == ("age: not tested, as the fit took it out of the maps; it stays in the model",)
+
+
+def test_missing_values_are_listed_whole_or_skipped() -> None:
+    age = TABLE["age"].astype(object)
+    age[[3, 7, 30]] = ["n/a", None, np.nan]
+    gaps = {**TABLE, "age": age, "sex": ["", *TABLE["sex"][1:]]}
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(Y, gaps, "age + sex")
+    assert "'age' is missing in sub-03, sub-07, sub-30. 'sex' is missing in sub-00" in str(problem.value)
+    assert "missing_covariates='skip'" in str(problem.value)
+    found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
+    assert set(found.table["n"]) == {N - 4}
+    np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
+    assert found.notes == ("left out, as a covariate is missing: sub-00, sub-03, sub-07, sub-30",)
+    assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("formula", {"formula": "agee + sex"}, "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'"),
+    ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
+    ("groups", {"groups": "family"}, "no column 'family'"),
+    ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
+    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
+    ("table", {"table": 7}, "a int"),
+    ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),
+    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}, "finite"),
+    ("loadings", {"loadings": ico.CorticalFactorization(2)}, "not fitted"),
+    ("contrast", {"contrast": "group: patient - martian"}, "control, other, patient"),
+    ("contrast", {"contrast": "patient - control"}, "COLUMN: VALUE - VALUE"),
+    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}, "two numbers from"),
+    ("n_permutations", {"n_permutations": -1}, "whole number"),
+    ("missing_covariates", {"missing_covariates": "drop"}, "'raise' or 'skip'"),
+]
+
+
+@pytest.mark.parametrize(("argument", "change", "says"), BAD)
+def test_bad_input_is_one_clear_line(argument: str, change: dict[str, Any], says: str) -> None:
+    given = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(**given)
+    assert problem.value.argument == argument
+    assert says in str(problem.value) and "\n" not in str(problem.value)
+
+
+# ---------------------------------------------------------------------- what it promises
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", lab.KINDS)
+def test_p_values_are_uniform_where_there_is_nothing(kind: str) -> None:
+    for p in lab.null_p(kind, 500, at_once=20).values():
+        assert stats.kstest(p, "uniform").pvalue > 0.01
+
+
+@pytest.mark.slow
+def test_repeated_scans_without_groups_find_what_is_not_there() -> None:
+    for p in lab.null_p("repeated", 500, at_once=20, grouped=False).values():
+        assert stats.kstest(p, "uniform").pvalue < 1e-6 and np.mean(p <= 0.05) > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", lab.KINDS)
+def test_intervals_cover_a_planted_effect(kind: str) -> None:
+    assert 0.93 <= lab.covered(kind, 500, at_once=20) <= 0.97
+
+
+def test_200_people_10_components_3_terms_5000_permutations_in_seconds() -> None:
+    table = {"age": np.arange(200.0) % 61, "sex": np.arange(200) % 2, "group": np.arange(200) % 3}
+    start = time.perf_counter()
+    ico.associate(np.random.default_rng(0).normal(size=(200, 10)), table, "age + sex + group")
+    assert time.perf_counter() - start < 10
+
+
+def test_real_thickness(data_folder: Path, thickness: np.ndarray) -> None:
+    """Thickness falls with age; 37 of 200 people have no age, and are named."""
+    table, _ = read_table(data_folder / "thickness_participants_n200.tsv")
+    means = thickness[:, :10242].mean(axis=1, keepdims=True).astype(np.float64)
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(means, table, "age + group")
+    assert str(problem.value).count("sub-") >= 37
+    found = ico.associate(means, table, "age + group", missing_covariates="skip", n_permutations=999)
+    age = rows(found.table, "age")
+    assert age["n"][0] == 163 and age["estimate"][0] < 0 and age["p_permutation"][0] < 0.05

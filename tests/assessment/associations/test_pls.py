@@ -1,0 +1,121 @@
+"""Behavioural partial least squares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import icofactor as ico
+from icofactor.errors import ArgumentError
+
+N = 70
+RNG = np.random.default_rng(2)
+TRAIT = RNG.normal(size=N)
+X = RNG.normal(size=(N, 5)) + np.outer(TRAIT, [1.0, 0, -1, 0, 0])
+BEHAVIOUR: dict[str, Any] = {
+    "participant_id": [f"sub-{i}" for i in range(N)],
+    "memory": TRAIT + 0.7 * RNG.normal(size=N),
+    "speed": 30 - TRAIT + 0.7 * RNG.normal(size=N),
+    "height": RNG.normal(size=N),
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    return ico.pls(X, BEHAVIOUR, n_permutations=499, n_bootstrap=300, n_splits=50)
+
+
+def test_as_scikit_learn(found: Any) -> None:
+    from sklearn.cross_decomposition import PLSSVD
+
+    Y = np.column_stack([BEHAVIOUR[name] for name in ("memory", "speed", "height")])
+    theirs = PLSSVD(n_components=3, scale=True).fit(X, Y)
+    a, b = theirs.transform(X, Y)
+    singular = np.sqrt(np.square(a.T @ b).diagonal()) / (N - 1)
+    np.testing.assert_allclose(found.singular_values, singular, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(found.component_weights), np.abs(theirs.x_weights_), atol=1e-9)
+    np.testing.assert_allclose(np.abs(found.measure_weights), np.abs(theirs.y_weights_), atol=1e-9)
+    np.testing.assert_allclose(np.abs(found.component_scores), np.abs(a), atol=1e-9)
+
+
+def test_a_planted_pattern_is_found(found: Any) -> None:
+    assert found.p[0] < 0.01 < 0.05 < found.p[1]
+    assert found.explained[0] > 0.8 and np.isclose(found.explained.sum(), 1)
+    assert (np.abs(found.component_ratios[:, 0]) > 3).tolist() == [True, False, True, False, False]
+    assert (np.abs(found.measure_ratios[:, 0]) > 3).tolist() == [True, True, False]
+    low, high = found.measure_interval[:, :, 0]
+    inside = (low <= found.measure_correlations[:, 0]) & (found.measure_correlations[:, 0] <= high)
+    assert inside.all() and ((low > 0) | (high < 0)).tolist() == [True, True, False]
+    assert found.component_reproducibility[0] > 0.8 and found.component_reproducibility_p[0] < 0.05
+    assert found.measure_reproducibility[0] > 0.8
+    assert found.correlation[0] > 0.5
+
+
+def test_tables_and_figure(found: Any) -> None:
+    assert found.table["latent_variable"].tolist() == [1, 2, 3]
+    assert len(found.variables["weight"]) == 3 * (5 + 3)
+    assert {str(axis.get_xlabel()) for axis in found.plot().axes} == {
+        "correlation with the score of behaviour",
+        "correlation with the score of components",
+    }
+    with pytest.raises(ArgumentError):
+        found.plot(4)
+
+
+def test_resamples_and_permutations_can_be_left_out() -> None:
+    found = ico.pls(X, BEHAVIOUR, n_permutations=0, n_bootstrap=0)
+    assert np.isnan(found.p).all() and np.isnan(found.component_ratios).all()
+    assert found.plot() is not None
+
+
+@pytest.mark.slow
+def test_p_is_uniform_where_there_is_nothing() -> None:
+    """Also for people with three scans each, whose behaviour is one value a person."""
+    alone, grouped = [], []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        settings = {"n_permutations": 199, "n_bootstrap": 0, "n_splits": 0, "random_state": seed}
+        alone.append(
+            ico.pls(rng.normal(size=(30, 4)), {"a": rng.normal(size=30), "b": rng.normal(size=30)}, **settings).p[0]
+        )
+        person = np.repeat(np.arange(15), 3)
+        own, theirs = rng.normal(size=(15, 4))[person], rng.normal(size=15)[person]
+        behaviour = {"participant_id": person, "a": theirs}
+        grouped.append(ico.pls(own + rng.normal(size=(45, 4)), behaviour, **settings).p[0])
+    assert stats.kstest(alone, "uniform").pvalue > 0.01
+    assert stats.kstest(grouped, "uniform").pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"memory": ["x"] * N}, "'memory' must hold numbers; found 'x'"),
+        ({"memory": [1.0] * N}, "memory has one value"),
+        ({"memory": [None, *range(1, N)]}, "'memory' is missing in sub-0"),
+    ],
+)
+def test_bad_behaviour(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ArgumentError) as problem:
+        ico.pls(X, {**BEHAVIOUR, **change})
+    assert problem.value.argument == "behaviour" and says in str(problem.value)
+
+
+def test_missing_measures_can_be_skipped() -> None:
+    gaps = {**BEHAVIOUR, "memory": [None, *BEHAVIOUR["memory"][1:]]}
+    found = ico.pls(X, gaps, n_permutations=0, n_bootstrap=0, missing_covariates="skip")
+    assert len(found.rows) == N - 1 and found.notes == ("left out, as a measure is missing: sub-0",)
+    with pytest.raises(ArgumentError):
+        ico.pls(X, {"participant_id": range(N)})
+
+
+def test_real_parcels(data_folder: Path) -> None:
+    """In NSPN's adolescents cortical thickness falls with age; noise goes with nothing."""
+    with np.load(data_folder / "nspn_discovery.npz") as data:
+        U, size, _ = np.linalg.svd(data["thickness"] - data["thickness"].mean(axis=0), full_matrices=False)
+        behaviour = {"age": data["age"], "noise": np.random.default_rng(0).normal(size=100)}
+    found = ico.pls(U[:, :5] * size[:5], behaviour, n_permutations=499, n_bootstrap=200)
+    assert found.p[0] < 0.05 and abs(found.measure_ratios[0, 0]) > 3 > abs(found.measure_ratios[1, 0])

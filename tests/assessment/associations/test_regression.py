@@ -1,0 +1,125 @@
+"""Regressions and their permutations, against R, statsmodels and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icofactor.assessment.associations.exchange import Exchange, false_discovery, p_of, permuted_F
+from icofactor.assessment.associations.regression import Groups, Regression
+
+# the data of tests/reference/mixed_models.R
+I = np.arange(1, 61)  # noqa: E741
+PERSON = np.r_[np.repeat(np.arange(1, 13), 3), np.repeat(np.arange(13, 21), 2), np.arange(21, 29)]
+AGE = 40 + 15 * np.sin(PERSON * 1.7) + 3 * np.cos(I * 2.3)
+Y = (0.04 * AGE + 0.8 * (PERSON % 3 == 1) + 1.1 * np.sin(PERSON**2) + 0.7 * np.cos(I**2))[:, None]
+X = np.column_stack([np.ones(60), AGE, PERSON % 3 == 1, PERSON % 3 == 2]).astype(float)
+ARM = np.eye(4)[2:]
+# estimate, standard error, degrees of freedom, t: lme4 1.1.31 and lmerTest 3.1.3
+LMER = [
+    (0.10822758814, 0.64394018284, 32.40237816, 0.1680708721),
+    (0.03195156168, 0.01473372722, 35.29350540, 2.1686000562),
+    (0.98813799222, 0.43193784609, 24.17390090, 2.2876856038),
+    (0.42299660763, 0.44464376879, 23.90016866, 0.9513157213),
+]
+LMER_VARIANCES = (0.7406885781, 0.2428830998)
+LMER_ARM = (2.65516292, 23.92793557)
+
+
+def test_random_intercept_as_lme4() -> None:
+    fit = Regression.fit(X, Y, Groups.of(PERSON))
+    np.testing.assert_allclose([fit.variance[0] * fit.ratio[0], fit.variance[0]], LMER_VARIANCES, rtol=1e-6)
+    for L, (estimate, se, df, t) in zip(np.eye(4), LMER, strict=True):
+        test = fit.test(L[None])
+        np.testing.assert_allclose([test.estimate[0], test.se[0]], [estimate, se], rtol=1e-6)
+        np.testing.assert_allclose(np.sqrt(test.F[0]), t, rtol=1e-6)
+        # lmerTest's degrees of freedom come from the observed information, ours from the expected one
+        np.testing.assert_allclose(test.df_residual[0], df, rtol=2e-3)
+    joint = fit.test(ARM)
+    np.testing.assert_allclose([joint.F[0], joint.df_residual[0]], LMER_ARM, rtol=2e-3)
+    np.testing.assert_allclose(joint.F[0], LMER_ARM[0], rtol=1e-6)
+
+
+def test_least_squares_and_random_intercepts_as_statsmodels() -> None:
+    sm = pytest.importorskip("statsmodels.api")
+    theirs, ours = sm.OLS(Y[:, 0], X).fit(), Regression.fit(X, Y)
+    np.testing.assert_allclose(ours.coefficients[:, 0], theirs.params, rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(np.diag(ours.covariance[0])), theirs.bse, rtol=1e-9)
+    np.testing.assert_allclose(ours.test(ARM).F, theirs.f_test(ARM).fvalue, rtol=1e-9)
+    centred = X - [0, 40, 0, 0]
+    mixed, fit = sm.MixedLM(Y[:, 0], centred, PERSON).fit(reml=True), Regression.fit(centred, Y, Groups.of(PERSON))
+    np.testing.assert_allclose(fit.ratio[0], mixed.cov_re[0, 0] / mixed.scale, rtol=1e-3)
+    np.testing.assert_allclose(fit.coefficients[:, 0], mixed.fe_params, rtol=1e-4)
+
+
+def test_balanced_groups_have_their_own_degrees_of_freedom() -> None:
+    """20 people × 4 scans: what is a person's has 20 − 2, what changes within people 80 − 20 − 1."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(20), 4)
+    design = np.column_stack([np.ones(80), (np.arange(20) % 2)[person], np.tile([0, 1, 2, 3], 20)]).astype(float)
+    y = (2 * rng.normal(size=20)[person] + rng.normal(size=80))[:, None]
+    fit = Regression.fit(design, y, Groups.of(person))
+    assert fit.ratio[0] > 0.5
+    between, within = fit.test(np.eye(3)[[1]]), fit.test(np.eye(3)[[2]])
+    np.testing.assert_allclose([between.df_residual[0], within.df_residual[0]], [18, 59], rtol=1e-5)
+    means = y[:, 0].reshape(20, 4).mean(axis=1)
+    a, b = means[1::2], means[::2]
+    t = (a.mean() - b.mean()) / np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2 * 2 / 10)
+    np.testing.assert_allclose(between.F[0], t**2, rtol=1e-5)
+
+
+def test_without_variance_between_groups_it_is_least_squares() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.normal(size=(60, 5))
+    y -= Groups.of(PERSON).sums(y)[Groups.of(PERSON).codes] / Groups.of(PERSON).sizes[Groups.of(PERSON).codes][:, None]
+    mixed, plain = Regression.fit(X, y, Groups.of(PERSON)), Regression.fit(X, y)
+    assert not mixed.ratio.any()
+    np.testing.assert_allclose(mixed.test(ARM).F, plain.test(ARM).F)
+    assert Regression.fit(X, y, Groups.of(np.arange(60))).groups is None
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("L", [np.eye(4)[[1]], ARM, np.array([[0.0, 0, 1, -1]])])
+def test_permutations_are_freedman_lane(L: np.ndarray, grouped: bool) -> None:
+    """Brute force: reduced model, its residuals permuted and added back, the whole model fitted again."""
+    groups = Groups.of(PERSON) if grouped else None
+    fit = Regression.fit(X, Y, groups)
+    exchange = Exchange(60, groups)
+    found = permuted_F(fit, L, exchange, 20, 3)[:, 0]
+    V = np.eye(60) + fit.ratio[0] * (PERSON[:, None] == PERSON)
+    size, axes = np.linalg.eigh(V)
+    W = axes / np.sqrt(size) @ axes.T
+    Xw, yw = W @ X, W @ Y[:, 0]
+    free = np.linalg.svd(L)[2][len(L) :].T
+    expected = Xw @ free @ np.linalg.lstsq(Xw @ free, yw, rcond=None)[0]
+    for F, order in zip(found, next(exchange.batches(20, 3)), strict=True):
+        drawn = expected + (yw - expected)[order]
+        whole = np.square(drawn - Xw @ np.linalg.lstsq(Xw, drawn, rcond=None)[0]).sum()
+        reduced = np.square(drawn - Xw @ free @ np.linalg.lstsq(Xw @ free, drawn, rcond=None)[0]).sum()
+        np.testing.assert_allclose(F, (reduced - whole) / len(L) / (whole / 56), rtol=1e-8)
+
+
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=25), st.booleans(), st.integers(0, 99))
+def test_permutations_keep_groups_together(labels: list[int], within: bool, seed: int) -> None:
+    groups = Groups.of(np.array(labels))
+    for order in Exchange(len(labels), groups, within).draw(5, np.random.default_rng(seed)):
+        assert sorted(order) == list(range(len(labels)))
+        for g in range(len(groups.sizes)):
+            came_from = order[groups.codes == g]
+            assert len(set(groups.codes[came_from])) == 1
+            assert groups.sizes[groups.codes[came_from[0]]] == groups.sizes[g]
+            assert within or list(came_from) == sorted(came_from)
+
+
+def test_counts_of_permutations() -> None:
+    groups = Groups.of(np.array([0, 0, 1, 1, 2]))
+    assert np.isclose(np.exp(Exchange(5, groups).log_count), 2 * 2 * 2)
+    assert np.isclose(np.exp(Exchange(5, groups, within=False).log_count), 2)
+    assert np.isclose(np.exp(Exchange(5).log_count), 120)
+
+
+def test_p_values() -> None:
+    np.testing.assert_allclose(p_of(np.array([5.0, 1.0, np.nan]), np.array([[1.0] * 3, [9.0] * 3])), [2 / 3, 1, np.nan])
+    np.testing.assert_allclose(false_discovery(np.array([0.01, 0.04, np.nan, 0.03])), [0.03, 0.04, np.nan, 0.04])
