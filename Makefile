@@ -22,13 +22,16 @@ $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/icofactor demo $(OUT) --overwrite
 
+# Two processes of one BLAS thread each; what one has left over, the other takes.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
 # Before every commit, about a minute: lint, types, import layers and the quick tests.
 check: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not hostile and not real_data"
+	$(PYTEST) -m "not slow and not hostile and not real_data"
 
-# Lint, types, import layers, all tests (two processes; a file's tests stay together).
+# Lint, types, import layers, all tests.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

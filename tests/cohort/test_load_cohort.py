@@ -36,6 +36,7 @@ WALL[20:70] = WALL[N + 300 : N + 340] = True
 X = np.where(WALL, 0, RNG.random((5, 2 * N)) + 2).astype(np.float32)
 IDS = names(5)
 SIDES = ("both", "left", "right")
+N_REAL = 24
 
 
 def columns(hemisphere: str, n: int = N) -> slice:
@@ -53,7 +54,8 @@ def check(cohort: Any, X: np.ndarray, used: np.ndarray, hemisphere: str, ids: li
 
 def test_real_subjects_come_back_from_every_format(tmp_path: Path, data_folder: Path) -> None:
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
-        real, cortex, ids = archive["thickness"], archive["cortex"], [f"sub-{s}" for s in archive["subject"]]
+        real, cortex, ids = archive["thickness"][:N_REAL], archive["cortex"], archive["subject"][:N_REAL]
+    ids = [f"sub-{name}" for name in ids]
     maps = hemispheres(real)
     inside = {side: rows[0] for side, rows in hemispheres(cortex[None]).items()}
     freesurfer_tree(tmp_path / "freesurfer", ids, maps, smoothing=20)
@@ -75,7 +77,7 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
     from icofactor.preprocessing.resampling import Resampler
 
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
-        real = archive["thickness"]
+        real = archive["thickness"][:N_REAL]
     folder, maps, cortex = data_folder / "resample", {}, {}
     spheres = [folder / f"{letter}.sphere.32k_fs_LR.surf.gii" for letter in "LR"]
     for letter, (side, rows) in zip("LR", hemispheres(real).items(), strict=True):
@@ -87,8 +89,8 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
     assert sum(roi.sum() for roi in cortex.values()) == 59412
     used = np.concatenate(list(cortex.values()))
     X = np.concatenate(list(maps.values()), axis=1)
-    cifti_files(tmp_path / "59412", names(200), maps, cortex)
-    check(ico.load_cohort(tmp_path / "59412", mesh=spheres), X, used, "both", names(200))
+    cifti_files(tmp_path / "59412", names(N_REAL), maps, cortex)
+    check(ico.load_cohort(tmp_path / "59412", mesh=spheres), X, used, "both", names(N_REAL))
     right = ico.load_cohort(tmp_path / "59412", mesh=spheres, hemisphere="right", participants=names(20))
     check(right, maps["right"][:20], cortex["right"], "right", names(20))
     cifti_files(tmp_path / "64984", names(5), {side: rows[:5] for side, rows in maps.items()})

@@ -489,7 +489,7 @@ def test_a_fresh_process_gives_the_same_bits(X: np.ndarray, tmp_path: Path) -> N
         "model = ico.CorticalFactorization(4, n_starts=3, tol=1e-4, refinement=None, random_state=3).fit(X)\n"
         "np.save(sys.argv[2], model.components_)\n"
     )
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    threads = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
     arguments = [sys.executable, "-c", program, str(tmp_path / "X.npy"), str(tmp_path / "W.npy")]
-    subprocess.run(arguments, check=True, env=one_thread)
+    subprocess.run(arguments, check=True, env=threads)
     np.testing.assert_array_equal(np.load(tmp_path / "W.npy"), quick(random_state=3).fit(X).components_)

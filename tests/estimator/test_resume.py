@@ -27,6 +27,7 @@ from icofactor.streaming.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.slow
 
+PART_BYTES = 24 * 4 * 100
 WHAT = ("components_", "loadings_", "mean_", "depth_", "error_", "total_variance_", "n_iter_")
 
 
@@ -42,7 +43,7 @@ def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PART_BYTES", 24 * 4 * 100)
+    monkeypatch.setattr(sources, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
     monkeypatch.setattr("icofactor.factorization._refine.STEPS_PER_PIECE", 2)
 
@@ -207,8 +208,24 @@ print("done", flush=True)
 """
 
 
+def fit_as_the_child(stored: Any, work: Path) -> CorticalFactorization:
+    settings: dict[str, Any] = {"n_starts": 24, "level": 2, "n_iter": 400, "tol": 0.0, "engine": "cpu"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "PART_BYTES", PART_BYTES)
+        patch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", PIECE_OPERATIONS)
+        patch.setattr("icofactor.factorization._refine.STEPS_PER_PIECE", STEPS_PER_PIECE)
+        return fit(CorticalFactorization(4, **settings), stored, work)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stored: Any, tmp_path_factory: pytest.TempPathFactory) -> CorticalFactorization:
+    return fit_as_the_child(stored, tmp_path_factory.mktemp("whole") / "work")
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_killed_process_goes_on_to_the_same_bits(seed: int, stored: Any, tmp_path: Path) -> None:
+def test_a_killed_process_goes_on_to_the_same_bits(
+    seed: int, stored: Any, undisturbed: CorticalFactorization, tmp_path: Path
+) -> None:
     """Three of the thirty of `icofactor_lab/docs_tables/scale.py kill`."""
     argv = [sys.executable, "-W", "ignore", "-c", CHILD, str(stored.path), str(tmp_path / "work")]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -217,9 +234,4 @@ def test_a_killed_process_goes_on_to_the_same_bits(seed: int, stored: Any, tmp_p
     child.send_signal(signal.SIGKILL)
     said = child.communicate()[0]
     assert child.returncode == -signal.SIGKILL or said == "done\n"
-    settings: dict[str, Any] = {"n_starts": 24, "level": 2, "n_iter": 400, "tol": 0.0, "engine": "cpu"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", PIECE_OPERATIONS)
-        patch.setattr("icofactor.factorization._refine.STEPS_PER_PIECE", STEPS_PER_PIECE)
-        resumed, whole = (fit(CorticalFactorization(4, **settings), stored, tmp_path / to) for to in ("work", "whole"))
-    assert_same_bits(resumed, whole)
+    assert_same_bits(fit_as_the_child(stored, tmp_path / "work"), undisturbed)
