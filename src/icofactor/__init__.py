@@ -5,6 +5,8 @@ Names are loaded when first used, so that `import icofactor` stays light.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,16 +81,25 @@ __all__ = [
 ]
 
 
+def _lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are loaded from their homes when first used."""
+
+    def loaded(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return loaded
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-        if name == "METHODS":
-            return tuple(found)  # anew each time: schemes can be registered
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'icofactor' has no attribute {name!r}")
+    if name == "METHODS":
+        return tuple(import_module(_HOMES[name]).METHODS)  # anew each time: schemes can be registered
+    return _lazy(__name__, _HOMES)(name)
 
 
 def __dir__() -> list[str]:

@@ -102,10 +102,14 @@ def test_stored_valid_roi(data_folder: Path, reference: dict[str, np.ndarray], h
 BY_CHANCE = {30976, 30977, 31030, 31031, 31085}
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
-    ("source", "target"),
-    [("fsLR32k", "fsaverage4"), ("fsaverage4", "fsLR32k"), ("fsLR32k", "fsaverage6"), ("fsaverage6", "fsLR32k")],
+    ("source", "target", "side"),
+    [
+        ("fsLR32k", "fsaverage4", "right"),
+        ("fsaverage4", "fsLR32k", "left"),
+        ("fsLR32k", "fsaverage6", "left"),
+        ("fsaverage6", "fsLR32k", "right"),
+    ],
 )
 def test_live_workbench(
     data_folder: Path,

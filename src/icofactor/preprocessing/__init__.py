@@ -6,9 +6,9 @@ stand in the function's place. The rest is loaded when first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from icofactor import _lazy
 from icofactor.preprocessing.reho import reho, ring_incidence
 from icofactor.preprocessing.temporal import alff, bandpass, concatenate_runs, unit_series
 
@@ -53,12 +53,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'icofactor.preprocessing' has no attribute {name!r}")
+__getattr__ = _lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
