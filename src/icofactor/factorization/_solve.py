@@ -91,7 +91,7 @@ def iterate(
         if stop.any():
             ended.append((active[stop], state.take(np.flatnonzero(stop))))
             keep = np.flatnonzero(~stop)
-            active, state, p = active[keep], state.take(keep), p.take(keep)
+            active, state = active[keep], state.take(keep)
         if on_update is not None:
             on_update(update + 1)
         if not len(active):

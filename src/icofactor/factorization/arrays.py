@@ -70,12 +70,9 @@ def product(x: Array, y: Array) -> Array:
 
 
 def matmul_shared(x: Array, shared: Array) -> Array:
-    """x @ shared for a batch `x` and one matrix `shared`: a single large product instead of many small ones.
-
-    Where each member of the batch has a matrix of its own, the products are made one by one.
-    """
+    """x @ shared for a batch `x` and one matrix `shared`: a single large product instead of many small ones."""
     xp = namespace(x)
-    if x.ndim == 2 or shared.ndim > 2:
+    if x.ndim == 2:
         return x @ shared
     flat = xp.reshape(x, (-1, x.shape[-1])) @ shared
     return xp.reshape(flat, (*x.shape[:-1], shared.shape[-1]))

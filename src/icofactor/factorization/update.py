@@ -116,7 +116,7 @@ def _restart_where_risen(p: Problem, method: Method, before: State, after: State
     if not bool(rose.any()):
         return after
     few = namespace(rose).where(rose)[0]
-    return _merge(rose, propose(p.take(few), method, before.take(few)), after)
+    return _merge(rose, propose(p, method, before.take(few)), after)
 
 
 def _merge(rose: Array, plain: State, after: State) -> State:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,16 +52,22 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
+_here = threading.local()
+
+
 def in_order(
     work: Callable[[Argument], Result], items: Iterable[Argument], workers: int | None = None
 ) -> Iterator[Result]:
-    """work(item) for every item, in the order of the items, a few ahead of the reader; on all processors by default."""
+    """work(item) for every item, in the order of the items, a few ahead of the reader; on all processors by default.
+
+    Work that calls this again does so on its own thread: the processors are taken.
+    """
     items = list(items)
-    workers = min(n_threads() if workers is None else workers, len(items))
+    workers = 1 if hasattr(_here, "busy") else min(n_threads() if workers is None else workers, len(items))
     if workers <= 1:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers, initializer=lambda: setattr(_here, "busy", True)) as pool:
         ahead: deque[Future[Result]] = deque()
         try:
             for item in items:

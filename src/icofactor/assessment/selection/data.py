@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._solve import Run, iterate
+from icofactor.factorization._solve import Run
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import Method, method_named
@@ -36,8 +36,6 @@ TOL, MOST_UPDATES = 1e-5, 100_000
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
 """Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
 with `TOL` halves of real thickness agreed no better."""
-STACKED = 10
-"""Problems whose hard starts are updated together; whatever the machine, so that bits stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +225,7 @@ class Fitter:
         """The best of the starts."""
         scheme = self.chosen.scheme
         if scheme.n_finished is not None:
-            return self._hard([stats], rank, [where])[0]
+            return self._hard(stats, rank, *where)
         best = multistart(
             stats,
             self.method,
@@ -253,42 +251,26 @@ class Fitter:
             return engine.iterate(p, self.chosen, state, n_iter, self.tol)
 
     def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
-        """The fits of several problems; those of hard starts on the same faces together, which is quicker."""
-        if self.chosen.scheme.n_finished is None:
-            return [self(stats, rank, *where) for stats, where in zip(problems, wheres, strict=True)]
-        found: dict[int, Fit] = {}
-        alike: dict[bytes, list[int]] = {}
-        for i, stats in enumerate(problems):
-            alike.setdefault(stats.faces.tobytes(), []).append(i)
-        for group in alike.values():
-            for some in (group[i : i + STACKED] for i in range(0, len(group), STACKED)):
-                fits = self._hard([problems[i] for i in some], rank, [wheres[i] for i in some])
-                found |= dict(zip(some, fits, strict=True))
-        return [found[i] for i in range(len(problems))]
+        """The fits of several problems."""
+        return [self(stats, rank, *where) for stats, where in zip(problems, wheres, strict=True)]
 
-    def _hard(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
-        """Fits from hard starts, all problems updated together."""
+    def _hard(self, stats: Statistics, rank: int, *where: int) -> Fit:
+        """A fit from hard starts: the best few make some updates, the best of these goes on to its end."""
         method, scheme = self.chosen, self.chosen.scheme
+        check_problem(stats, method, rank)
+        p = Problem.of(stats, scheme)
+        engine = choose_engine(self.engine, p, method, rank, SCREENING_UPDATES)
         with one_blas_thread():
-            posed, bases = [], []
-            for stats, where in zip(problems, wheres, strict=True):
-                check_problem(stats, method, rank)
-                p = Problem.of(stats, scheme)
-                state = begin(p, scheme, *draw_starts(p, method, rank, self.seeds(rank, *where), range(self.n_starts)))
-                few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
-                if len(few.error) > 1:
-                    run = iterate(p, method, few, COMPARED_AT)
-                    few = run.state.take(np.array([np.argmin(run.objectives[:, -1])]))
-                posed.append(p)
-                bases.append(few.B[0])
-            stack = Problem.stack(posed)
-            B = np.stack(bases)
-            run = iterate(stack, method, begin(stack, scheme, B, stack.project(B)), MOST_UPDATES, self.tol)
-        people = [stats.n_subjects for stats in problems]
-        return [
-            Fit(run.state.B[i], run.state.C[i][:, :n], p.penalty, float(run.errors[i, -1]))
-            for i, (n, p) in enumerate(zip(people, posed, strict=True))
-        ]
+            seeds, compiled = self.seeds(rank, *where), engine.name == "cpu"
+            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled)
+            state = begin(p, scheme, *starts)
+            few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
+            if len(few.error) > 1:
+                run = engine.iterate(p, method, few, COMPARED_AT)
+                best = run.state.B[[int(np.argmin(run.objectives[:, -1]))]]
+                few = begin(p, scheme, best, p.project(best))
+            run = engine.iterate(p, method, few, MOST_UPDATES, self.tol)
+        return Fit(run.state.B[0], run.state.C[0], p.penalty, float(run.errors[0, -1]))
 
 
 def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = False) -> Coarse:

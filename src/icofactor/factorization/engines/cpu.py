@@ -36,7 +36,7 @@ KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent":
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
     known = method.extrapolation is None or method.extrapolation.kernel is not None
-    plain = isinstance(p.L, np.ndarray) and p.L.ndim == 2 and not sp.issparse(p.K)
+    plain = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
     return plain and known and method.scheme.kernel_for(p) in KERNELS
 
 
@@ -79,8 +79,7 @@ class _Batch:
         self.yC = np.array(state.y_C, dtype=dtype, order="C") if state.y_C is not None else np.empty_like(self.C)
         self.tau = np.array(state.tau, dtype=dtype)
         n = len(self.C)
-        self.objectives, self.errors = np.empty((n, n_iter + 1)), np.empty((n, n_iter + 1))
-        self.objectives[:, 0], self.errors[:, 0] = state.objective, state.error
+        self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
         self._shared = self._constants()
@@ -104,8 +103,11 @@ class _Batch:
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
-        plateau = self.method.scheme.plateau
-        settle = np.array([first_look(plateau), TOL_WINDOW, TOL_LOOKBACK if plateau else 0])
+        plateau, last = self.method.scheme.plateau, max(0, self.at - TOL_WINDOW - TOL_LOOKBACK)
+        settle = np.array([first_look(plateau) - last, TOL_WINDOW, TOL_LOOKBACK if plateau else 0])
+        if mark >= self.objectives.shape[1]:
+            more = ((0, 0), (0, max(mark, self.objectives.shape[1])))
+            self.objectives, self.errors = np.pad(self.objectives, more), np.pad(self.errors, more)
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         p, scheme, extrapolation = self.p, self.method.scheme, self.method.extrapolation
@@ -116,25 +118,20 @@ class _Batch:
 
         def one(which: np.ndarray) -> None:
             part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done", "made")}
-            objectives, errors = self.objectives[which], self.errors[which]
+            objectives, errors = self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1]
             stacked = [part[name].reshape(-1, part[name].shape[2]) for name in ("Bt", "C", "yB", "yC")]
             compiled(
                 rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, *stacked,
-                self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at, self.tol,
-                settle, objectives, errors, part["done"], part["made"],
+                self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at - last,
+                self.tol, settle, objectives, errors, part["done"], part["made"],
             )  # fmt: skip
+            part["made"] += last
             for name, value in part.items():
                 getattr(self, name)[which] = value
-            self.objectives[which], self.errors[which] = objectives, errors
+            self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1] = objectives, errors
 
         for _ in in_order(one, groups):
             pass
-        self._close(mark)
-
-    def _close(self, mark: int) -> None:
-        """Those that ended repeat their last value; the others go on."""
-        self.objectives[:, mark + 1 :] = self.objectives[:, mark : mark + 1]
-        self.errors[:, mark + 1 :] = self.errors[:, mark : mark + 1]
         self.active, self.at = self.active[self.done[self.active] == 0], mark
 
     def halve(self) -> None:
@@ -151,8 +148,8 @@ class _Batch:
         if self.dtype is not np.float64:
             last = np.arange(len(C)), self.made
             self.objectives[last], self.errors[last] = objective, E
-            for i, end in enumerate(self.made.tolist()):
-                self.objectives[i, end:], self.errors[i, end:] = objective[i], E[i]
+        for i, end in enumerate(self.made.tolist()):  # those that ended repeat their last value
+            self.objectives[i, end:], self.errors[i, end:] = self.objectives[i, end], self.errors[i, end]
         some = self.known or self.at > 0
         state = State(
             B, C, t, E, objective,

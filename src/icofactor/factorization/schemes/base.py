@@ -87,21 +87,6 @@ class Problem:
             1.0 if by_letter else stats.scale,
         )
 
-    @classmethod
-    def stack(cls, problems: Sequence[Problem]) -> Problem:
-        """Several problems on the same faces, without penalty, as one whose runs each have an L of their own.
-
-        Problems of fewer subjects get subjects of zeros, which leave M = LᵀL as it is. NumPy's loop runs it.
-        """
-        most = max(p.L.shape[0] for p in problems)
-        L = np.stack([np.pad(p.L, ((0, most - p.L.shape[0]), (0, 0))) for p in problems])
-        sq_norm: Array = np.array([p.sq_norm for p in problems])
-        return replace(problems[0], L=L, sq_norm=sq_norm, L_norm=frobenius(L), signed=any(p.signed for p in problems))
-
-    def take(self, index: Array) -> Problem:
-        """The problem of some runs of a batch: the same for all, or, of a stack, their own."""
-        return self if self.L.ndim == 2 else replace(self, L=self.L[index], sq_norm=self.sq_norm[index])  # type: ignore[index]
-
     def compact(self) -> Problem:
         """The same problem with no more rows in L than it has columns: another L with the same M = LᵀL."""
         values, vectors = np.linalg.eigh(self.L.T @ self.L)
