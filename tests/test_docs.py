@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from icofactor.io import guard
+from icofactor.io import guard, tables
 from icofactor.io import json as json_reader
+from icofactor.io import xml as xml_reader
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -88,8 +89,18 @@ def mebibytes(n: int) -> str:
         ),
         (
             "docs/security.md",
-            f"XML has at most {guard.MAX_ELEMENTS:,} elements, JSON {mebibytes(json_reader.MAX_TEXT)} and "
+            f"XML has at most {xml_reader.MAX_ELEMENTS:,} elements, JSON {mebibytes(json_reader.MAX_TEXT)} and "
             f"{json_reader.MAX_DEPTH} levels, a hemisphere {guard.MAX_VERTICES:,} vertices",
+        ),
+        (
+            "docs/security.md",
+            f"JSON has at most {json_reader.MAX_VALUES:,} values (a list or record is 4) and "
+            f"{json_reader.MAX_STRING:,} characters in a text, a table {mebibytes(tables.MAX_BYTES)}, "
+            f"{tables.MAX_CELLS:,} cells, {tables.MAX_COLUMNS:,} columns and {tables.MAX_CELL:,} characters in a cell",
+        ),
+        (
+            "docs/cohorts.md",
+            f"at most {mebibytes(tables.MAX_BYTES)}, {tables.MAX_CELLS:,} cells and {tables.MAX_COLUMNS:,} columns",
         ),
         (
             "docs/cohorts.md",

@@ -7,6 +7,7 @@ option that sets the argument: no code has to take a message apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
@@ -28,6 +29,35 @@ def as_reference(argument: str, value: str | None = None) -> str:
 def literal(text: object) -> str:
     """Text from outside (a name, a value), safe inside a text that may refer to arguments."""
     return str(text).replace("{", "{{").replace("}", "}}")
+
+
+# what acts on a terminal or a page instead of being shown: controls, line separators, directions of writing, halves of
+# characters (bytes of a file's name that are not UTF-8), marks and tags that cannot be seen
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\U000e0000-\U000e007f]"
+)
+_LONGEST_NAME = 300
+
+
+def escaped(text: object, keep: str = "") -> str:
+    r"""Text from outside with what cannot be shown as escapes (\x1b, \u202e); a byte that is not UTF-8 is \xe9."""
+
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        if match[0] in keep:
+            return match[0]
+        if 0xDC80 <= code <= 0xDCFF:
+            code -= 0xDC00
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+    return UNSAFE.sub(escape, str(text))
+
+
+def named(path: object) -> str:
+    """The name of a file for a message: escaped, and its middle left out where it is very long."""
+    text = escaped(path)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:120]}...{text[-160:]}"
 
 
 def render(text: str, naming: Naming = in_python) -> str:
@@ -116,7 +146,7 @@ class ExistsError(FileExistsError):
 
     def describe(self, naming: Naming = in_python) -> str:
         """The message, with arguments named the reader's way."""
-        return f"{self.path} {render(self.problem, naming)}"
+        return f"{named(self.path)} {escaped(render(self.problem, naming))}"
 
 
 class DivergenceError(ValueError):
@@ -140,7 +170,7 @@ class FileError(ValueError):
 
     def describe(self, naming: Naming = in_python) -> str:
         """The message, with arguments named the reader's way."""
-        return f"{self.path}: {render(self.problem, naming)}"
+        return f"{named(self.path)}: {escaped(render(self.problem, naming))}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -185,11 +215,13 @@ class CohortError(FileError):
             causes.setdefault(getattr(what, "cause", what), []).append((where, what))
         lines = []
         for cause, found in causes.items():
-            places = [naming(where, None) if where in self.ARGUMENTS else where for where, _ in found]
+            places = [naming(where, None) if where in self.ARGUMENTS else named(where) for where, _ in found]
             if len(found) <= 2:
-                lines += [f"{place}: {render(what, naming)}" for place, (_, what) in zip(places, found, strict=True)]
+                lines += [
+                    f"{place}: {escaped(render(what, naming))}" for place, (_, what) in zip(places, found, strict=True)
+                ]
             else:
-                lines.append(f"{places[0]}, {places[1]} and {len(found) - 2} more: {render(cause, naming)}")
+                lines.append(f"{places[0]}, {places[1]} and {len(found) - 2} more: {escaped(render(cause, naming))}")
         if len(self.problems) == 1:
             return lines
         more = [f"... and {len(lines) - self.MOST_LISTED} more causes"] if len(lines) > self.MOST_LISTED else []
@@ -201,5 +233,5 @@ class CohortError(FileError):
 
 def shown(found: Any) -> str:
     """What was found, short enough for a message."""
-    text = str(found) if isinstance(found, Phrase) else repr(found)
+    text = escaped(found if isinstance(found, Phrase) else repr(found))
     return text if len(text) <= 200 else f"{text[:197]}..."

@@ -9,20 +9,22 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 Bomb = tuple[str, Callable[[], object]]
+Content = bytes | Callable[[], bytes]
+"""Large ones are made when they are wanted."""
 _HUGE = 2**33
 
 
-def bombs(file: Path, whole: bytes, form: str) -> Iterator[Bomb]:
-    """What to put in a valid file's place, one after the other."""
+def bombs(file: Path, whole: bytes, form: str, large: bool = False) -> Iterator[Bomb]:
+    """What to put in a valid file's place, one after the other; `large` adds those of 30 to 130 MB."""
     yield from _not_files(file)
-    contents = {
+    contents: dict[str, Content] = {
         "empty": b"",
         "zeros": bytes(5000),
         "another format": b"%PDF-1.7\n" + whole[9:],
@@ -31,8 +33,12 @@ def bombs(file: Path, whole: bytes, form: str) -> Iterator[Bomb]:
         **(_json_bombs() if form == "json" else {}),
         **(_zip_bombs(whole) if form == "zip" else {}),
     }
+    for other in sorted(file.parent.iterdir()):
+        if other.suffix == file.suffix and other != file and other.is_file() and other.stat().st_size < 10**6:
+            contents[f"{other.name} in its place"] = other.read_bytes()
     for how, data in contents.items():
-        yield how, lambda data=data: file.write_bytes(data)
+        if large or not callable(data):
+            yield how, lambda data=data: file.write_bytes(data() if callable(data) else data)
 
 
 def _not_files(file: Path) -> Iterator[Bomb]:
@@ -58,7 +64,7 @@ def clear(file: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _by_name(name: str, whole: bytes) -> dict[str, bytes]:
+def _by_name(name: str, whole: bytes) -> Mapping[str, Content]:
     if name.endswith(".mgz"):
         return _mgz()
     if name.endswith(".mgh"):
@@ -80,12 +86,35 @@ def _by_name(name: str, whole: bytes) -> dict[str, bytes]:
         return {"two thousand million vertices": whole[:3] + b"x\n\n" + struct.pack(">2i", 2**31 - 1, 2**31 - 1)}
     if name.endswith((".tsv", ".label", ".md")):
         return {
+            **_table_bombs(),
             "a cell without end": b"participant_id\n" + b"a" * 10**7,
             "quotes without end": b'participant_id\tx\n"' + b"a\n" * 10**5,
             "a million columns": b"\t".join(b"c%d" % i for i in range(10**6)) + b"\n",
             "nul": b"participant_id\n\0\n",
         }
     return {}
+
+
+def _table_bombs() -> dict[str, Content]:
+    head = b"participant_id\tx\n"
+    rows = lambda form, n: b"".join(form % i for i in range(n))
+    return {
+        "60 MB of columns": lambda: rows(b"c%d\t", 6_700_000) + b"\n",
+        "60 MB of rows": lambda: b"participant_id\n" + rows(b"%d\n", 7_500_000),
+        "60 MB of empty rows": lambda: head + b"\n" * (6 * 10**7),
+        "60 MB of one letter": lambda: head + b"a\tb\n" * 15_000_000,
+        "as many cells as may be": lambda: head + rows(b"%d\t1.5\n", 1_490_000),
+        "a long cell and many short ones": lambda: head + b"a\t" + b"x" * 29_000 + b"\n" + rows(b"s%d\tq\n", 10**6),
+        "methods of 127 MB": lambda: b"a b\n" * 31_750_000,
+        "quotes in quotes": head + b'"' * 10**6,
+        "quoted line breaks": head + b'a\t"' + b"\n" * 10**5 + b'"\n',
+        **{
+            f"control {control!a}": head + f"a\t1\nb{control}\t2\n".encode("utf-8", "surrogatepass")
+            for control in ("\x1b[31m", "\x07", "\x85", "\u2028", "\u202e", "\u2066", "\ud800", "\ufeff", "\v")
+        },
+        "control in a column": "participant_id\tx\u202ey\na\t1\n".encode(),
+        "infinite": head + b"sub-01\t-inf\n",
+    }
 
 
 def _mgz() -> dict[str, bytes]:
@@ -135,6 +164,14 @@ def _gifti() -> dict[str, bytes]:
         "nested without end": b"<GIFTI>" + b"<a>" * 2**21,
         "a billion laughs": f'<!DOCTYPE x [<!ENTITY a0 "ha">{laughs}]><GIFTI>&a9;</GIFTI>'.encode(),
         "an entity that is a file": b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><GIFTI>&e;</GIFTI>',
+        "default attributes": _declared("DataArray", 8_000_000, "<DataArray/>" * 400),
+        "default attributes of many": _declared("M", 4_000_000, "<M/>" * 400_000),
+        "a DTD elsewhere and here": _declared("M", 10, "<M/>", 'SYSTEM "http://localhost:9/x.dtd"'),
+        "a parameter entity": b'<!DOCTYPE x [<!ENTITY % e SYSTEM "file:///etc/passwd"> %e;]><GIFTI/>',
+        "one attribute of 15 MB": b'<GIFTI a="' + b"A" * 15_000_000 + b'"/>',
+        "attributes without end": b"<GIFTI " + b" ".join(b'a%d=""' % i for i in range(10**6)) + b"/>",
+        "values without end": b"<GIFTI>" + (b"<Value>" + b"A" * 10**6 + b"</Value>") * 15 + b"</GIFTI>",
+        "data without end": _array("A" * 15_000_000, 642),
         "a document type elsewhere": b'<!DOCTYPE GIFTI SYSTEM "http://localhost:9/x.dtd">' + _array("", 1),
         "data in another file": _array("", 642, "ExternalFileBinary", more='ExternalFileName="/etc/passwd"'),
         "numbers of 5000 digits": _array("", 642).replace(b'Dim0="642"', b'Dim0="' + b"9" * 5000 + b'"'),
@@ -144,6 +181,11 @@ def _gifti() -> dict[str, bytes]:
         "gzip: 100 MB of elements": b"<GIFTI>" + b"<a/>" * 25_000_000,
     }
     return {how: _gz(data) for how, data in made.items()}
+
+
+def _declared(tag: str, size: int, body: str, elsewhere: str = "") -> bytes:
+    """Default attributes, which expat gives to every element."""
+    return f'<!DOCTYPE GIFTI {elsewhere} [<!ATTLIST {tag} F CDATA "{"A" * size}">]><GIFTI>{body}</GIFTI>'.encode()
 
 
 @cache
@@ -177,12 +219,40 @@ def _cifti(whole: bytes) -> dict[str, bytes]:
         "data behind the file": lie(168, "<q", 2**40),
         "an extension without end": lie(544, "<i", 2**31 - 1),
         "an extension of no size": lie(544, "<i", 0),
+        **{how: _with_xml(whole, data) for how, data in _cifti_xml().items()},
         "vertices without end": whole.replace(b'SurfaceNumberOfVertices="642"', b'SurfaceNumberOfVertices="999"'),
     }
 
 
-def _json_bombs() -> dict[str, bytes]:
+def _with_xml(whole: bytes, xml: bytes) -> bytes:
+    """A CIFTI file with another header."""
+    (offset,) = struct.unpack_from("<q", whole, 168)
+    size = -(-(len(xml) + 8) // 16) * 16
+    head = whole[:168] + struct.pack("<q", 544 + size) + whole[176:544]
+    return head + struct.pack("<2i", size, 32) + xml.ljust(size - 8, b"\0") + whole[offset:]
+
+
+@cache
+def _cifti_xml() -> dict[str, bytes]:
     return {
+        "default attributes": _declared("M", 4_000_000, "<M/>" * 3000).replace(b"GIFTI", b"CIFTI"),
+        "elements without end": b'<CIFTI Version="2">' + b"<M/>" * 2**20,
+        "one attribute of 15 MB": b'<CIFTI Version="2" a="' + b"A" * 15_000_000 + b'"/>',
+        "a name of 15 MB": b'<CIFTI Version="2"><MapName>' + b"A" * 15_000_000 + b"</MapName></CIFTI>",
+    }
+
+
+def _json_bombs() -> dict[str, Content]:
+    return {
+        "120 MB of lists": lambda: b"[" + b"[]," * 40_000_000 + b"[]]",
+        "60 MB of lists": lambda: b"[" + b"[]," * 20_000_000 + b"[]]",
+        "60 MB of numbers": lambda: b"[" + b"1," * 30_000_000 + b"1]",
+        "60 MB of small records": lambda: b"[" + b'{"a":1},' * 7_500_000 + b"{}]",
+        "as many values as may be": lambda: b"[" + b'"abcdefgh",' * 3_999_990 + b'"x"]',
+        "as many characters as may be": lambda: b"[" + ('"' + "é€" * 400_000 + '",').encode() * 30 + b"1]",
+        "one text of 100 MB": lambda: b'{"a": "' + b"x" * 10**8 + b'"}',
+        "one text of 60 MB": lambda: b'{"a": "' + b"x" * (6 * 10**7) + b'"}',
+        "control characters": b'{"a\\u202e": "\\u001b[31m\\u2028\\u0000"}',
         "lists in lists": b"[" * 10**6,
         "lists in lists that end": b"[" * 900 + b"]" * 900,
         "records in records": b'{"a":' * 10**5 + b"1" + b"}" * 10**5,
@@ -262,6 +332,7 @@ def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
         "a zarr array of 8 EiB": with_mean(shape=[2**60]),
         "a zarr array of 8 EiB in one chunk": with_mean(shape=[2**60], chunk_grid=grid(2**60)),
         "zarr chunks without end": with_mean(shape=[2**40], chunk_grid=grid(1)),
+        "a zarr array of another type": with_mean(data_type="int64"),
         "a zarr codec that unpickles": with_mean(codecs=[{"name": "numcodecs.pickle", "configuration": {}}]),
         "a zarr record that nests": _zip(content | {"mean/zarr.json": deep}, zipfile.ZIP_STORED),
         "attributes that nest": _zip(content | {"zarr.json": b'{"attributes":' + deep}, zipfile.ZIP_STORED),

@@ -51,6 +51,7 @@ def run_campaign(
     per_kind: int,
     kinds: Callable[[str], bool] = lambda kind: True,
     with_bombs: bool = True,
+    large: bool = False,
     random_seed: int = 0,
     keep: Path | None = None,
 ) -> Result:
@@ -61,6 +62,7 @@ def run_campaign(
     folder : where the valid files are made.
     kinds : which kinds.
     with_bombs : whether to read the files that are made to do harm, too.
+    large : whether these may have up to 130 MB.
     keep : folder for the bytes of files that did what must not be.
     """
     result, worker = Result(), Worker(folder)
@@ -85,7 +87,7 @@ def run_campaign(
             for data in drawn(whole, specimen["form"], per_kind, random_seed):
                 read(data, "damaged")
             if with_bombs:
-                for how, place in bombs(file, whole, specimen["form"]):
+                for how, place in bombs(file, whole, specimen["form"], large):
                     place()
                     outcome = worker.ask(number)
                     result.add(kind, how, outcome)

@@ -142,6 +142,7 @@ def _tables(folder: Path) -> list[Specimen]:
     work = folder / "work"
     kept = Checkpoint(work, RUN)
     kept.put("starts-0", {"B": np.random.default_rng(0).random((20, 3)), "names": np.array(["a", "b"])})
+    kept.put("lift", {"site.W": np.random.default_rng(0).random((20, 3))})
     return [
         Specimen("participants.tsv", file, lambda: read_participants(file), file.name, "text"),
         Specimen("checkpoint piece", work / "starts-0.npz", lambda: kept.get("starts-0"), "starts-0.npz", "zip"),

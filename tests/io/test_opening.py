@@ -159,7 +159,6 @@ def test_files_are_opened_for_reading_in_one_place() -> None:
         ("io/guard.py", "memmap"),
         ("io/atomic.py", "open"),  # folders, to lock them; files that were just written, to have them on the disk
         ("io/archive.py", "ZipFile"),  # of a file that is open
-        ("io/tables.py", "read_csv"),  # of a text
         ("cohort/masks.py", "fromfile"),  # of a file that is open
         ("results/report/page.py", "read_text"),  # of the package
     }

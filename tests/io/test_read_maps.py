@@ -174,13 +174,53 @@ def test_a_file_that_grows_too_much_is_refused(tmp_path: Path) -> None:
         read_maps(tmp_path / "a.mgz")
 
 
-def test_xml_entities_and_outside_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ('[<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]', "declares XML entities or attributes"),
+        ('[<!ATTLIST DataArray F CDATA "AAAA">]', "declares XML entities or attributes"),
+        ('SYSTEM "gifti.dtd" [<!ATTLIST M F CDATA "AAAA">]', "declares XML entities or attributes"),
+        ('[<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;]', "declares XML entities or attributes"),
+        ('SYSTEM "http://www.nitrc.org/frs/download.php/115/gifti.dtd"', None),
+    ],
+)
+def test_a_document_type_may_be_named_but_not_declared(tmp_path: Path, declared: str, problem: str | None) -> None:
     text = write_gifti(tmp_path / "a.shape.gii", X[0]).read_text()
     start = text.index("<GIFTI")
-    entity = '<!DOCTYPE GIFTI [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
-    (tmp_path / "a.shape.gii").write_text('<?xml version="1.0" encoding="UTF-8"?>' + entity + text[start:])
-    with pytest.raises(CohortError, match=r"a\.shape\.gii: declares XML entities, .*: refused"):
+    (tmp_path / "a.shape.gii").write_text(f'<?xml version="1.0"?><!DOCTYPE GIFTI {declared}>{text[start:]}')
+    if problem is None:
+        assert read_maps(tmp_path / "a.shape.gii").n_maps == 1
+        return
+    with pytest.raises(CohortError) as caught:
         read_maps(tmp_path / "a.shape.gii")
+    assert caught.value.path.endswith("a.shape.gii") and caught.value.problem.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        (f'<DataArray a="{"A" * 70_000}"/>', "characters of attributes"),
+        ("<M>" + "A" * 5 * 10**6 + "</M>", "characters of text"),
+        ("<M>" + "A" * 4 * 10**6 + "</M>" + ("<M>" + "A" * 4 * 10**6 + "</M>") * 16, "characters of names and values"),
+        ("<DataArray/>", "without data"),
+    ],
+)
+def test_the_parts_of_a_document_are_bounded(tmp_path: Path, inside: str, problem: str) -> None:
+    (tmp_path / "a.shape.gii").write_text(f"<GIFTI>{inside}</GIFTI>")
+    with pytest.raises(CohortError) as caught:
+        read_maps(tmp_path / "a.shape.gii")
+    assert problem in caught.value.problem
+
+
+def test_more_data_than_an_array_has_are_not_gathered(tmp_path: Path) -> None:
+    text = write_gifti(tmp_path / "a.shape.gii", X[0]).read_text()
+    (tmp_path / "a.shape.gii").write_text(text.replace("<Data>", "<Data>" + "A" * 5 * 10**6))
+    with pytest.raises(CohortError, match="characters of text: refused"):
+        read_maps(tmp_path / "a.shape.gii")
+
+
+def test_data_in_outside_files_are_refused(tmp_path: Path) -> None:
+    text = write_gifti(tmp_path / "a.shape.gii", X[0]).read_text()
     outside = text.replace('Encoding="GZipBase64Binary"', 'Encoding="ExternalFileBinary"')
     (tmp_path / "b.shape.gii").write_text(outside)
     with pytest.raises(CohortError, match="ExternalFileBinary"):

@@ -87,7 +87,7 @@ def test_tsv_refuses_what_would_break_it(tmp_path: Path) -> None:
     assert (tmp_path / "a.tsv").read_text() == "id\tn\na\t1\nn/a\t2\n"
     with pytest.raises(ValueError, match="equally long"):
         write_tsv(tmp_path / "b.tsv", {"a": [1], "b": [1, 2]})
-    with pytest.raises(ValueError, match="without tabs and line breaks"):
+    with pytest.raises(ValueError, match="without tabs, line breaks and control characters"):
         write_tsv(tmp_path / "b.tsv", {"a": ["x\ty"]})
     with pytest.raises(ValueError, match="empty"):
         write_tsv(tmp_path / "b.tsv", {})

@@ -156,7 +156,7 @@ def test_names_that_no_table_holds_are_refused_at_once(name: str) -> None:
 
 def test_cells_that_no_table_holds_are_refused_at_once() -> None:
     X = np.ones((2, SITES.n), dtype=np.float32)
-    with pytest.raises(ValueError, match="participants must be free of tabs and line breaks"):
+    with pytest.raises(ValueError, match="participants must be free of tabs, line breaks and control characters"):
         Cohort(X, ("a", "b"), SITES, participants={"site": ["x", "y\nsub-99\t1"]})
 
 

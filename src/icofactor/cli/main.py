@@ -7,13 +7,15 @@ import ast
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from textwrap import indent
 from types import ModuleType
+from typing import Any
 
 from icofactor import __version__
 from icofactor.cli import bench, demo, fit, prepare, report, reproduce, select, transform
-from icofactor.errors import CohortError, Naming, in_python
+from icofactor.errors import CohortError, Naming, escaped, in_python, named
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -42,12 +44,34 @@ _ALIASES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
-    options = _options(sys.argv[1:] if argv is None else argv)
     try:
-        COMMANDS[options.command].run(options)
+        with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)):
+            return _run(argv)
     except BrokenPipeError:  # the reader of our output closed the pipe
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
         return 1
+
+
+class _Shown:
+    """The terminal: what names of files and cells of tables hold is shown there and does not act on it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(escaped(text, keep="\n\r\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    options = _options(sys.argv[1:] if argv is None else argv)
+    try:
+        COMMANDS[options.command].run(options)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, MemoryError) as problem:
         if options.verbose:
             raise
@@ -88,7 +112,7 @@ def _as_text(problem: Exception, options: argparse.Namespace) -> str:
     if hasattr(problem, "describe"):
         text = problem.describe(options.naming)
     elif isinstance(problem, OSError) and problem.strerror:
-        where = problem.filename or getattr(options, "out", "")
+        where = named(problem.filename or getattr(options, "out", ""))
         text = f"{problem.strerror}: {where}"
         if isinstance(problem, FileExistsError):  # what making a folder says
             text = f"{where} is a file; a folder is to be written there"

@@ -135,7 +135,7 @@ class Cohort:
             twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
             what = f"no two alike; {literal(repr(twice))} occurs {self.subjects.count(twice)} times"
             raise ArgumentError("subjects", None, what)
-        check_words(self.subjects, self.participants)
+        check_words(self.subjects, self.participants, modality=self.modality, units=self.units)
         for column, values in self.participants.items():
             if len(values) != n_subjects:
                 found = Phrase(f"{len(values)} values in {column!r}")

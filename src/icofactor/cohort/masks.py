@@ -27,6 +27,7 @@ from icofactor.io.maps import read_maps, reading
 from icofactor.sphere.names import SIDES
 
 Bools = NDArray[np.bool_]
+_COMMENTS = 1000
 _WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)
 _NOT_CORTEX = re.compile(r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum", re.IGNORECASE)
 
@@ -126,9 +127,14 @@ def _from_npy(path: Path) -> Bools | None:
 
 def _from_label(path: Path, widths: dict[str, int]) -> Bools:
     """The vertices a FreeSurfer label (e.g. lh.cortex.label) lists; all others, where it is that of the medial wall."""
-    body = [line for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")]
+    side = side_of(path.name)[0]
+    n = widths.get(side or "", next(iter(widths.values())))
+    text = read_text(path)
+    if text.count("\n") > 2 * n + _COMMENTS:
+        raise Unreadable(f"has {text.count(chr(10))} lines; the label of a hemisphere of {n} vertices has fewer")
+    body = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     try:
-        n_listed, *vertices_listed = [int(line.split()[0]) for line in body]
+        n_listed, *vertices_listed = [int(line.split(None, 1)[0]) for line in body]
         vertices = np.array(vertices_listed, dtype=np.int64)
     except (ValueError, OverflowError):
         raise Unreadable(
@@ -136,8 +142,6 @@ def _from_label(path: Path, widths: dict[str, int]) -> Bools:
         ) from None
     if len(vertices) != n_listed:
         raise Unreadable(f"is truncated: {n_listed} vertices should be listed, {len(vertices)} are")
-    side = side_of(path.name)[0]
-    n = widths.get(side or "", next(iter(widths.values())))
     if len(vertices) and not 0 <= vertices.min() <= vertices.max() < n:
         wrong = vertices.max() if vertices.min() >= 0 else vertices.min()
         raise Unreadable(f"lists vertex {wrong}; the maps have {n}, numbered from 0")

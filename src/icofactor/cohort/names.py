@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icofactor.errors import ArgumentError
+import numpy as np
+
+from icofactor.errors import UNSAFE, ArgumentError, Phrase
+from icofactor.io.tables import MAX_CELL
 from icofactor.sphere.names import MESHES
 
-_MAX_NAME, _BREAKS = 200, "\t\n\r"
+_MAX_NAME = 200
+_CONTROLS = "tabs, line breaks and control characters"
+_FINITE = "finite or missing in every column"
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
@@ -33,15 +39,29 @@ _UNITS = {
 _MEASURES = {"myelinmap": "myelin", "curvature": "curv", "corrthickness": "corrThickness"}
 
 
-def check_words(subjects: Sequence[str], participants: Mapping[str, Any]) -> None:
-    """Refuse names and cells that no table could hold, before hours of work end in a table."""
+def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **words: str) -> None:
+    """Refuse names and cells that no table, page or terminal could show, before hours of work end in one.
+
+    Parameters
+    ----------
+    words : argument → its text, e.g. modality="thickness".
+    """
     for name in subjects:
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():
             raise ArgumentError("subjects", name[:80], f"named by 1 to {_MAX_NAME} printable characters")
+    for argument, word in words.items():
+        if UNSAFE.search(word) or len(word) > _MAX_NAME:
+            raise ArgumentError(argument, word[:80], f"at most {_MAX_NAME} characters without {_CONTROLS}")
     for column, values in participants.items():
-        for cell in (column, *(value for value in values if isinstance(value, str))):
-            if any(mark in cell for mark in _BREAKS):
-                raise ArgumentError("participants", cell[:80], "free of tabs and line breaks")
+        numbers = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+        for cell in (str(column), *([] if numbers else (value for value in values if isinstance(value, str)))):
+            if UNSAFE.search(cell) or len(cell) > MAX_CELL:
+                expected = f"free of {_CONTROLS}, and each cell of at most {MAX_CELL} characters"
+                raise ArgumentError("participants", cell[:80], expected)
+        known = values[np.isinf(values)] if numbers else values
+        for value in known:
+            if isinstance(value, float | np.floating) and math.isinf(value):
+                raise ArgumentError("participants", Phrase(f"{value} in {column!r}"), _FINITE)
 
 
 def subject_of(path: Path) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from icofactor.errors import CohortError, FileError, literal
+from icofactor.errors import CohortError, FileError, escaped, literal
 
 
 @dataclass
@@ -52,6 +52,7 @@ class Journal:
 
     def note(self, text: str) -> None:
         """Remember a step, and show it."""
+        text = escaped(text)
         self.steps.append(text)
         if self.shown:
             print(text, file=sys.stderr)
@@ -71,5 +72,5 @@ def counted(n: int, what: str) -> str:
 def some(names: Iterable[str], most: int = 5) -> str:
     """'a, b, c, d, e and 7 more', as far as the names can be shown; safe inside the text of an error."""
     listed = list(names)
-    shown = ["".join(c if c.isprintable() else "?" for c in name[:60]) for name in listed[:most]]
+    shown = [escaped(name[:60]) for name in listed[:most]]
     return literal(", ".join(shown)) + (f" and {len(listed) - most} more" if len(listed) > most else "")

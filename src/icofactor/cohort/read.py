@@ -19,6 +19,7 @@ from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.subjects import Selection
 from icofactor.errors import CohortError, Problem, literal
 from icofactor.io.guard import hash_file
+from icofactor.io.tables import plain
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.runners import in_order
@@ -386,7 +387,7 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         modality,
         units,
         columns,
-        provenance=provenance,
+        provenance=plain(provenance),
         checked=True,
     )
 

@@ -95,9 +95,15 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
     if not used.any():
         raise CohortError(where, "leaves out every subject")
     keep = np.flatnonzero(used)
+    values = {name: typed([column[row] for row in keep]) for name, column in columns.items()}
+    for name, column in values.items():
+        if column.dtype.kind == "f" and np.isinf(column).any():
+            who = ids[keep[np.flatnonzero(np.isinf(column))[0]]]
+            what = f"column {literal(repr(name))} holds an infinite number (subject {literal(who)})"
+            raise CohortError(where, f"{what}; numbers must be finite, n/a where they are not known")
     return Participants(
         tuple(ids[row] for row in keep),
-        {name: typed([column[row] for row in keep]) for name, column in columns.items()},
+        values,
         tuple(ids),
         source,
     )

@@ -14,16 +14,17 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, Phrase, escaped
 from icofactor.io.atomic import atomic_path
-from icofactor.io.gifti import refuse_entities
-from icofactor.io.guard import MAX_ELEMENTS, Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
+from icofactor.io.guard import Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
+from icofactor.io.xml import XmlReader
 
 _HEADER = 540
 _EXTENSION_CODE = 32
+_MAX_XML, _PIECE = 2**27, 2**20
 _TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8"}
 N_FS_LR = 32492
 """Vertices per hemisphere of fs_LR 32k, which no other mesh has."""
@@ -45,24 +46,23 @@ class _Model:
     vertices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
-class _Builder:
-    """Hears the XML's events; keeps what maps need."""
+class _Builder(XmlReader):
+    """Keeps what maps need."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.version = ""
         self.kinds: dict[str, str] = {}
         self.models: list[_Model] = []
         self.names: list[str] = []
         self.step: float | None = None
         self.labels: list[dict[int, str]] = []
-        self._text: list[str] = []
-        self._key, self._elements = 0, 0
+        self._key = 0
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._text = []
-        self._elements += 1
-        if self._elements > MAX_ELEMENTS:
-            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements in its header: refused")
+    def room(self, tag: str) -> int | None:
+        return _MAX_XML if tag in ("VertexIndices", "VoxelIndicesIJK", "Vertices") else None
+
+    def begin(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "CIFTI":
             self.version = attributes.get("Version", "")
         elif tag == "MatrixIndicesMap":
@@ -85,18 +85,13 @@ class _Builder:
         elif tag == "Label":
             self._key = _whole(attributes, "Key")
 
-    def text(self, text: str) -> None:
-        self._text.append(text)
-
-    def end(self, tag: str) -> None:
-        text = "".join(self._text)
-        self._text = []
+    def finish(self, tag: str, text: str) -> None:
         if tag == "MapName":
             self.names.append(text.strip())
         elif tag == "VertexIndices" and self.models:
             self.models[-1].vertices = _vertices(text, self.models[-1].count)
         elif tag == "Label" and self.labels:
-            self.labels[-1][self._key] = text.strip()
+            self.labels[-1][self._key] = escaped(text.strip())
 
 
 def _whole(attributes: dict[str, str], name: str) -> int:
@@ -216,6 +211,8 @@ def _read_header(path: Path) -> _Header:
         size = n_maps * n_columns * dtype.itemsize
         if not _HEADER + 4 <= offset <= stored:
             raise Unreadable(f"says its data begin at byte {offset}; it has {stored} bytes")
+        if offset > _MAX_XML:
+            raise Unreadable(f"has a header of {offset} bytes; at most {_MAX_XML} are read")
         if offset + size > stored:
             raise Unreadable(f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored} bytes")
         xml = _extension(file.read(offset - _HEADER - 4), order)
@@ -237,13 +234,8 @@ def _extension(data: bytes, order: str) -> bytes:
 
 def _parse(xml: bytes) -> _Builder:
     builder = _Builder()
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
-    parser.CharacterDataHandler = builder.text
-    refuse_entities(parser)
     try:
-        parser.Parse(xml, True)
+        builder.parse(xml[place : place + _PIECE] for place in range(0, len(xml), _PIECE))
     except expat.ExpatError as error:
         raise Unreadable(f"has damaged XML in its header ({error})") from None
     if builder.version.startswith("1"):

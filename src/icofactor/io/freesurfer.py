@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, escaped
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import check_labels
 from icofactor.io.guard import (
@@ -222,4 +222,4 @@ class _Words:
             raise Unreadable(f"is damaged: a name in its table of colours claims {size} bytes")
         raw = self._data[self._place : self._place + size]
         self._place += size
-        return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+        return escaped(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))

@@ -12,22 +12,22 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, Phrase, escaped
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import (
-    MAX_ELEMENTS,
     Unreadable,
     check_growth,
     check_regular,
     check_vertices,
     inflate,
     numbers_in,
-    read_whole,
+    read_pieces,
     volume,
 )
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
+from icofactor.io.xml import MAX_WORDS, XmlReader
 
 _TYPES = {
     "NIFTI_TYPE_UINT8": "u1",
@@ -43,6 +43,7 @@ _TYPES = {
 _SIDES = {"CortexLeft": "left", "CortexRight": "right"}
 POINTS, TRIANGLES, LABELS = "NIFTI_INTENT_POINTSET", "NIFTI_INTENT_TRIANGLE", "NIFTI_INTENT_LABEL"
 _MAX_ARRAYS = 50_000
+_LONGEST_NUMBER = 64  # characters of a number in text, with the space around it
 
 
 @dataclass
@@ -76,32 +77,17 @@ class Gifti:
         return None
 
 
-def refuse_entities(parser: expat.XMLParserType) -> None:
-    """No XML of these formats declares entities; those that do mean harm."""
-
-    def refuse(*_: Any) -> None:
-        raise Unreadable("declares XML entities, which no GIFTI file needs: refused")
-
-    parser.EntityDeclHandler = refuse
-
-
-class _Builder:
-    """Hears the XML's events and puts a Gifti together."""
+class _Builder(XmlReader):
+    """Puts a Gifti together."""
 
     def __init__(self, stored: int) -> None:
+        super().__init__()
         self.file = Gifti()
-        self._stored, self._size, self._elements = stored, 0, 0
-        self._text: list[str] = []
+        self._stored, self._size = stored, 0
         self._array: DataArray | None = None
         self._name, self._key = "", 0
-        self.root = ""
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self.root = self.root or tag
-        self._text = []
-        self._elements += 1
-        if self._elements > MAX_ELEMENTS:
-            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements: refused")
+    def begin(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "DataArray":
             self._array = DataArray(attributes)
             self.file.arrays.append(self._array)
@@ -110,19 +96,21 @@ class _Builder:
         elif tag == "Label":
             self._key = _whole(attributes, "Key" if "Key" in attributes else "Index", 0)
 
-    def text(self, text: str) -> None:
-        self._text.append(text)
+    def room(self, tag: str) -> int | None:
+        if tag != "Data" or self._array is None:
+            return None
+        shape, dtype = _layout(self._array.attributes)
+        of_one = _LONGEST_NUMBER if self._array.attributes.get("Encoding") == "ASCII" else 2 * dtype.itemsize
+        return MAX_WORDS + volume(shape) * of_one
 
-    def end(self, tag: str) -> None:
-        text = "".join(self._text)
-        self._text = []
+    def finish(self, tag: str, text: str) -> None:
         if tag == "Name":
             self._name = text.strip()
         elif tag == "Value":
             meta = self.file.meta if self._array is None else self._array.meta
             meta[self._name] = text.strip()
         elif tag == "Label":
-            self.file.labels[self._key] = text.strip()
+            self.file.labels[self._key] = escaped(text.strip())
         elif tag == "Data" and self._array is not None:
             self._array.data = _decode(self._array.attributes, text)
             self._size += self._array.data.nbytes
@@ -135,14 +123,8 @@ def parse_gifti(path: Path) -> Gifti:
     """Everything in a GIFTI file."""
     check_regular(path)
     builder = _Builder(path.stat().st_size)
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.buffer_size = 2**20
-    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
-    parser.CharacterDataHandler = builder.text
-    refuse_entities(parser)
     try:
-        parser.Parse(read_whole(path), True)
+        builder.parse(read_pieces(path))
     except expat.ExpatError as error:
         raise Unreadable(f"is not a whole XML file ({error}): it is cut short, damaged, or not GIFTI") from None
     except EOFError:
@@ -151,6 +133,8 @@ def parse_gifti(path: Path) -> Gifti:
         raise Unreadable(f"is not a GIFTI file: its XML is a <{builder.root[:40]}>")
     if not builder.file.arrays:
         raise Unreadable("holds no data arrays")
+    if any(array.data.size == 0 for array in builder.file.arrays):
+        raise Unreadable("has a data array without data")
     return builder.file
 
 
@@ -165,9 +149,9 @@ def _whole(attributes: dict[str, str], name: str, default: int | None = None) ->
         raise Unreadable(f"is damaged: {name} of an array or label is {(text or 'missing')[:40]!r}") from None
 
 
-def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
-    """The numbers of a Data element."""
-    kind, encoding = attributes.get("DataType", ""), attributes.get("Encoding", "")
+def _layout(attributes: dict[str, str]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the numbers of a DataArray."""
+    kind = attributes.get("DataType", "")
     if kind not in _TYPES:
         raise Unreadable(f"has data of type {kind[:40]!r}; numbers are read")
     dtype = np.dtype((">" if attributes.get("Endian") == "BigEndian" else "<") + _TYPES[kind])
@@ -178,6 +162,12 @@ def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
     if min(shape) < 1:
         raise Unreadable(f"has an array of shape {shape}")
     check_vertices(shape[0])
+    return shape, dtype
+
+
+def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
+    """The numbers of a Data element."""
+    (shape, dtype), encoding = _layout(attributes), attributes.get("Encoding", "")
     size = volume(shape) * dtype.itemsize
     if encoding == "ASCII":
         check_growth(size, len(text))

@@ -28,8 +28,6 @@ MAX_EXPANSION, FREE_SIZE = 200, 2**26
 """A file may grow by this factor when decompressed; below the free size (bytes) any growth is allowed."""
 FREE_TEXT = 2**24
 """The free size of a text, which takes several times its size, and time, when it is parsed."""
-MAX_ELEMENTS = 500_000
-"""Of XML: a long time series has some thousand arrays with a dozen elements each; each costs time and memory."""
 _PIECE = 2**20
 _GZIP = b"\x1f\x8b"
 # what libraries say → what it means; of a checksum its value helps nobody
@@ -132,10 +130,12 @@ def exists(path: str | os.PathLike[str]) -> bool:
     """Whether anything is there; where that may not be known, PermissionError with the folder that denies it."""
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
     except PermissionError as problem:
         raise PermissionError(problem.errno, problem.strerror, str(_denying(Path(path).absolute()))) from None
+    except OSError as problem:  # a link to itself, or a name too long for any file, leads nowhere either
+        if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            raise
+        return False
     return True
 
 
@@ -226,16 +226,14 @@ def read_exactly(file: IO[bytes], size: int, stored: int) -> bytearray:
     return data
 
 
-def read_whole(path: Path) -> bytes:
-    """A whole text, decompressed when it is compressed."""
-    stored = path.stat().st_size
-    pieces, size = [], 0
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """A whole text in pieces, decompressed when it is compressed."""
+    stored, size = path.stat().st_size, 0
     with open_plain(path) as file:
         while piece := file.read(_PIECE):
             size += len(piece)
             check_growth(size, stored, FREE_TEXT)
-            pieces.append(piece)
-    return b"".join(pieces)
+            yield piece
 
 
 def inflate(data: bytes, size: int) -> bytes:

@@ -6,6 +6,7 @@ A cell is a number where its whole column is, else text; codes such as 007 stay 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -18,17 +19,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, CohortError, Phrase, literal
+from icofactor.errors import UNSAFE, ArgumentError, CohortError, Phrase, escaped, literal
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
 
 MISSING = ("", "n/a", "na", "nan", "none", "null")
 """Cells that say that nothing is known, in whichever case."""
-_MAX_BYTES, _MAX_COLUMNS = 2**26, 10_000
+MAX_BYTES, MAX_COLUMNS, MAX_CELLS, MAX_CELL = 2**26, 10_000, 3_000_000, 30_000
+"""Of a table: bytes, columns, cells, and characters of one cell."""
+_MAX_LINE = 2**22
+_HALVES = re.compile("[\ud800-\udfff]")
+_ODD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\"]")
+# NumPy gives every cell of a column of text the room of the longest
+_MAX_PADDED = 2**22
 _EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # .xlsx, .xls
 _CODE = re.compile(r"0\d+")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
-_BREAKS = "\t\n\r"
+_BREAKS = re.compile("[\t\n\r\v\f\x85\u2028\u2029]+")
 Column = dict[str, Any]
 """A column in JSON: {"dtype", "values"}, where dtype is "text" or a type of number."""
 
@@ -45,57 +52,92 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
     """
     check_regular(path)
     size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise Unreadable(f"is too large for a table ({size} bytes)")
+    if size > MAX_BYTES:
+        raise Unreadable(f"is too large for a table ({size} bytes; at most {MAX_BYTES} are read)")
     data = read_bytes(path)
     if data.startswith(_EXCEL):
         raise Unreadable("is an Excel workbook; save it as CSV or TSV")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise Unreadable(f"is not text in UTF-8 (byte {problem.start}); save the table as UTF-8") from None
-    if "\0" in text:
-        raise Unreadable("is not a table of text: it holds NUL characters, as UTF-16 and binary files do")
-    return _columns(text), {"path": str(path), "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-
-
-def _columns(text: str) -> dict[str, list[str]]:
-    import pandas as pd
-
-    lines = text.splitlines()
-    if not any(line.strip() for line in lines):
+    if not data.removeprefix(b"\xef\xbb\xbf").strip():
         raise Unreadable("is empty")
-    if ";" in lines[0] and "\t" not in lines[0] and "," not in lines[0]:
+    return _columns(data), {"path": str(path), "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def _columns(data: bytes) -> dict[str, list[str]]:
+    first = re.split(b"[\r\n]", data, maxsplit=1)[0]
+    if b";" in first and b"\t" not in first and b"," not in first:
         raise Unreadable("its columns are separated by semicolons; save it with tabs (TSV) or commas (CSV)")
-    delimiter = "\t" if "\t" in lines[0] or "," not in lines[0] else ","
-    width = 1 + max(line.count(delimiter) for line in lines)
-    if width > _MAX_COLUMNS:
-        raise Unreadable(f"has a row of {width} cells; tables of at most {_MAX_COLUMNS} columns are read")
+    delimiter = "\t" if b"\t" in first or b"," not in first else ","
+    _check_size(data, delimiter.encode())
+    header: list[str] = []
+    columns: list[list[str]] = []
+    n_rows = 0
     try:
-        # wide enough for every row: a cell beyond the header is seen, not lost
-        cells = pd.read_csv(
-            io.StringIO("\n".join(lines)),
-            sep=delimiter,
-            header=None,
-            names=range(width),
-            index_col=False,
-            dtype=str,
-            keep_default_na=False,
-            na_values=[],
-            engine="python",
-        )
-    except (ValueError, pd.errors.ParserError) as problem:
+        for row in csv.reader(
+            io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=delimiter, strict=True
+        ):
+            text = "".join(row)
+            if not text or text.isspace():
+                continue
+            n_rows += 1
+            if not header:
+                if len(row) > MAX_COLUMNS:
+                    raise Unreadable(f"has a row of {len(row)} cells; tables of at most {MAX_COLUMNS} columns are read")
+                header, columns = row, [[] for _ in row]
+            elif len(row) != len(header):
+                raise Unreadable(f"row {n_rows} has {len(row)} cells; the first row has {len(header)}")
+            else:
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
+    except csv.Error as problem:
         raise Unreadable(
             f"is not a table of cells ({literal(brief(problem))}); is a quotation mark left open?"
         ) from None
-    rows = [[cell.strip() for cell in row if isinstance(cell, str)] for row in cells.to_numpy().tolist()]
-    header, *body = [row for row in rows if any(row)]
-    for number, row in enumerate(body, start=2):
-        if len(row) != len(header):
-            raise Unreadable(f"row {number} has {len(row)} cells; the first row has {len(header)}")
+    except UnicodeDecodeError:
+        raise Unreadable(f"is not text in UTF-8 (byte {_broken(data)}); save the table as UTF-8") from None
+    if b"\0" in data:
+        raise Unreadable("is not a table of text: it holds NUL characters, as UTF-16 and binary files do")
+    odd = not data.isascii() or _ODD.search(data) is not None
+    header = [_cleaned([name], "the name of a column", odd)[0] for name in header]
     if len(set(header)) != len(header):
         raise Unreadable("two columns have the same name")
-    return {name: [row[i] for row in body] for i, name in enumerate(header)}
+    return {name: _cleaned(column, f"column {name!r}", odd) for name, column in zip(header, columns, strict=True)}
+
+
+def _check_size(data: bytes, delimiter: bytes) -> None:
+    """Refuse what has too many cells before any is made: each takes many times its bytes."""
+    n_cells = data.count(delimiter) + max(data.count(b"\n"), data.count(b"\r"))
+    if n_cells > MAX_CELLS:
+        raise Unreadable(f"has {n_cells} cells, too many for a table: at most {MAX_CELLS} are read")
+    for place in range(0, len(data) - _MAX_LINE, _MAX_LINE):
+        piece = data[place : place + _MAX_LINE]
+        if b"\n" not in piece and b"\r" not in piece:
+            raise Unreadable(f"has a row of more than {_MAX_LINE} bytes, too long for a table: refused")
+
+
+def _broken(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as problem:
+        return problem.start
+    return 0
+
+
+def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
+    """Cells without the spaces around them; breaks within quotes become spaces, controls are refused."""
+    found = [cell.strip() for cell in cells]
+    longest = max(map(len, found), default=0)
+    if longest > MAX_CELL:
+        raise Unreadable(f"{literal(escaped(where))} has a cell of {longest} characters; at most {MAX_CELL} are read")
+    if odd:
+        found = [cell if cell.isprintable() else _BREAKS.sub(" ", cell) for cell in found]
+        for cell in found:
+            control = None if cell.isprintable() else UNSAFE.search(cell)
+            if control:
+                what = f"holds the control character {escaped(control[0])}"
+                raise Unreadable(
+                    f"{literal(escaped(where))} {what} (in {literal(escaped(repr(cell[:60])))}); remove it"
+                )
+    return found
 
 
 def write_tsv(path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False) -> Path:
@@ -128,12 +170,13 @@ def write_tsv(path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: 
 
 def _check_cells(cells: Iterable[Any]) -> None:
     for cell in cells:
-        if isinstance(cell, str) and any(character in cell for character in _BREAKS):
-            raise ArgumentError("columns", cell, "without tabs and line breaks, which a table's cell cannot hold")
+        if isinstance(cell, str) and (UNSAFE.search(cell) or len(cell) > MAX_CELL):
+            expected = f"without tabs, line breaks and control characters, and of at most {MAX_CELL} characters"
+            raise ArgumentError("columns", cell[:80], expected)
 
 
 def _cell(value: Any) -> str:
-    return "n/a" if _unknown(value) else str(value)
+    return "n/a" if _unknown(value) else str(value).strip() or "n/a"
 
 
 def _unknown(value: Any) -> bool:
@@ -167,12 +210,13 @@ def cell_text(value: Any) -> str:
 def typed(cells: Sequence[str]) -> NDArray[Any]:
     """A column: numbers where all known cells are numbers, else text; codes such as 007 stay text."""
     known = [cell for cell in cells if not is_missing(cell)]
+    as_text = lambda: np.array(cells, dtype=object if len(cells) * max(map(len, cells)) > _MAX_PADDED else str)
     if not known or any(_CODE.fullmatch(cell) for cell in known):
-        return np.array(cells)
+        return as_text()
     try:
         numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
     except ValueError:
-        return np.array(cells)
+        return as_text()
     whole = len(known) == len(cells) and all(_WHOLE.fullmatch(cell) for cell in known)
     return numbers.astype(np.int64) if whole else numbers
 
@@ -242,6 +286,7 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
 def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
     """JSON with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null."""
     text = json.dumps(plain(obj), indent=2, ensure_ascii=False, allow_nan=False)
+    text = "\n".join(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], line) for line in text.split("\n"))
     with atomic_path(path, overwrite) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
     return Path(path)
@@ -250,18 +295,23 @@ def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
 def plain(obj: Any) -> Any:
     """The same in dicts, lists, strings, numbers, booleans and None."""
     if isinstance(obj, Mapping):
-        return {str(key): plain(value) for key, value in obj.items()}
+        return {whole_text(str(key)): plain(value) for key, value in obj.items()}
     if isinstance(obj, (list, tuple, set, frozenset)):
         return [plain(value) for value in obj]
     if isinstance(obj, (np.ndarray, np.generic)):
         return plain(obj.tolist())
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else None
-    if obj is None or isinstance(obj, (str, int, bool)):
+    if obj is None or isinstance(obj, (int, bool)):
         return obj
-    if isinstance(obj, Path):
-        return str(obj)
+    if isinstance(obj, (str, Path)):
+        return whole_text(str(obj))
     raise ValueError(f"JSON cannot hold a {type(obj).__name__}: {obj!r}")
+
+
+def whole_text(text: str) -> str:
+    r"""Text that UTF-8 can write: bytes of a file's name that are not UTF-8 become \\xe9."""
+    return text if text.isascii() or not _HALVES.search(text) else _HALVES.sub(lambda found: escaped(found[0]), text)
 
 
 def numbered(word: str, n: int) -> list[str]:

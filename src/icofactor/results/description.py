@@ -154,7 +154,7 @@ def read_methods(path: Path) -> str:
     if not path.is_file():
         return ""
     with naming(path, "text"):
-        return read_text(path)
+        return read_text(path, 2**20)
 
 
 def _difference(model: Any, d: Diagnostics) -> str | None:

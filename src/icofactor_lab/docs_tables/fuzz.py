@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--per-kind", type=int, default=100, metavar="N", help="damaged files of each kind (100)")
     parser.add_argument("--only", default="", metavar="WORD", help="only the kinds whose name has this word")
     parser.add_argument("--random-seed", type=int, default=0, metavar="N")
+    parser.add_argument("--small", action="store_true", help="without the hostile files of 30 to 130 MB")
     parser.add_argument("--messages", action="store_true", help="list what the refusals say")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the files that did what must not be")
     options = parser.parse_args()
@@ -40,6 +41,7 @@ def main() -> int:
             Path(folder) / "files",
             options.per_kind,
             lambda kind: options.only in kind,
+            large=not options.small,
             random_seed=options.random_seed,
             keep=options.keep,
         )

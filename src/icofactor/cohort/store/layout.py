@@ -164,11 +164,12 @@ def _check_commit(commit: Commit, checked: bool) -> None:
         raise Unreadable(f"is damaged: its chunks are {commit.chunks}")
     if commit.hemisphere not in HEMISPHERES:
         raise Unreadable(f"is damaged: its hemisphere is {commit.hemisphere[:40]!r}")
-    check_words(commit.subjects, {})
     for name, column in commit.participants.items():
         n = len(column["values"]) if isinstance(column.get("values"), list) else 0
         if n != n_subjects:
             raise Unreadable(f"is damaged: its column {name[:80]!r} has {n} values for {n_subjects} subjects")
+    cells = {name: column["values"] for name, column in commit.participants.items()}
+    check_words(commit.subjects, cells, modality=commit.modality, units=commit.units)
 
 
 def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
