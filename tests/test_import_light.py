@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -71,7 +72,10 @@ for package in (icofactor.preprocessing, icofactor.cohort, icofactor.estimator, 
 def test_every_public_name_resolves() -> None:
     for name in icofactor.__all__:
         assert getattr(icofactor, name) is not None
-    assert dir(icofactor) == sorted(icofactor.__all__)
+    assert dir(icofactor) == sorted([*icofactor.__all__, *icofactor._MODULES])
+    assert {"atlas", "bootstrap", "cohort", "diagnostics", "preprocessing", "report"} == set(icofactor._MODULES)
+    for name in icofactor._MODULES:
+        assert isinstance(getattr(icofactor, name), ModuleType)
     assert len(set(icofactor.__all__)) == len(icofactor.__all__)
 
 

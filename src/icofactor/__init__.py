@@ -28,7 +28,7 @@ _HOMES = {
     "refine": "icofactor.factorization._refine",
     "CorticalFactorization": "icofactor.estimator.estimator",
     "load_model": "icofactor.estimator.saving",
-    "match_components": "icofactor.factorization.matching",
+    "match_components": "icofactor.estimator.saving",
     "choose_n_components": "icofactor.assessment.selection",
     "associate": "icofactor.assessment.associations",
     "pls": "icofactor.assessment.associations",
@@ -103,7 +103,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])
 
 
 if TYPE_CHECKING:
@@ -113,12 +113,11 @@ if TYPE_CHECKING:
     from icofactor.cohort.read import load_cohort
     from icofactor.cohort.simulate import simulate_cohort
     from icofactor.estimator.estimator import CorticalFactorization
-    from icofactor.estimator.saving import load_model
+    from icofactor.estimator.saving import load_model, match_components
     from icofactor.factorization._multistart import Multistart, multistart
     from icofactor.factorization._refine import Refinement, refine
     from icofactor.factorization._solve import Solution, solve
     from icofactor.factorization.design import Design
-    from icofactor.factorization.matching import match_components
     from icofactor.factorization.methods import METHODS, PAPER_METHODS
     from icofactor.factorization.statistics import Data, Pyramid, Statistics
     from icofactor.preprocessing.covariates import Covariates

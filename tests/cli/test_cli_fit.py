@@ -240,9 +240,10 @@ def test_covariates_of_the_table(files: Files, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_signed_methods_are_not_shifted(files: Files) -> None:
+@pytest.mark.parametrize("options", [["--method", "DL"], ["--method", "PPNMF", "--center", "mean"]])
+def test_maps_that_may_be_negative_are_not_shifted(files: Files, options: list[str]) -> None:
     people = files.participants(age=range(30, 38))
-    words = ["--participants", str(people), "--covariates", "age", "--hemisphere", "left", "--method", "DL"]
+    words = ["--participants", str(people), "--covariates", "age", "--hemisphere", "left", *options]
     assert files.fit(*words) == 0
     assert load_model(files.root / "out" / "model.zip").covariates_.shift is None
 

@@ -170,3 +170,11 @@ def test_the_results_of_a_fit_are_no_maps_of_subjects(
     err = capsys.readouterr().err
     assert ("holds the results of a fit" if what == "" else "is of a fit, not of a subject") in err
     assert "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS" in err
+
+
+@pytest.mark.parametrize("flag", ["--n-starts", "--starts"])
+def test_fit_and_select_have_one_name_for_starts(flag: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(place / "fs", "--smoothing", 0, flag, 3) == 0
+    assert "from 3 starts" in capsys.readouterr().out
+    assert main(["select", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), flag, "0"]) == 2
+    assert "--n-starts must be a whole number ≥ 1" in capsys.readouterr().err

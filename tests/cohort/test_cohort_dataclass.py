@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from icofactor.cohort.cohort import Cohort, Truth
+from icofactor.cohort.read import load_cohort
+from icofactor.cohort.simulate import simulate_cohort
 from icofactor.errors import ArgumentError
 from icofactor.sphere.sites import Sites
 
@@ -74,3 +77,59 @@ def test_masked_sites_may_be_nan() -> None:
 def test_truth_must_agree_with_itself() -> None:
     with pytest.raises(ValueError, match="found 2 and 3"):
         Truth(np.ones((2, 5)), np.ones((4, 3)))
+
+
+@pytest.mark.parametrize(
+    "which",
+    [[2, 0], np.array([2, 0]), ["c", "a"], np.array(["c", "a"]), np.array([-1, -3])],
+)
+def test_some_subjects(which: object) -> None:
+    truth = Truth(np.ones((2, SITES.n)), np.arange(6).reshape(3, 2))
+    cohort = make(participants={"age": [30, 40, 50]}, truth=truth, units="mm")
+    some = cohort[which]
+    assert (some.subjects, list(some.participants["age"]), some.units) == (("c", "a"), [50, 30], "mm")
+    np.testing.assert_array_equal(some.X, cohort.X[[2, 0]])
+    assert some.truth is not None and some.truth.loadings.tolist() == [[4, 5], [0, 1]]
+
+
+@pytest.mark.parametrize("which", [[True, False, True], slice(0, 3, 2), np.array([1, 0, 1], dtype=bool), ["a", "c"]])
+def test_some_subjects_in_their_order(which: object) -> None:
+    assert make()[which].subjects == ("a", "c")
+
+
+def test_one_subject_and_no_loop() -> None:
+    assert make()["b"].subjects == make()[1].subjects == ("b",)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(make())  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("which", [[True], ["a", "x"], [3], [-4], [], slice(3, 3), 0.5, [[0]], [False] * 3, None])
+def test_what_chooses_no_subjects(which: object) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make()[which]
+    assert caught.value.argument == "which"
+
+
+def test_a_subject_twice_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no two alike"):
+        make()[[0, 0]]
+
+
+def test_from_an_array() -> None:
+    X = np.arange(2 * 1284.0).reshape(2, 1284)
+    cohort = Cohort.from_array(X, "fsaverage3", participants={"age": [30, 40]}, modality="thickness")
+    assert (cohort.subjects, cohort.hemisphere, cohort.hemi) == (("sub-0001", "sub-0002"), "both", "both")
+    assert cohort.sites.name == "fsaverage3" and cohort.modality == "thickness"
+    frame = pytest.importorskip("pandas").DataFrame({"age": [30, 40]})
+    right = Cohort.from_array(X[:, :642], hemi="right", subjects=["x", "y"], participants=frame)
+    assert (right.subjects, right.hemi, list(right.participants["age"])) == (("x", "y"), "right", [30, 40])
+    with pytest.raises(ArgumentError) as caught:
+        Cohort.from_array(X[:, :600])
+    assert caught.value.argument == "mesh"
+
+
+def test_hemi_is_understood_everywhere(tmp_path: Path) -> None:
+    cohort = simulate_cohort(2, 1, mesh="fsaverage3", hemi="both")
+    assert cohort.hemisphere == "both" and cohort.X.shape == (2, 1284)
+    np.save(tmp_path / "maps.npy", cohort.X[:, :642])
+    assert load_cohort(tmp_path / "maps.npy", mesh="fsaverage3", hemi="right").hemi == "right"

@@ -41,6 +41,14 @@ def pair(cohort: ico.Cohort, store: Path) -> tuple[StoredCohort, ico.Cohort]:
     return open_store(store).select(ROWS), held
 
 
+def test_subjects_are_chosen_as_in_memory(pair: tuple[StoredCohort, ico.Cohort]) -> None:
+    lazy, held = pair
+    assert lazy.hemi == held.hemi
+    for which in ([3, 0], held.participants["age"] > np.median(held.participants["age"]), list(held.subjects[2:4])):
+        assert lazy[which].subjects == held[which].subjects
+        np.testing.assert_array_equal(np.asarray(lazy[which].X), held[which].X)
+
+
 @pytest.mark.parametrize(
     "key", [0, -1, slice(2, 6), [5, 1], (slice(None), 17), ([3, 0], slice(10, 400)), (2, [9, 600])]
 )

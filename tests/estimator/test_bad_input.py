@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import icofactor as ico
 from icofactor import CorticalFactorization, Refinement
+from icofactor.errors import ArgumentError
 
 SOON = 2.0
 
@@ -110,7 +111,10 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "one subject": (lambda X: X[:1], r"X holds 1 subject; fit needs at least 2 \(transform takes one\)"),
     "a column too few": (lambda X: X[:, 1:], "X has 641 columns, which is not the size of a known mesh"),
     "no column": (lambda X: X[:, :0], "X has 0 columns"),
-    "transposed": (lambda X: X.T, "X has 12 columns"),
+    "transposed": (
+        lambda X: X.T,
+        r"X must be subjects × sites; it looks like sites × subjects, so give X.T; found shape \(642, 12",
+    ),
     "strings": (lambda X: X.astype(str), "X must hold real numbers; found dtype <U"),
     "objects": (lambda X: X.astype(object), "X must hold real numbers; found dtype object"),
     "complex": (lambda X: X + 0j, "X must hold real numbers; found dtype complex128"),
@@ -141,7 +145,6 @@ FINE_IN_TRANSFORM = {"constant subject", "zero subject", "all zero", "all subjec
 SAYS_IN_TRANSFORM = {
     "a column too few": r"mesh is Sites\(642 vertices of fsaverage3\); X has 641 columns instead of 642",
     "no column": "X has 0 columns instead of 642",
-    "transposed": "X has 12 columns instead of 642",
     "no subject": r"X holds no subject \(0 rows\)",
 }
 
@@ -218,3 +221,34 @@ def test_a_fit_that_is_refused_leaves_the_one_before(X: np.ndarray) -> None:
 def test_a_penalty_that_dwarfs_the_data_is_warned_of(X: np.ndarray) -> None:
     with pytest.warns(UserWarning, match="penalty .* dwarfs the data: .* bring X to larger values or give a smaller"):
         CorticalFactorization(3, method="LE-SPNNMF", n_starts=1, n_iter=20, tol=0.0, rules="paper").fit(1e-3 * X)
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore"])
+@pytest.mark.parametrize("method", ["DL", "LE-PPNMF"])
+def test_the_papers_rules_take_nothing_out(method: str, center: str, X: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match="rules='paper', which fits the maps as they are") as caught:
+        CorticalFactorization(3, method=method, center=center, rules="paper").fit(X)
+    assert caught.value.argument == "center"
+    for given in ("auto", "none"):
+        CorticalFactorization(3, method=method, center=given, rules="paper").check_parameters()
+
+
+@pytest.mark.parametrize(
+    ("method", "center", "taken"),
+    [
+        ("PPNMF", "auto", False),
+        ("PPNMF", "mean", True),
+        ("LE-PPNMF", "zscore", True),
+        ("CD-PNNMF", "auto", False),
+        ("DL", "none", True),
+        ("parts", "none", True),
+    ],
+)
+def test_whether_negative_values_are_taken(method: str, center: str, taken: bool, X: np.ndarray) -> None:
+    model = CorticalFactorization(2, method=method, center=center, n_starts=1, level=1, n_iter=100, tol=1e-2)
+    assert model.takes_negative is taken is not model.__sklearn_tags__().input_tags.positive_only
+    if taken:
+        model.fit(X - X.mean())
+    else:
+        with pytest.raises(ArgumentError, match="negative"):
+            model.fit(X - X.mean())

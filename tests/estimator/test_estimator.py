@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import icofactor as ico
 from icofactor import CorticalFactorization, Refinement
+from icofactor.errors import ArgumentError
 
 PROJECTIVE = ("PPNMF", "E-PPNMF", "LE-PPNMF")
 
@@ -96,7 +97,7 @@ def test_a_pipeline_fits_and_transforms(X: np.ndarray) -> None:
     pipeline = make_pipeline(FunctionTransformer(np.abs, feature_names_out="one-to-one"), quick())
     loadings = pipeline.fit_transform(-X)
     np.testing.assert_array_equal(loadings, quick().fit_transform(X))
-    assert list(pipeline.get_feature_names_out()) == [f"corticalfactorization{i}" for i in range(4)]
+    assert list(pipeline.get_feature_names_out()) == [f"component0{i}" for i in range(1, 5)]
 
 
 def test_grid_search_over_the_number_of_components(X: np.ndarray) -> None:
@@ -125,7 +126,7 @@ def test_the_loadings_returned_are_the_callers(X: np.ndarray) -> None:
 def test_names_and_counts_of_features(X: np.ndarray) -> None:
     model = quick().fit(X)
     assert model.n_features_in_ == 642
-    assert list(model.get_feature_names_out()) == [f"corticalfactorization{i}" for i in range(4)]
+    assert list(model.get_feature_names_out()) == [f"component0{i}" for i in range(1, 5)]
     with pytest.raises(NotFittedError):
         quick().get_feature_names_out()
 
@@ -155,6 +156,28 @@ def test_X_is_not_changed(cohort: ico.Cohort) -> None:
     model.transform(X)
     model.score(X)
     np.testing.assert_array_equal(X, before)
+
+
+def test_columns_of_a_data_frame_are_those_of_the_fit(X: np.ndarray) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=[f"v{i}" for i in range(X.shape[1])])
+    model = quick().fit(frame)
+    np.testing.assert_array_equal(model.transform(frame), model.transform(X))
+    for other, how in ((frame.iloc[:, ::-1], "in another order"), (frame.rename(columns={"v3": "w"}), "others")):
+        for call in (model.transform, model.score):
+            with pytest.raises(ArgumentError, match=f"should match those .* during fit; the columns of X are {how}"):
+                call(other)
+    assert not hasattr(model.fit(X), "feature_names_in_")
+
+
+@pytest.mark.parametrize("mesh", [None, "fsaverage3"])
+def test_maps_that_lie_the_other_way(X: np.ndarray, mesh: str | None) -> None:
+    with pytest.raises(ArgumentError, match="looks like sites × subjects") as caught:
+        quick(mesh=mesh).fit(X.T)
+    assert (caught.value.argument, caught.value.found) == ("X", f"shape {X.T.shape}")
+    with pytest.raises(ArgumentError) as caught:  # neither way
+        quick(mesh=mesh).fit(X[:, :100])
+    assert caught.value.argument == "mesh"
 
 
 def test_pandas_output(X: np.ndarray) -> None:

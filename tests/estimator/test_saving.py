@@ -228,8 +228,21 @@ def test_garbage(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="is a folder, not a file"):
+    with pytest.raises(
+        ModelFileError, match=r"holds no model\.zip; give the folder that icofactor fit wrote"
+    ) as caught:
         load_model(tmp_path)
+    assert caught.value.path == str(tmp_path)
+
+
+def test_the_folder_of_a_fit_and_models_by_path(tmp_path: Path) -> None:
+    """What the command line takes, Python takes."""
+    X = ico.simulate_cohort(12, 3, mesh="fsaverage3", random_state=0).X
+    model = CorticalFactorization(2, n_starts=1, level=1).fit(X)
+    model.save(tmp_path / "model.zip")
+    np.testing.assert_array_equal(load_model(tmp_path).components_, model.components_)
+    for one, other in ((tmp_path, str(tmp_path / "model.zip")), (model, tmp_path)):
+        np.testing.assert_allclose(ico.match_components(one, other).similarity, 1.0)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])

@@ -51,7 +51,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "(zscore), or nothing (none). auto, the default: mean for parts, none for the others",
     )
     group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
-    group.add_argument("--n-starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 10)")
+    group.add_argument(
+        "--n-starts", "--starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 10)"
+    )
     group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
     group.add_argument(
         "--penalty", type=penalty, metavar="X", help="weight of the penalty, or paper (default: the method's)"
@@ -141,12 +143,11 @@ def _would_do(plan: Plan, model: Any, out: Path, adjusted: str) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
-    from icofactor.preprocessing.centering import center_of
 
     model.check_shape((len(plan.subjects), plan.n_sites))
     method = method_named(model.method)
-    center = center_of(model.center, method.scheme.centers, model.method)
-    if plan.lowest < 0 and center == "none" and not method.scheme.signed_data:
+    center = model.centers_by
+    if plan.lowest < 0 and not model.takes_negative:
         raise ArgumentError(
             "method",
             None,

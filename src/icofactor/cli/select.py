@@ -35,7 +35,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how many components")
     group.add_argument("--ranks", type=ranks_of, metavar="N-M,...", help=f"numbers to try (default: {_DEFAULT_RANKS})")
     group.add_argument("--splits", type=int, default=20, metavar="N", help="random halves (default: 20)")
-    group.add_argument("--starts", type=int, default=10, metavar="N", help="random starts per fit (default: 10)")
+    group.add_argument(
+        "--n-starts",
+        "--starts",
+        dest="starts",
+        type=int,
+        default=10,
+        metavar="N",
+        help="random starts per fit (default: 10)",
+    )
     group.add_argument("--nulls", type=int, default=10, metavar="N", help="cohorts of rotated maps (default: 10)")
     group.add_argument(
         "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns that the halves share evenly"
@@ -107,9 +115,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _load(path: Path) -> Any:
-    from icofactor.results.transform import read_model
+    from icofactor.estimator.saving import load_model
 
-    return read_model(path)
+    return load_model(path)
 
 
 def _check_files(options: argparse.Namespace, model: Any, search: bool) -> None:
@@ -187,8 +195,8 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
     method, center = _method(options, model)
     data = cohort
     if options.covariates:
-        scheme = method_named(method).scheme
-        signed = scheme.signed_data or center_of(center, scheme.centers, method) != "none"
+        chosen = method_named(method)
+        signed = chosen.takes_negative(center_of(center, chosen.scheme.centers, method))
         data = Covariates.fit(cohort, options.covariates, nonnegative=not signed).apply(cohort)
     choice = choose_n_components(
         data,

@@ -32,11 +32,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from icofactor.estimator.saving import load_model, model_at
     from icofactor.preprocessing.covariates import columns_of
-    from icofactor.results.transform import loadings_of, model_at, read_model, table_at, write_loadings
+    from icofactor.results.transform import loadings_of, table_at, write_loadings
 
     table = table_at(options.out, options.overwrite)
-    model = read_model(options.model)
+    model = load_model(options.model)
     plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
     if options.dry_run:
         plan.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.names import check_words
 from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.sphere.meshes import sites_for
 from icofactor.sphere.names import hemispheres
 from icofactor.sphere.sites import Sites
 
@@ -41,6 +42,31 @@ class Truth:
         if len(self.components) != self.loadings.shape[1]:
             found = Phrase(f"{len(self.components)} and {self.loadings.shape[1]}")
             raise ArgumentError("loadings", found, "of as many components as {components}")
+
+
+def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
+    """Row numbers of the subjects that a mask, row numbers, a slice, or names choose; at least one."""
+    n, names = len(subjects), {name: row for row, name in enumerate(subjects)}
+    if isinstance(which, slice):
+        chosen = np.arange(n)[which]
+    else:
+        chosen = np.atleast_1d(np.asarray(which))
+        if chosen.dtype == bool and chosen.shape != (n,):
+            raise ArgumentError("which", Phrase(f"shape {chosen.shape}"), f"a mask of one value per subject, ({n},)")
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        elif chosen.dtype.kind in "UOT" and len(chosen) and all(isinstance(name, str) for name in chosen.tolist()):
+            unknown = [name for name in chosen.tolist() if name not in names]
+            if unknown:
+                raise ArgumentError("which", unknown[0], "names of subjects of the cohort")
+            chosen = np.array([names[name] for name in chosen.tolist()])
+    if chosen.shape == (0,):
+        raise ArgumentError("which", None, "at least one subject; it chooses none")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        raise ArgumentError("which", Phrase(type(which).__name__), "a mask, row numbers, a slice, or names of subjects")
+    if chosen.min() < -n or chosen.max() >= n:
+        raise ArgumentError("which", int(chosen.max() if chosen.max() >= n else chosen.min()), f"rows of {n} subjects")
+    return [int(row) for row in chosen % n]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,6 +181,64 @@ class Cohort:
                     f"finite at every site in use; subject {subject} has {value} at site {column}. "
                     "Leave such sites out with {mask}",
                 )
+
+    @classmethod
+    def from_array(
+        cls,
+        X: Any,
+        mesh: Any = None,
+        hemi: str | None = None,
+        *,
+        subjects: Sequence[str] | None = None,
+        participants: Any = None,
+        **details: Any,
+    ) -> Cohort:
+        """A cohort from subjects × sites.
+
+        Parameters
+        ----------
+        X : array, subjects × sites.
+        mesh, hemi : as for `CorticalFactorization`; a mesh is inferred where only one has that many sites.
+        subjects : names; sub-0001, sub-0002, ... when None.
+        participants : column → one value per subject, or a pandas DataFrame with one row per subject.
+        details : mask, modality, units, ... of `Cohort`.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).gamma(2, size=(4, 642))
+        >>> cohort = ico.Cohort.from_array(X, "fsaverage3", "left", participants={"age": [30, 40, 50, 60]})
+        >>> cohort[cohort.participants["age"] > 35].subjects
+        ('sub-0002', 'sub-0003', 'sub-0004')
+        """
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise ArgumentError("X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites")
+        sites, side = sites_for(X.shape[1], mesh, hemi)
+        names = [f"sub-{i + 1:04d}" for i in range(len(X))] if subjects is None else subjects
+        columns = {} if participants is None else {name: np.asarray(participants[name]) for name in participants}
+        return cls(X, tuple(names), sites, hemisphere=side or "left", participants=columns, **details)  # type: ignore[arg-type]
+
+    def __getitem__(self, which: Any) -> Cohort:
+        """Some subjects: by a mask, row numbers, a slice, or names."""
+        rows = subject_rows(self.subjects, which)
+        truth = None if self.truth is None else Truth(self.truth.components, self.truth.loadings[rows])
+        return replace(
+            self,
+            X=self.X[rows],
+            subjects=tuple(self.subjects[row] for row in rows),
+            participants={name: np.asarray(values)[rows] for name, values in self.participants.items()},
+            truth=truth,
+            checked=True,
+        )
+
+    __iter__ = None  # a cohort is not a sequence of cohorts
+
+    @property
+    def hemi(self) -> str:
+        """`hemisphere`, by the name that the estimator and `Sites` have for it."""
+        return self.hemisphere
 
     @property
     def simulated(self) -> bool:

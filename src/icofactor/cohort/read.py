@@ -47,6 +47,7 @@ def load_cohort(
     units: str | None = None,
     n_threads: int | None = None,
     verbose: bool = False,
+    hemi: str | None = None,
 ) -> Cohort | StoredCohort:
     """Read the maps of a cohort. Nothing is guessed where files leave a choice: the error says what to add.
 
@@ -73,6 +74,7 @@ def load_cohort(
     modality, units : what the cohort says it is; None: as the measure says.
     n_threads : files read at the same time.
     verbose : whether to show progress, and say what was chosen and left out.
+    hemi : the same as `hemisphere`, by the name that the estimator has for it.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def load_cohort(
         paths,
         participants=participants,
         mesh=mesh,
-        hemisphere=hemisphere,
+        hemisphere=hemisphere if hemi is None else hemi,
         measure=measure,
         smoothing=smoothing,
         target=target,

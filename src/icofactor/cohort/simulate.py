@@ -87,6 +87,7 @@ def simulate_cohort(
     noise: float = 0.5,
     mesh: str = "fsaverage5",
     variability: float | None = None,
+    hemi: Hemisphere | None = None,
 ) -> Cohort:
     """A positive cohort with known components, on real group maps; see the top of this module for the model.
 
@@ -106,6 +107,7 @@ def simulate_cohort(
         None: 0.165, far more than in real thickness (0.008), so that the components can be found again at
         noise = 0.5; thickness then runs from 0.03 to about 13 mm. 0.008 gives realistic values (1 to 5.5 mm)
         whose components plain NMF does not find (correlation 0.68).
+    hemi : the same as `hemisphere`, by the name that the estimator has for it.
 
     Examples
     --------
@@ -115,6 +117,7 @@ def simulate_cohort(
     ((20, 642), (3, 642))
     """
     variability = _DEFAULT_VARIABILITY if variability is None else variability
+    hemisphere = hemisphere if hemi is None else hemi
     _check_arguments(n_subjects, n_components, modality, hemisphere, random_state, noise, mesh, variability)
     sites = Sites.named(mesh, hemi=hemisphere)
     seeds = np.random.SeedSequence(None if random_state is None else int(random_state))

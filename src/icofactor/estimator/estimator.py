@@ -8,21 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitting import make_fit
-from icofactor.estimator.inputs import check_array, check_mask, read_input
+from icofactor.estimator.inputs import check_array, check_mask, check_names, read_input
 from icofactor.estimator.workspace import open_stream, open_workplace
 from icofactor.factorization._lift import loadings, product_block
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
 from icofactor.factorization.engines import check_engine
-from icofactor.factorization.methods import METHODS, Method, method_named
+from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
+from icofactor.io.tables import numbered
 from icofactor.preprocessing.centering import Centering, center_of
 from icofactor.preprocessing.covariates import as_the_fit, covariates_of
 from icofactor.streaming.blocks import Arrays
@@ -34,7 +35,7 @@ from icofactor.streaming.source import Adjustment
 _NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma", "penalty")
 
 
-class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class CorticalFactorization(TransformerMixin, BaseEstimator):
     """Factorize cortical maps, subjects × sites, into a few basis maps and per-subject loadings.
 
     Solves X ≈ W C on the faces of an icosahedral hierarchy first, where an update costs a small
@@ -212,6 +213,17 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         refined = self.refinement == "auto" and method_named(self.method).scheme.refined
         return Refinement() if refined else Refinement(steps=0)
 
+    @property
+    def centers_by(self) -> str:
+        """What a fit takes out of every site: `center`, or for "auto" the method's own."""
+        method = method_named(self.method)
+        return center_of(self.center, method.scheme.centers, method.name, self.rules)
+
+    @property
+    def takes_negative(self) -> bool:
+        """Whether `fit` takes maps with negative values: by its method, or because of what is taken out of them."""
+        return method_named(self.method).takes_negative(self.centers_by)
+
     # ------------------------------------------------------------------ fitting
 
     def fit(
@@ -254,6 +266,8 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         refined, centering, reported = found.refined, found.centering, found.reported
         self.starts_, self.refined_ = found.starts, refined
         self.design_, self.solution_, self.n_iter_ = refined.design, refined.solution, refined.solution.n_iter
@@ -311,8 +325,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
         method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
         W = self._used(self.components_).T / self.scale_
-        refusal = method.refusal if self.center_ == "none" else None
-        inspector = Inspector(view.shape[0], view.shape[1], refusal, names)
+        inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
         WX = np.zeros((W.shape[1], view.shape[1]))
         for _, found in pass_over(view, each_block(_projected_block), own=[W]):
             inspector.accept(None, found)
@@ -364,6 +377,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _view(self, X: Any, client: Any = None) -> Stream:
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
+        check_names(X, getattr(self, "feature_names_in_", None))
         given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ArgumentError("X", None, "X holds no subject (0 rows)")
@@ -372,9 +386,10 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _used(self, values: np.ndarray) -> np.ndarray:
         return values if self.mask_ is None else values[..., self.mask_]
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the components, as the tables of a fit have them: component01, component02, ..."""
+        check_is_fitted(self)
+        return np.array(numbered("component", len(self.components_)), dtype=object)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model to one zarr zip file, whole or not at all; `icofactor.load_model` reads it."""
@@ -387,8 +402,10 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        known = isinstance(self.method, str) and self.method in METHODS
-        tags.input_tags.positive_only = not (known and METHODS[self.method].scheme.signed_data)
+        try:
+            tags.input_tags.positive_only = not self.takes_negative
+        except ArgumentError:  # parameters are checked by `fit`
+            tags.input_tags.positive_only = True
         return tags
 
     def check_parameters(self) -> Method:
@@ -398,7 +415,7 @@ class CorticalFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
-        center_of(self.center, method.scheme.centers, self.method)
+        _ = self.centers_by
         check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
         if self.n_starts is not None:
             check_parameters(n_starts=self.n_starts)

@@ -16,7 +16,7 @@ from icofactor.factorization.design import Design
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
-from icofactor.preprocessing.centering import Centering, center_of
+from icofactor.preprocessing.centering import Centering
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector, look_block
@@ -109,8 +109,8 @@ def _look_at(
     report: Report,
 ) -> _Look:
     """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a second for z-scores."""
-    center = center_of(settings.center, method.scheme.centers, settings.method)
-    inspector = Inspector(sites.n, X.shape[1], method.refusal if center == "none" else None, names)
+    center = settings.centers_by
+    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names)
     passed, gathered = [X], X
     if center == "zscore":
         for rows, found in pass_over(X, each_block(look_block), stage="look", report=lambda done: report(done / 2)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +54,33 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return Input(*read_image(X, mesh, hemi), None)
     array = check_array(X)
-    sites, side = sites_for(array.shape[1], mesh, hemi)
+    try:
+        sites, side = sites_for(array.shape[1], mesh, hemi)
+    except ArgumentError:
+        if array.shape[0] > array.shape[1] and _has_sites(array.shape[0], mesh, hemi):
+            what = "subjects × sites; it looks like sites × subjects, so give X.T"
+            raise ArgumentError("X", Phrase(f"shape {tuple(array.shape)}"), what) from None
+        raise
     return Input(array, sites, side, None)
+
+
+def _has_sites(n: int, mesh: Any, hemi: str | None) -> bool:
+    """Whether n is the number of columns that the mesh has."""
+    with suppress(ValueError):
+        sites_for(n, mesh, hemi)
+        return True
+    return False
+
+
+def check_names(X: Any, fitted: np.ndarray | None) -> None:
+    """Refuse a data frame whose columns are not those of the fit, in their order."""
+    if fitted is None or not hasattr(X, "columns"):
+        return
+    found = list(X.columns)
+    if found != list(fitted):
+        how = "in another order" if set(found) == set(fitted) else "others"
+        what = "The feature names should match those that were passed during fit; the columns of X are "
+        raise ArgumentError("X", None, what + how)
 
 
 def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:

@@ -12,10 +12,12 @@ import numpy as np
 
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization import matching
 from icofactor.factorization._multistart import Multistart
 from icofactor.factorization._refine import Refined, Refinement
 from icofactor.factorization._solve import Solution
 from icofactor.factorization.design import Design
+from icofactor.factorization.matching import Match
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
@@ -80,6 +82,8 @@ class ModelRecord:
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
+MODEL = "model.zip"
+"""The name of the file in a fit's folder."""
 _ELSEWHERE = ("parameters", "design", "statistics", "course")
 
 
@@ -97,8 +101,16 @@ def save_model(model: CorticalFactorization, path: str | os.PathLike[str], overw
     MODEL_FILE.save(record, path, overwrite)
 
 
+def model_at(path: str | os.PathLike[str]) -> Path:
+    """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
+    place = Path(path)
+    if place.is_dir() and not (place / MODEL).is_file():
+        raise ModelFileError(place, f"holds no {MODEL}; give the folder that icofactor fit wrote, or the model itself")
+    return place / MODEL if place.is_dir() else place
+
+
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
-    """Read a model written by `CorticalFactorization.save`.
+    """Read a model written by `CorticalFactorization.save`, or that of a folder written by `icofactor fit`.
 
     Examples
     --------
@@ -112,9 +124,35 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     >>> bool((again.components_ == model.components_).all())
     True
     """
-    record = MODEL_FILE.load(path)
-    with MODEL_FILE.naming(Path(path)):
+    place = model_at(path)
+    record = MODEL_FILE.load(place)
+    with MODEL_FILE.naming(place):
         return _fitted(record)
+
+
+def match_components(a: Any, b: Any, weights: Any = None) -> Match:
+    """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
+
+    The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
+    is matched whole. Models may lie on different meshes of fsaverage: b's maps are then taken at the sites nearest to
+    a's. Sites that either model masks do not count.
+
+    Parameters
+    ----------
+    a, b : fitted models, their files, folders written by `icofactor fit`, or arrays of components × sites.
+    weights : (n_sites,) how much each site of a counts, e.g. its area; all alike when None.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> match = ico.match_components(model, cohort.truth.components)
+    >>> match.similarity.shape
+    (3,)
+    """
+    one, other = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
+    return matching.match_components(one, other, weights)
 
 
 def _parameters(model: CorticalFactorization) -> dict[str, Any]:

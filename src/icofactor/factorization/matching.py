@@ -36,26 +36,7 @@ class Match:
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
-    """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
-
-    The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
-    is matched whole. Models may lie on different meshes of fsaverage: b's maps are then taken at the sites nearest to
-    a's. Sites that either model masks do not count.
-
-    Parameters
-    ----------
-    a, b : fitted models, or arrays of components × sites.
-    weights : (n_sites,) how much each site of a counts, e.g. its area; all alike when None.
-
-    Examples
-    --------
-    >>> import icofactor as ico
-    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
-    >>> match = ico.match_components(model, cohort.truth.components)
-    >>> match.similarity.shape
-    (3,)
-    """
+    """The pairs of `icofactor.match_components`, of models or arrays; `weights`, one per site, may be None."""
     maps_a, maps_b = _maps("a", a), _maps("b", b)
     taken = _taken(a, b)
     maps_b = maps_b[:, taken]

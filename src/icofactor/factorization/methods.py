@@ -20,10 +20,13 @@ class Method:
     plain_updates: int = PLAIN_UPDATES
     """Updates at the start of a run that are not extrapolated."""
 
-    @property
-    def refusal(self) -> str | None:
+    def takes_negative(self, center: str) -> bool:
+        """Whether X may hold negative values: always, or because this (not "auto") is taken out of it first."""
+        return self.scheme.signed_data or center != "none"
+
+    def refusal(self, center: str) -> str | None:
         """Why X must not hold negative values, and which methods take them; None where it may."""
-        return None if self.scheme.signed_data else f"method {self.name!r} forbids; use {for_negative_data()}"
+        return None if self.takes_negative(center) else f"method {self.name!r} forbids; use {for_negative_data()}"
 
 
 METHODS: dict[str, Method] = {}

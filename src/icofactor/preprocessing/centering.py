@@ -59,7 +59,7 @@ class Centering:
         return (maps if self.deviation is None else maps * self.deviation) + self.mean
 
 
-def center_of(center: str, allowed: tuple[str, ...], method: str) -> str:
+def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "default") -> str:
     """The centering that `center` asks for, where the method allows it; "auto" is the method's own.
 
     Parameters
@@ -76,5 +76,12 @@ def center_of(center: str, allowed: tuple[str, ...], method: str) -> str:
             None,
             f"{{center='{center}'}} makes values negative, which {{method='{literal(method)}'}} cannot factorize; "
             "use {center='auto'}, or {method='parts'}",
+        )
+    if rules == "paper" and center != "none":
+        raise ArgumentError(
+            "center",
+            None,
+            f"{{center='{center}'}} does not go with {{rules='paper'}}, which fits the maps as they are; use "
+            "{center='none'}, or {rules='default'}",
         )
     return center

@@ -235,7 +235,13 @@ def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
     """New data, less what was taken out of the fitted data; data that are so already stay as they are."""
     own = covariates_of(X)
     if own is None:
-        return X if covariates is None else covariates.apply(X)
+        if covariates is None:
+            return X
+        if not _is_cohort(X):
+            names = literal(", ".join(covariates.names))
+            what = f"X must be a Cohort whose participants hold {names}, which the fit took out of the maps; or give "
+            raise ArgumentError("X", None, what + "`model.covariates_.apply(X, participants)`")
+        return covariates.apply(X)
     if covariates is None or not own.same_as(covariates):
         fitted = "maps as they were" if covariates is None else "maps adjusted by other coefficients"
         text = f"X is adjusted for {literal(', '.join(own.names))}, but the model was fitted to {fitted}: give X itself"

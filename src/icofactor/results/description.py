@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.assessment.atlas import read_regions
 from icofactor.errors import ArgumentError, FileError, Phrase
-from icofactor.estimator.saving import load_model
+from icofactor.estimator.saving import MODEL, load_model
 from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import naming
 from icofactor.io.json import read_text
@@ -22,7 +22,7 @@ from icofactor.results.report.selection_files import SelectionFiles, read_choice
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
 from icofactor.sphere.names import mesh_name_of
 
-MODEL, DIAGNOSTICS, PROVENANCE, METHODS = "model.zip", "diagnostics.npz", "provenance.json", "methods.md"
+DIAGNOSTICS, PROVENANCE, METHODS = "diagnostics.npz", "provenance.json", "methods.md"
 LOADINGS = "desc-icofactor_loadings.tsv"
 
 

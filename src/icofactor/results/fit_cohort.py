@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import describe_fit
@@ -152,8 +151,8 @@ def fit_cohort(
 
 def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:
     """The cohort without the effects of its covariates."""
-    signed = method_named(model.method).scheme.signed_data
-    return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=not signed).apply(cohort)
+    nonnegative = not model.takes_negative
+    return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=nonnegative).apply(cohort)
 
 
 @contextmanager

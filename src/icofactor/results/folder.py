@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.estimator.saving import MODEL
 from icofactor.io.atomic import alone_in, check_folder, remove_leftovers
 from icofactor.io.cifti import write_dscalar
 from icofactor.io.freesurfer import write_annot
@@ -44,7 +45,7 @@ from icofactor.io.json import read_json
 from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
-from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, MODEL, PROVENANCE, FitDescription
+from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
 from icofactor.results.diagnostics import save_diagnostics
 from icofactor.results.report.page import FIGURES, PAGE, render_page
 from icofactor.results.report.panels import drawn_components, drawn_panels, is_panel

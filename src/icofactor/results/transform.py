@@ -12,12 +12,11 @@ import numpy as np
 from icofactor import __version__
 from icofactor.errors import ArgumentError, CohortError, Phrase
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.estimator.saving import load_model
 from icofactor.io.atomic import atomic_path, check_target
 from icofactor.io.guard import hash_file
 from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
-from icofactor.results.description import LOADINGS, MODEL
+from icofactor.results.description import LOADINGS
 
 _MOST_LOST = 1e-3
 """Share of the mean map's energy at sites where the new subjects may be empty: borders of the cortex, not lobes."""
@@ -37,16 +36,6 @@ class NewLoadings:
     subjects: tuple[str, ...]
     loadings: np.ndarray
     notes: tuple[str, ...]
-
-
-def model_at(path: str | Path) -> Path:
-    """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
-    place = Path(path)
-    if place.is_dir() and not (place / MODEL).is_file():
-        raise FileNotFoundError(
-            f"{place} holds no {MODEL}; give the folder that icofactor fit wrote, or the model itself"
-        )
-    return place / MODEL if place.is_dir() else place
 
 
 def table_at(out: str | Path, overwrite: bool) -> Path:
@@ -103,11 +92,6 @@ def write_loadings(
         if made and not any(table.parent.iterdir()):
             table.parent.rmdir()
     return [table, beside]
-
-
-def read_model(path: str | Path) -> CorticalFactorization:
-    """The model of a file or of a fit's folder."""
-    return load_model(model_at(path))
 
 
 def _beside(table: Path) -> Path:

@@ -214,7 +214,7 @@ class _Work:
 
     @cached_property
     def nulls(self) -> list[Coarse]:
-        signed = self.fit.chosen.scheme.signed_data or self.cohorts.coarse.center != "none"
+        signed = self.fit.chosen.takes_negative(self.cohorts.coarse.center)
         return list(
             in_order(lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed), range(self.n_nulls))
         )

@@ -185,7 +185,7 @@ def gather(
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
-    inspector = Inspector(sites.n, X.shape[1], method.refusal if center == "none" else None)
+    inspector = Inspector(sites.n, X.shape[1], method.refusal(center))
     pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
     inspector.check()
     coarse = Coarse.of(pyramid, level, center)

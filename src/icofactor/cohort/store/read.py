@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.cohort import Hemisphere
+from icofactor.cohort.cohort import Hemisphere, subject_rows
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
 from icofactor.cohort.store.layout import COMMIT, Commit, read_commit, shared_provenance
 from icofactor.errors import CohortError
@@ -274,6 +274,17 @@ class StoredCohort:
             subjects=tuple(self.subjects[row] for row in rows),
             participants=own if participants is None else participants,
         )
+
+    def __getitem__(self, which: Any) -> StoredCohort:
+        """Some subjects, which stay on disk: by a mask, row numbers, a slice, or names."""
+        return self.select(subject_rows(self.subjects, which))
+
+    __iter__ = None  # a cohort is not a sequence of cohorts
+
+    @property
+    def hemi(self) -> str:
+        """`hemisphere`, by the name that the estimator and `Sites` have for it."""
+        return self.hemisphere
 
     def site_blocks(self) -> list[slice]:
         """Blocks of `order` that are read without waste, together all sites."""
