@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from subprocess import PIPE
+
 import numpy as np
 import pytest
 
 from icofactor.errors import CheckpointError
+from icofactor.io.records import write_sealed
 from icofactor.streaming.checkpoint import Checkpoint, digest
 
 RUN = {"command": "fit", "settings": {"n_components": 3, "method": "PNNMF"}, "data": "abc"}
@@ -78,6 +84,55 @@ def test_changed_numbers_are_noticed(tmp_path):
     np.savez(file, **{**arrays, "x": np.full(3, np.nan)})
     with pytest.raises(CheckpointError, match="its checksum is wrong"):
         kept.get("a")
+
+
+@pytest.mark.parametrize(("arrays", "message"), [({"y": np.ones(3)}, "lacks x"), ({"x": [1, np.nan]}, "not finite")])
+def test_a_forged_piece_is_refused(tmp_path, arrays, message):
+    """Its checksum, run and key are right; its arrays are not those that are asked for."""
+    kept = Checkpoint(tmp_path / "work", RUN)
+    kept.put("a", {"x": np.arange(3.0)})
+    write_sealed(tmp_path / "work" / "a.npz", {**kept._of("a"), "not_finite": []}, arrays)
+    with pytest.raises(CheckpointError, match=f"{message}.*: delete it, and it is computed again") as refusal:
+        kept.get("a")["x"]
+    assert refusal.value.path == str(tmp_path / "work" / "a.npz")
+
+
+def test_values_that_were_not_finite_come_back(tmp_path):
+    kept = Checkpoint(tmp_path / "work", RUN)
+    kept.put("a", {"x": np.array([1, np.nan, np.inf])})
+    np.testing.assert_array_equal(kept.get("a")["x"], [1, np.nan, np.inf])
+
+
+SLOWED = """
+import os, sys, time
+import numpy as np
+from icofactor.streaming.checkpoint import Checkpoint
+
+def slowed(a, b, replace=os.replace):
+    print("renaming", flush=True)
+    time.sleep(0.5)
+    replace(a, b)
+
+os.replace = slowed
+print("here", flush=True)
+sys.stdin.readline()
+kept = Checkpoint(sys.argv[1], {"command": "fit"})
+print(kept.piece("a", lambda: {"x": np.arange(3)})["x"].sum())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
+def test_runs_that_start_together_share_a_fresh_folder(tmp_path):
+    command = [sys.executable, "-c", SLOWED, str(tmp_path / "work")]
+    both = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) for _ in range(2)]
+    for one, said in zip(both, ("renaming", "here"), strict=True):  # the second starts while the first renames
+        assert one.stdout.readline() == "here\n"
+        one.stdin.write("go\n")
+        one.stdin.flush()
+        assert said == "here" or one.stdout.readline() == "renaming\n"
+    ends = [one.communicate(timeout=60) for one in both]
+    assert [out.split()[-1:] for out, _ in ends] == [["3"], ["3"]], ends
+    assert sorted(file.name for file in (tmp_path / "work").iterdir()) == ["a.npz", "run.json"]
 
 
 def test_equal_pieces_are_equal_files(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -200,6 +201,19 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
             f"is damaged: {record.n_features_in} features and {n_components} components, but maps of {sites.n} sites "
             f"and loadings on {k}"
         )
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = ((record.loadings - record.loadings.mean(axis=0)) ** 2).sum(axis=0)
+        variance = (record.components**2).sum(axis=1) * spread
+    total = record.total_variance
+    pairs = [
+        (record.explained, 1 - record.error / total if total > 0 else math.nan),
+        (record.reconstruction_err, math.sqrt(max(record.error, 0.0))),
+        *zip(record.explained_variance, variance, strict=True),
+        *zip(record.explained_variance_ratio, record.explained_variance / max(total, math.ulp(0)), strict=True),
+    ]
+    tiny = [1e-9, *[1e-290] * (len(pairs) - 1)]  # shares; squares of data
+    if not all(math.isclose(*pair, rel_tol=1e-4, abs_tol=t) for pair, t in zip(pairs, tiny, strict=True)):
+        raise Unreadable("is damaged: its error and the variance that it explains contradict its maps and loadings")
     if record.mask is not None and not record.mask.any():
         raise Unreadable("is damaged: its mask is False everywhere")
     n_columns, roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
