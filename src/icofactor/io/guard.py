@@ -65,7 +65,7 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
     except FileNotFoundError:
         raise error(path, "no such file") from None
     except PermissionError:
-        raise error(path, "may not be read (permission denied)") from None
+        raise error(denying(path), "may not be read (permission denied)") from None
     except IsADirectoryError:
         raise error(path, "is a folder, not a file") from None
     except EOFError:
@@ -131,7 +131,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
     try:
         os.stat(path)
     except PermissionError as problem:
-        raise PermissionError(problem.errno, problem.strerror, str(_denying(Path(path).absolute()))) from None
+        raise PermissionError(problem.errno, problem.strerror, str(denying(path))) from None
     except OSError as problem:  # a link to itself, or a name too long for any file, leads nowhere either
         if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             raise
@@ -139,13 +139,19 @@ def exists(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def _denying(path: Path) -> Path:
-    """The folder that may not be searched for a path."""
-    for folder in path.parents:
+def denying(path: str | os.PathLike[str]) -> Path:
+    """What keeps a path from being read: a folder on the way that may not be searched, or itself."""
+    path = Path(path)
+    for place in (path, *path.parents):
         with suppress(PermissionError):
-            os.stat(folder)
-            return folder
+            os.stat(place)
+            return place
     return path
+
+
+def is_kernels(path: str | os.PathLike[str]) -> bool:
+    """Whether a path lies in /proc or /sys."""
+    return os.stat(path).st_dev in _kernel_devices()
 
 
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:

@@ -17,6 +17,7 @@ from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
 from icofactor.cohort.problems import Problems
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.errors import ArgumentError, CohortError, Phrase, literal
+from icofactor.io.guard import denying, is_kernels
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_map, without_ending
 
@@ -55,8 +56,10 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
                     files.append(place)
         except CohortError as error:
             problems.add_error(error)
+        except PermissionError as error:
+            problems.add(denying(error.filename or path), "may not be read (permission denied)")
         except OSError as error:
-            problems.add(path, f"cannot be looked into ({error.strerror})")
+            problems.add(error.filename or path, f"cannot be looked into ({error.strerror})")
     for find, roots in trees.items():
         try:
             _add_trees(found, find, roots, wanted)
@@ -88,6 +91,9 @@ def _expanded(path: Path) -> list[Path]:
     """What a name stands for: itself, or the files a glob finds; the folders where it finds no files."""
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
+    fixed = next(place for place in path.absolute().parents if not glob.has_magic(str(place)))
+    if (fixed.exists() and is_kernels(fixed)) or ("**" in path.parts and fixed == Path(fixed.anchor)):
+        raise CohortError(path, "looks for files in all of the system; name a folder of maps")
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     files = [match for match in matches if match.is_file()]
     if not matches:

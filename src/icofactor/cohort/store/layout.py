@@ -92,7 +92,7 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a cohort store of icofactor, finished or not."""
     try:
-        return bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
+        return exists(Path(path) / GROUP) and bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
     except PermissionError:
         raise
     except (OSError, ValueError, LookupError, TypeError):

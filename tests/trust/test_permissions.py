@@ -1,0 +1,79 @@
+"""What may not be read is said to be so, by its own name; it is never called damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.denied import denied
+from helpers.stores import BOTH, cohort
+from helpers.trees import freesurfer_tree, hemispheres
+from icofactor.cli import main
+from icofactor.cohort.store import open_store, save_store
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.streaming.checkpoint import Checkpoint
+
+FIT = "-o", "{here}/out", "-q", "--n-components", "2"
+LEFT = "--hemisphere", "left"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("denied")
+    data = cohort(6)
+    save_store(data, folder / "store")
+    (folder / "fitted").mkdir()
+    model = CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF")
+    model.fit(open_store(folder / "store")).save(folder / "fitted" / "model.zip")
+    Checkpoint(folder / "work", {"a": 1}).put("x", {"y": np.ones(2)})
+    (folder / "hid").mkdir()
+    for place in (folder, folder / "hid"):
+        np.savez(place / "maps.npz", X=data.X, subjects=np.array(data.subjects))
+    (folder / "people.tsv").write_text("participant_id\tage\nsub-0000\t3\n")
+    freesurfer_tree(folder / "tree", ["sub-01", "sub-02"], hemispheres(cohort(2, sites=BOTH).X), target="fsaverage3")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("what", "command"),
+    [
+        *(
+            (what, ("fit", "{here}/store", *FIT))
+            for what in ("store", "store/commit.json", "store/zarr.json", "store/part-*", "store/part-*/zarr.json")
+        ),
+        *(
+            (what, ("fit", "{here}/store", *FIT))
+            for what in ("store/part-*/c/0/0", "store/mesh-*", "store/mesh-*/mask", "store/mesh-*/mask/c/0")
+        ),
+        ("store", ("prepare", "{here}/maps.npz", "-o", "{here}/store", "--overwrite", "-q", *LEFT)),
+        ("maps.npz", ("fit", "{here}/maps.npz", *FIT, *LEFT)),
+        ("hid", ("fit", "{here}/hid", *FIT, *LEFT)),
+        ("hid", ("fit", "{here}/hid/maps.npz", *FIT, *LEFT)),
+        ("people.tsv", ("fit", "{here}/store", *FIT, "--participants", "{here}/people.tsv")),
+        ("tree", ("fit", "{here}/tree", *FIT)),
+        ("tree/sub-01", ("fit", "{here}/tree", *FIT)),
+        ("tree/sub-01/surf", ("fit", "{here}/tree", *FIT)),
+        ("tree/sub-01/surf/lh.*", ("fit", "{here}/tree", *FIT)),
+        ("fitted/model.zip", ("transform", "{here}/fitted", "{here}/store", "-o", "{here}/new.tsv", "-q")),
+    ],
+)
+def test_what_may_not_be_read_is_named(
+    here: Path, what: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(here.glob(what))
+    with denied(path):
+        assert main([word.format(here=here) for word in command]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "damaged" not in message
+    assert f"{path}: may not be read (permission denied)" in message or f"Permission denied: {path}\n" in message
+
+
+@pytest.mark.parametrize("what", ["work", "work/run.json", "work/x.npz"])
+def test_a_work_folder_that_may_not_be_read(here: Path, what: str) -> None:
+    with denied(here / what), pytest.raises((ValueError, PermissionError), match="ermission denied") as refusal:
+        Checkpoint(here / "work", {"a": 1}).get("x")
+    named = getattr(refusal.value, "path", None) or refusal.value.filename  # type: ignore[attr-defined]
+    assert str(named) == str(here / what)
+    assert "damaged" not in str(refusal.value)
