@@ -184,6 +184,29 @@ class CheckpointError(FileError):
     """A work folder belongs to another run, or is damaged."""
 
 
+class ClusterError(ValueError):
+    """A dask cluster failed.
+
+    Parameters
+    ----------
+    step : str
+        What was being made there, as in "statistics of the maps".
+    problem : str
+        What happened and what to do; may refer to arguments in braces.
+    """
+
+    def __init__(self, step: str, problem: str) -> None:
+        self.step, self.problem = step, problem
+        super().__init__(step, problem)
+
+    def describe(self, naming: Naming = in_python) -> str:
+        """The message, with arguments named the reader's way."""
+        return f"{self.step}: {render(self.problem, naming)}"
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
 class CohortError(FileError):
     """Files do not make a cohort; the message names every cause, `problems` every bad file.
 

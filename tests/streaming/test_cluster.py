@@ -15,7 +15,7 @@ import icofactor as ico
 from helpers.problems import relative
 from icofactor import CorticalFactorization, Refinement
 from icofactor.cohort.store.create import create_store
-from icofactor.errors import CheckpointError
+from icofactor.errors import CheckpointError, ClusterError
 from icofactor.factorization.statistics import Pyramid
 from icofactor.streaming import source as sources
 from icofactor.streaming.passes import Stream
@@ -179,6 +179,52 @@ def test_bad_values_are_told_from_a_worker(client: Any, cohort: ico.Cohort) -> N
     X[3, 500] = np.nan
     with pytest.raises(ValueError, match="NaN or infinite values in subject 3 "):
         quick().fit(X, client=client)
+
+
+class Failing:
+    """A client whose first futures end in this error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def nthreads(self) -> dict[str, int]:
+        return {"a": 1}
+
+    def submit(self, *args: Any, **options: Any) -> Failing:
+        return self
+
+    def result(self) -> Any:
+        raise self.error
+
+    def cancel(self, futures: Any) -> None:
+        raise distributed.client.ClosedClientError("Client is closed. Can't send cancel-keys message")
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (distributed.KilledWorker("task", None, 3), "a worker ran out of memory.* give workers more memory or smaller"),
+        (distributed.client.ClosedClientError("closed"), "closed, or cannot be reached"),
+        (distributed.comm.CommClosedError("closed"), "closed, or cannot be reached"),
+    ],
+)
+@pytest.mark.parametrize(("key", "step"), [("statistics-0", "statistics of the maps"), (None, "a pass over the maps")])
+def test_failures_of_dask_name_our_step(error: Exception, problem: str, key: str | None, step: str) -> None:
+    with pytest.raises(ClusterError, match=problem) as failure:
+        list(Cluster(Failing(error)).run([key], dict, {}, lambda i: ()))
+    assert failure.value.step == step
+    own = CheckpointError("a", "b")
+    with pytest.raises(CheckpointError):
+        list(Cluster(Failing(own)).run([key], dict, {}, lambda i: ()))
+
+
+def test_a_client_that_is_closed_meanwhile(client: Any, cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch) -> None:
+    with distributed.Client(client.scheduler.address, set_as_default=False) as other:
+        submit = Cluster.submit
+        monkeypatch.setattr(Cluster, "submit", lambda self, *args: (submit(self, *args), other.close())[0])
+        with pytest.raises(ClusterError) as failure:
+            quick().fit(cohort, client=other)
+    assert failure.value.step == "statistics of the maps"
 
 
 def test_a_folder_that_workers_do_not_share_is_told(

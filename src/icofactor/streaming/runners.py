@@ -12,14 +12,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, CheckpointError, Phrase
+from icofactor.errors import ArgumentError, CheckpointError, ClusterError, Phrase
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.source import is_dask_array
 
@@ -134,6 +134,32 @@ def check_client(client: Any) -> None:
         raise ArgumentError("client", None, "{client} has no workers yet: call client.wait_for_workers(n) first")
 
 
+_STEPS = {
+    "look": "a first look at the maps",
+    "statistics": "statistics of the maps",
+    "starts": "updates of the starts",
+    "lift": "the lift to all sites",
+    "polish": "the lift to all sites",
+}
+"""Beginning of a key → what its pieces are."""
+_DASK = ("distributed", "dask", "tornado", "asyncio", "concurrent")
+
+
+@contextmanager
+def _naming(step: str, client: Any) -> Iterator[None]:
+    """A failure of dask becomes one error that says what was being made; those of tasks pass."""
+    try:
+        yield
+    except Exception as problem:
+        kind, closed = type(problem), getattr(client, "status", "") in ("closed", "closing")
+        if not closed and kind.__module__.partition(".")[0] not in _DASK:
+            raise
+        why = f"the cluster or its client was closed, or cannot be reached ({kind.__name__}): start both anew"
+        if kind.__name__ == "KilledWorker":
+            why = "a worker ran out of memory, or died again and again: give workers more memory or smaller blocks"
+        raise ClusterError(step, f"{why}. With {{work_dir}} finished pieces are kept") from problem
+
+
 class Cluster:
     """Makes pieces on the workers of a client."""
 
@@ -148,16 +174,20 @@ class Cluster:
         folder = None if self.checkpoint.folder is None else str(self.checkpoint.folder.absolute())
         common = self._shared(folder, shared)
         ahead: deque[tuple[str | None, Any]] = deque()
-        try:
-            for i, key in enumerate(keys):
-                kept = None if key is None else self.checkpoint.get(key)
-                ahead.append((key, kept if kept is not None else self.submit(task, folder, common, key, item(i))))
-                while len(ahead) > _AHEAD * max(2, sum(self.client.nthreads().values())):
+        step = (keys[0] if keys else None) or ""
+        names = (name for start, name in _STEPS.items() if step.startswith(start))
+        with _naming(next(names, "a pass over the maps"), self.client):
+            try:
+                for i, key in enumerate(keys):
+                    kept = None if key is None else self.checkpoint.get(key)
+                    ahead.append((key, kept if kept is not None else self.submit(task, folder, common, key, item(i))))
+                    while len(ahead) > _AHEAD * max(2, sum(self.client.nthreads().values())):
+                        yield self._result(*ahead.popleft())
+                while ahead:
                     yield self._result(*ahead.popleft())
-            while ahead:
-                yield self._result(*ahead.popleft())
-        finally:
-            self.client.cancel([found for _, found in ahead if not isinstance(found, dict)])
+            finally:
+                with suppress(Exception):  # of a client that is closed
+                    self.client.cancel([found for _, found in ahead if not isinstance(found, dict)])
 
     def _shared(self, folder: str | None, shared: Mapping[str, Any]) -> Any:
         """Arrays that all pieces need: sent along with each, or written once for the workers to read."""
