@@ -175,6 +175,22 @@ def test_covariates_of_the_fit_are_not_tested() -> None:
     assert set(found.table["term"]) == {"sex"}
     assert "age" in found.coefficients["column"]
     assert found.notes == ("age: not tested, as the fit took it out of the maps; it stays in the model",)
+    for argument, more in (
+        ("formula", {"formula": "age"}),
+        ("contrast", {"formula": "age + sex", "contrast": "age: 50 - 40"}),
+    ):
+        with pytest.raises(ArgumentError) as problem:
+            ico.associate(model, cohort.participants, n_permutations=0, **more)
+        assert problem.value.argument == argument and "out of the maps" in str(problem.value)
+
+
+def test_rows_without_a_group_are_missing_values() -> None:
+    gaps = {**TABLE, "family": ["", *[i // 2 for i in range(1, N)]]}
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(Y, gaps, "age", groups="family")
+    assert problem.value.argument == "groups" and "'family' in sub-00:" in str(problem.value)
+    found = ico.associate(Y, gaps, "age", groups="family", missing_covariates="skip", n_permutations=20)
+    assert set(found.table["n"]) == {N - 1}
 
 
 def test_missing_values_are_listed_whole_or_skipped() -> None:
@@ -183,7 +199,7 @@ def test_missing_values_are_listed_whole_or_skipped() -> None:
     gaps = {**TABLE, "age": age, "sex": ["", *TABLE["sex"][1:]]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y, gaps, "age + sex")
-    assert "'age' is missing in sub-03, sub-07, sub-30. 'sex' is missing in sub-00" in str(problem.value)
+    assert "'age' in sub-03, sub-07, sub-30; 'sex' in sub-00" in str(problem.value)
     assert "missing_covariates='skip'" in str(problem.value)
     found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
     assert set(found.table["n"]) == {N - 4}

@@ -77,14 +77,19 @@ def test_a_truth_value_per_row_and_a_spline() -> None:
         ("reference", {"reference": "group=healthy"}, "control, patient"),
         ("reference", {"reference": [1, 2]}, "one bool per row"),
         ("reference", {"reference": np.arange(N) < 12}, "at least 13 rows"),
-        ("formula", {"formula": "age + group"}, "'group' is control in all rows"),
-        ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}, "'age' is missing in sub-0"),
+        ("formula", {"formula": "group"}, "about more than group"),
+        ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}, "'age' in sub-0:"),
     ],
 )
 def test_bad_references(argument: str, change: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentError) as problem:
         ico.normative_scores(**{"loadings": Y, "table": TABLE, "reference": "group=control", **change})
     assert problem.value.argument == argument and says in str(problem.value)
+
+
+def test_the_references_own_column_is_left_out_of_its_model() -> None:
+    one, two = (ico.normative_scores(Y, TABLE, f, reference="group=control") for f in ("age", "age * group"))
+    np.testing.assert_array_equal(one.scores, two.scores)
 
 
 def test_missing_covariates_have_no_scores() -> None:

@@ -95,7 +95,7 @@ def test_p_is_uniform_where_there_is_nothing() -> None:
     [
         ({"memory": ["x"] * N}, "'memory' must hold numbers; found 'x'"),
         ({"memory": [1.0] * N}, "memory has one value"),
-        ({"memory": [None, *range(1, N)]}, "'memory' is missing in sub-0"),
+        ({"memory": [None, *range(1, N)]}, "'memory' in sub-0:"),
     ],
 )
 def test_bad_behaviour(change: dict[str, Any], says: str) -> None:

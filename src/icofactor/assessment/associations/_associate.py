@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,141 +14,13 @@ from icofactor.assessment.associations.design import RegressionDesign, Term, com
 from icofactor.assessment.associations.exchange import Exchange, false_discovery, p_of, permuted_F
 from icofactor.assessment.associations.formula import parse, smoothed
 from icofactor.assessment.associations.regression import Groups, Regression
+from icofactor.assessment.associations.result import DESCRIPTIONS, LEVEL, Associations
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, numbered
 
-Table = Mapping[str, np.ndarray]
 _LEAST_PERMUTATIONS = 100
 """Permutations that must exist for p-values to mean anything."""
-_LEVEL = 0.95
-
-
-@dataclass(frozen=True, eq=False)
-class Associations:
-    """Loadings against a table of the people, by `associate`.
-
-    Attributes
-    ----------
-    table : one row per term and component: component, term, columns of `describe_columns`.
-    contrasts : the same of the contrasts that were asked for.
-    coefficients : one row per column of the whole model and component, with intervals and p-values by theory.
-    notes : what is worth knowing about how they came about.
-    settings : how they were made.
-    design : the whole model's columns and terms.
-    fit : the whole model.
-    rows : numbers of the rows that were used.
-    """
-
-    table: Table
-    contrasts: Table
-    coefficients: Table
-    notes: tuple[str, ...]
-    settings: Mapping[str, Any]
-    design: RegressionDesign
-    fit: Regression
-    rows: np.ndarray
-    directions: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def effects(self, components: np.ndarray) -> dict[str, np.ndarray]:
-        """Maps of what one unit of a covariate, or one level against another, goes with: Σ estimate × component.
-
-        Parameters
-        ----------
-        components : (n_components, n_sites)
-        """
-        return {name: estimates @ components for name, estimates in self.directions.items()}
-
-    def partial_residuals(self, term: str) -> tuple[np.ndarray, np.ndarray]:
-        """(n, n_components) residuals of the whole model plus the term's part, and that part alone.
-
-        Parameters
-        ----------
-        term : its name in `table`.
-        """
-        columns = list(self._term(term).columns)
-        part = self.design.X[:, columns] @ self.fit.coefficients[columns]
-        part = part - part.mean(axis=0)
-        return self.fit.residuals + part, part
-
-    def adjusted_means(self, column: str) -> dict[str, dict[str, np.ndarray]]:
-        """Level of a category → mean, low, high (95 %) of each component, the other columns as they are in the cohort.
-
-        Parameters
-        ----------
-        column : a category of the formula.
-        """
-        variable = next((v for v in self.design.variables.values() if v.column == column and v.levels), None)
-        if variable is None or variable.levels is None:
-            raise ArgumentError("column", column, "a category of the formula")
-        found = {}
-        for level in variable.levels:
-            L = self.design.with_value(column, level).mean(axis=0)[None]
-            test = self.fit.test(L)
-            half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
-            found[level] = {"mean": test.estimate, "low": test.estimate - half, "high": test.estimate + half}
-        return found
-
-    def curve(self, column: str, n_points: int = 50) -> dict[str, np.ndarray]:
-        """value, and mean, low, high (n_points, n_components) of the model along a column of numbers.
-
-        Parameters
-        ----------
-        column : a number of the formula; the others are as they are in the cohort.
-        """
-        variable = next((v for v in self.design.variables.values() if v.column == column and not v.levels), None)
-        if variable is None:
-            raise ArgumentError("column", column, "a column of numbers in the formula")
-        values = np.linspace(variable.lowest, variable.highest, n_points)
-        L = np.stack([self.design.with_value(column, repr(float(value))).mean(axis=0) for value in values])
-        mean = L @ self.fit.coefficients
-        se = np.sqrt(np.einsum("ip,kpq,iq->ik", L, self.fit.covariance, L))
-        half = stats.t.ppf((1 + _LEVEL) / 2, len(self.fit.X) - self.fit.X.shape[1]) * se
-        return {"value": values, "mean": mean, "low": mean - half, "high": mean + half}
-
-    def _term(self, name: str) -> Term:
-        for term in self.design.terms:
-            if term.name == name:
-                return term
-        raise ArgumentError("term", name, "one of " + ", ".join(repr(term.name) for term in self.design.terms))
-
-    def __str__(self) -> str:
-        lines = []
-        for table in (self.table, self.contrasts):
-            for i in range(len(table["term"])):
-                name, p = table["statistic"][i], table["p_corrected"][i]
-                p = table["p_theory"][i] if np.isnan(p) else p
-                lines.append(
-                    f"{table['component'][i]}  {table['term'][i]}: {name} = {table['value'][i]:.2f}, p = {p:.2g}"
-                )
-        return "\n".join([*lines, *(f"- {note}" for note in self.notes)])
-
-
-DESCRIPTIONS = {
-    "component": "Component of the factorization",
-    "term": "Term of the formula, or contrast",
-    "estimate": "Change of the loading per unit of the covariate, or between two levels; "
-    "n/a for terms of several columns",
-    "se": "Standard error of the estimate",
-    "ci_low": "Lower end of the 95 % confidence interval",
-    "ci_high": "Upper end of the 95 % confidence interval",
-    "statistic": "t (one degree of freedom) or F",
-    "value": "Value of the statistic",
-    "df": "Degrees of freedom of the term",
-    "df_residual": "Degrees of freedom of the residuals; Satterthwaite's with a random intercept",
-    "partial_r2": "Share of the variance not explained by the other terms that this one explains",
-    "standardized": "Standardized effect: estimate × SD(covariate) / SD(loading) of a number; estimate / residual SD "
-    "(Cohen's d) of a category or contrast; Cohen's f of several columns",
-    "n": "Rows used",
-    "p_theory": "p by the t or F distribution",
-    "p_permutation": "p by permutation (Freedman-Lane)",
-    "p_corrected": "p by permutation, corrected over components by the largest statistic",
-    "p_corrected_all": "p by permutation, corrected over components and terms by the smallest p of a permutation",
-    "q_fdr": "False discovery rate over components (Benjamini-Hochberg, of p by permutation where there is one)",
-    "q_fdr_all": "False discovery rate over components and terms",
-    "exchange": "What permutations exchanged",
-}
-"""Column of the tables → what it holds."""
 
 
 def associate(
@@ -213,9 +85,9 @@ def associate(
     Y, names, taken_out = loadings_of(loadings)
     columns = rows_of(table, len(Y))
     terms = smoothed(parse(formula), smooth)
-    labels = group_labels(groups, columns, len(Y))
+    labels, known = group_labels(groups, columns, len(Y), missing_covariates)
     used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
-    complete = complete_rows(columns, used, len(Y), missing_covariates)
+    complete = complete_rows(columns, used, len(Y), missing_covariates) & known
     rows = np.flatnonzero(complete)
     if len(rows) < len(Y):
         columns = {name: [values[i] for i in rows] for name, values in columns.items()}
@@ -232,13 +104,18 @@ def associate(
         notes.append(f"left out, as a covariate is missing: {', '.join(left_out)}")
     gone = [term for term in design.terms if {factor.column for factor in term.factors} <= set(taken_out)]
     tested = [term for term in design.terms if term not in gone]
+    if not tested:
+        gone_names = literal(", ".join(term.name for term in gone))
+        raise ArgumentError(
+            "formula", None, f"{{formula}}: the fit took {gone_names} out of the maps; nothing is left to test"
+        )
     notes += [f"{term.name}: not tested, as the fit took it out of the maps; it stays in the model" for term in gone]
     if together is not None:
         what = groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
         notes.append(f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups")
     found = [work.term(term) for term in tested]
     asked = [contrast] if isinstance(contrast, str) else list(contrast or ())
-    compared = [work.contrast(text) for text in asked]
+    compared = [work.contrast(text, taken_out) for text in asked]
     return Associations(
         work.table(found),
         work.table(compared),
@@ -312,9 +189,11 @@ class _Work:
         number = len(term.columns) == 1 and all(self.design.variables[f].levels is None for f in term.factors)
         return self._tested(term.name, fit, L, own, own[:, 0].std(ddof=1) if number else None)
 
-    def contrast(self, text: str) -> _Result:
+    def contrast(self, text: str, taken_out: Sequence[str]) -> _Result:
         """The test of a difference between two values of a column."""
         column, first, second = self._values(text)
+        if column in taken_out:
+            raise ArgumentError("contrast", text, f"of a column that the fit did not take out of the maps, as {column}")
         change = self.design.with_value(column, first) - self.design.with_value(column, second)
         used = [i for term in self.design.terms if any(f.column == column for f in term.factors) for i in term.columns]
         return self._tested(text, self.fit, change.mean(axis=0)[None], self.design.X[:, used], None)
@@ -323,7 +202,7 @@ class _Work:
         column, colon, values = str(text).partition(":")
         column = column.strip()
         variable = next((v for v in self.design.variables.values() if v.column == column), None)
-        expected = "COLUMN: VALUE - VALUE, e.g. 'group: patient - control', of a column of the formula"
+        expected = "of the form COLUMN: VALUE - VALUE, e.g. 'group: patient - control', of a column of the formula"
         if not colon or variable is None:
             raise ArgumentError("contrast", text, expected)
         parts = values.split(" - ")
@@ -384,7 +263,7 @@ class _Work:
     def _rows(self, one: _Result) -> dict[str, np.ndarray]:
         test, k = one.test, len(self.names)
         single = test.df == 1
-        half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
+        half = stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
         sign = np.sign(test.estimate) if single else 1.0
         p_theory = stats.f.sf(test.F, test.df, test.df_residual)
         nothing = np.full(k, np.nan)
@@ -415,7 +294,7 @@ class _Work:
         rows = []
         for i, label in enumerate(self.design.labels):
             test = self.fit.test(np.eye(self.design.X.shape[1])[[i]])
-            half = stats.t.ppf((1 + _LEVEL) / 2, test.df_residual) * test.se
+            half = stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
             rows.append(
                 {
                     "component": np.array(self.names),
@@ -468,16 +347,19 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
 
 
-def group_labels(groups: Any, table: Mapping[str, Sequence[Any]], n: int) -> np.ndarray | None:
-    """One label per row, None when every row stands alone."""
+def group_labels(
+    groups: Any, table: Mapping[str, Sequence[Any]], n: int, missing: str
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """One label per row, None when every row stands alone; and in which rows it is known."""
+    known = np.ones(n, dtype=bool)
     if groups is None:
         groups = "participant_id"
         if groups not in table:
-            return None
+            return None, known
     if isinstance(groups, str):
-        complete_rows(table, [groups], n, "raise", "groups")
+        known = complete_rows(table, [groups], n, missing, "groups")
         groups = table[groups]
     labels = np.array([cell_text(label) for label in groups])
     if labels.shape != (n,):
         raise ArgumentError("groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row")
-    return labels
+    return labels, known

@@ -176,12 +176,12 @@ def pls(
     check_value("n_splits", n_splits, Whole(0))
     X, components, _ = loadings_of(loadings)
     table = rows_of(behaviour, len(X))
-    labels = group_labels(groups, table, len(X))
+    labels, known = group_labels(groups, table, len(X), missing_covariates)
     grouping = (groups,) if isinstance(groups, str) else ()
     measures = [name for name in table if name not in (*_NAMES, *grouping)]
     if not measures:
         raise ArgumentError("behaviour", Phrase("no column besides participant_id"), "a table with columns of numbers")
-    complete = complete_rows(table, measures, len(X), missing_covariates, "behaviour")
+    complete = complete_rows(table, measures, len(X), missing_covariates, "behaviour") & known
     rows = np.flatnonzero(complete)
     Y = np.stack([_numbers(name, table[name], rows) for name in measures], axis=1)
     if len(rows) < 10:

@@ -67,13 +67,12 @@ def complete_rows(
     if missing == "raise" and not complete.all():
         who = row_names(table, n)
         each = [
-            f"{column!r} is missing in {', '.join(name for name, gone in zip(who, flags, strict=True) if gone)}"
+            f"{column!r} in {', '.join(name for name, gone in zip(who, flags, strict=True) if gone)}"
             for column, flags in absent.items()
             if any(flags)
         ]
-        text = literal(". ".join(each))
         advice = "fill them in, or leave these rows out with {missing_covariates='skip'}"
-        raise ArgumentError(argument, None, f"{text[0].upper() + text[1:]}: {advice}")
+        raise ArgumentError(argument, None, f"Values are missing, {literal('; '.join(each))}: {advice}")
     return complete
 
 

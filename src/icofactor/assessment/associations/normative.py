@@ -72,7 +72,7 @@ def normative_scores(
     loadings : (n_rows, n_components) array or data frame, or a fitted model; rows × sites for maps.
     table : column → one value per row; a dict or a data frame.
     formula : str, default="age + sex"
-        What the reference group's loadings depend on; see `associate`.
+        What the reference group's loadings depend on; see `associate`. Terms with the reference's column are left out.
     reference : "COLUMN=VALUE", e.g. "group=control", or one truth value per row.
     groups : str or sequence, default=None
         Rows that belong together; by default those of one participant_id. A reference person's scores come from the
@@ -100,9 +100,13 @@ def normative_scores(
     Y, names, _ = loadings_of(loadings)
     n = len(Y)
     columns = rows_of(table, n)
-    terms = smoothed(parse(formula), smooth)
+    apart = reference.partition("=")[0].strip() if isinstance(reference, str) else None
+    terms = [term for term in smoothed(parse(formula), smooth) if apart not in {factor.column for factor in term}]
+    if not terms:
+        raise ArgumentError("formula", formula, f"about more than {literal(apart)}, by which the reference is chosen")
     used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
-    known = complete_rows(columns, used, n, missing_covariates)
+    labels, grouped = group_labels(groups, columns, n, missing_covariates)
+    known = complete_rows(columns, used, n, missing_covariates) & grouped
     healthy = _reference(reference, columns, n)
     fitted = np.flatnonzero(healthy & known)
     design = RegressionDesign.of(terms, {name: [values[i] for i in fitted] for name, values in columns.items()})
@@ -130,7 +134,6 @@ def normative_scores(
     expected[rows] = design.at({name: [values[i] for i in rows] for name, values in columns.items()}) @ b
     with np.errstate(divide="ignore", invalid="ignore"):
         scores[rows] = np.where(deviation > 0, (Y[rows] - expected[rows]) / deviation, np.nan)
-        labels = group_labels(groups, columns, n)
         people = Groups.of(np.arange(len(fitted)) if labels is None else labels[fitted])
         for person in range(len(people.sizes)):
             own = np.flatnonzero(people.codes == person)
