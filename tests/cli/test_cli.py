@@ -119,12 +119,15 @@ def test_the_place_is_looked_at_before_the_work(
     assert capsys.readouterr().err == f"icofactor demo: {file} is a file; a folder is to be written there\n"
     assert main(["demo", str(file / "deep"), *SMALL, "--overwrite"]) == 2
     assert "is a file" in capsys.readouterr().err
-    for name in ("components.png", "desc-icofactor_loadings.tsv", "participants.tsv", "model.zip"):
+    for name in ("components.png", "desc-icofactor_loadings.tsv", "desc-icofactor_participants.tsv", "model.zip"):
         out = tmp_path / f"holds {name}"
         out.mkdir()
         (out / name).write_text("mine")
-        assert main(["demo", str(out), *SMALL]) == 2
-        assert capsys.readouterr().err == f"icofactor demo: {out / name} exists; pass --overwrite to replace it\n"
+        for asked in ([], ["--overwrite"]):
+            assert main(["demo", str(out), *SMALL, *asked]) == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"icofactor demo: {out / name} exists and is not a result of icofactor")
+            assert "--overwrite" not in said
         assert (out / name).read_text() == "mine"
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     assert main(["demo", str(tmp_path / "new"), *SMALL]) == 2

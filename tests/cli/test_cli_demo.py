@@ -18,6 +18,7 @@ import pytest
 from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
 from icofactor.cli.demo import run_demo
 from icofactor.cli.main import main
+from icofactor.io.publish import LIST, Publication, list_of
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,7 @@ FILES = [
     "desc-icofactor_components.tsv",
     "desc-icofactor_dseg.tsv",
     "desc-icofactor_loadings.tsv",
+    "desc-icofactor_participants.tsv",
     "diagnostics.npz",
     "figures",
     MAPS,
@@ -36,7 +38,6 @@ FILES = [
     f"{PARCELS}.label.gii",
     "methods.md",
     "model.zip",
-    "participants.tsv",
     "provenance.json",
     "report.html",
 ]
@@ -73,7 +74,7 @@ def table(path: Path) -> list[list[str]]:
 
 def test_it_says_what_it_wrote(demo: Demo) -> None:
     assert demo.status == 0
-    assert sorted(file.name for file in demo.folder.iterdir()) == FILES
+    assert sorted(file.name for file in demo.folder.iterdir()) == [LIST, *FILES]
     listed = demo.said[demo.said.index("Written to") :].splitlines()
     assert listed[0] == f"Written to {demo.folder}:"
     shown = [f"figures/ ({2 * len(PANELS)} files)" if name == "figures" else name for name in FILES]
@@ -107,7 +108,7 @@ def test_tables_are_the_loadings_and_the_people(demo: Demo) -> None:
     assert header == ["participant_id", "component01", "component02", "component03"]
     assert tuple(row[0] for row in rows) == demo.cohort.subjects
     np.testing.assert_array_equal(np.array([row[1:] for row in rows], dtype=np.float64), demo.model.loadings_)
-    header, *rows = table(demo.folder / "participants.tsv")
+    header, *rows = table(demo.folder / "desc-icofactor_participants.tsv")
     assert header == ["participant_id", "age", "sex"]
     assert [row[0] for row in rows] == list(demo.cohort.subjects)
     assert [float(row[1]) for row in rows] == list(demo.cohort.participants["age"])
@@ -125,8 +126,9 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
     assert {"python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(found["versions"])
     assert all(found["versions"].values())
     description = json.loads((demo.folder / "dataset_description.json").read_text(encoding="utf-8"))
+    assert [record["Name"] for record in description["GeneratedBy"]] == ["icofactor"]
     figures = [f"figures/{name}.{ending}" for name in PANELS for ending in ("png", "pdf")]
-    assert description["GeneratedBy"][0]["Files"] == sorted([name for name in FILES if name != "figures"] + figures)
+    assert list(list_of(demo.folder)) == sorted([name for name in FILES if name != "figures"] + figures)
 
 
 def test_the_model_can_be_used(demo: Demo) -> None:
@@ -167,7 +169,7 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
 
 def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
     run_demo(tmp_path, n_subjects=12, n_components=3, hemisphere="left", figures=False, verbose=False)
-    for name in (MAPS, "desc-icofactor_loadings.tsv", "participants.tsv", "desc-icofactor_dseg.tsv"):
+    for name in (MAPS, "desc-icofactor_loadings.tsv", "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"):
         assert (tmp_path / name).read_bytes() == (demo.folder / name).read_bytes()
     again, first = load_model(tmp_path / "model.zip"), load_model(demo.folder / "model.zip")
     assert again.components_.tobytes() == first.components_.tobytes()
@@ -182,8 +184,10 @@ def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     assert MAPS.replace("hemi-L", "hemi-R") in capsys.readouterr().out
     for mine in (tmp_path / "mine.txt", tmp_path / "figures" / "mine.txt"):
         mine.write_text("mine")
-    for name in ("stability.pdf", "components.png"):
-        (tmp_path / "figures" / name).write_text("of icofactor report")
+    with Publication(tmp_path, overwrite=True).filled() as new:
+        (new / "figures").mkdir()
+        for name in ("stability.pdf", "components.png"):
+            (new / "figures" / name).write_text("of icofactor report")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     assert main(first) == 2
     assert capsys.readouterr().err.endswith("exists; pass --overwrite to replace it\n")
@@ -192,7 +196,7 @@ def test_overwriting_replaces_the_earlier_run_and_nothing_else(
     out = capsys.readouterr().out
     assert "hemi-R" not in out
     assert "mine.txt" not in out
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*FILES, "mine.txt"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([LIST, *FILES, "mine.txt"])
     assert (tmp_path / "mine.txt").read_text() == "mine"
     assert [file.name for file in (tmp_path / "figures").iterdir()] == ["mine.txt"]
     assert len(load_model(tmp_path / "model.zip").components_[0]) == 10242

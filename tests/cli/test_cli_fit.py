@@ -236,7 +236,7 @@ def test_covariates_of_the_table(files: Files, capsys: pytest.CaptureFixture[str
     assert model.covariates_.terms == covariates.terms
     np.testing.assert_allclose(model.covariates_.coefficients, covariates.coefficients, rtol=1e-9, atol=1e-12)
     assert "linear effects of age, sex (F, M) were removed" in (files.root / "out" / "methods.md").read_text()
-    assert "sex" in (files.root / "out" / "participants.tsv").read_text().splitlines()[0]
+    assert "sex" in (files.root / "out" / "desc-icofactor_participants.tsv").read_text().splitlines()[0]
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -253,7 +253,10 @@ def test_what_is_no_model(
 def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / MAPS).write_text("mine")
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 2
-    assert capsys.readouterr().err == f"icofactor transform: {tmp_path / MAPS} exists; pass --overwrite to replace it\n"
+    said = (
+        f"icofactor transform: {tmp_path / MAPS} exists and is not a result of icofactor that this command may replace"
+    )
+    assert capsys.readouterr().err.startswith(said)
     assert transform(place, "plain", "new", tmp_path / "new.csv", "-q") == 2
     assert (
         f"--out must be a file that ends with .tsv, or a folder; found {tmp_path / 'new.csv'}"
@@ -261,9 +264,21 @@ def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: 
     )
     assert transform(place, "plain", "new", tmp_path / "deep" / MAPS, "-q") == 2
     assert f"make {tmp_path / 'deep'} first" in capsys.readouterr().err
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q", "--overwrite") == 2
+    assert capsys.readouterr().err.startswith(said)
     assert (tmp_path / MAPS).read_text() == "mine"
+    (tmp_path / MAPS).unlink()
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 0
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 2
+    assert capsys.readouterr().err == f"icofactor transform: {tmp_path / MAPS} exists; pass --overwrite to replace it\n"
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q", "--overwrite") == 0
     assert read_table(tmp_path / MAPS)[0] == IDS[N_FITTED:]
+    assert not list(tmp_path.glob(".*"))
+    # the fit's own loadings have the name that new ones would have
+    assert transform(place, "plain", "new", place / "plain", "-q", "--overwrite") == 2
+    assert "is not a result of icofactor that this command may replace" in capsys.readouterr().err
+    assert transform(place, "plain", "new", place / "new", "-q") == 2
+    assert "a folder of its own" in capsys.readouterr().err
 
 
 def test_trouble_leaves_nothing(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

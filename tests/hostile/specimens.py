@@ -23,6 +23,7 @@ from icofactor.cohort.store.read import open_store
 from icofactor.cohort.subjects import read_participants
 from icofactor.estimator.saving import load_model
 from icofactor.io.maps import read_maps
+from icofactor.io.publish import LIST
 from icofactor.preprocessing.hcp import read_series
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.results.description import read_methods
@@ -283,7 +284,7 @@ def _fitted(folder: Path) -> list[Specimen]:
 
 
 def _earlier_fit(folder: Path) -> Specimen:
-    """A folder that is written over: its description says which files are the earlier fit's."""
+    """A folder that is written over: its list says which files are the earlier fit's."""
     out = folder / "again"
 
     def write() -> None:
@@ -291,5 +292,5 @@ def _earlier_fit(folder: Path) -> Specimen:
             (new / "provenance.json").write_text("{}")
 
     write()
-    file = out / "dataset_description.json"
+    file = out / LIST
     return Specimen("earlier fit", file, write, file.name, "json")

@@ -4,6 +4,9 @@ import copy
 import functools
 import json
 import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
-from icofactor.errors import ArgumentError
-from icofactor.io.atomic import atomic_path, check_folder
+from icofactor.errors import ArgumentError, ExistsError, FileError
+from icofactor.io.atomic import atomic_path
+from icofactor.io.guard import hash_file
+from icofactor.io.publish import LIST, Publication, list_of, reading
 from icofactor.io.tables import write_json, write_tsv
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
@@ -139,8 +144,8 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     files = write_fit(fit, FitFolder(out, figures=False))
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
-    assert {file.name for file in files} == maps | ALWAYS | {"participants.tsv", "methods.md"}
-    assert set(files) == set(out.iterdir())
+    assert {file.name for file in files} == maps | ALWAYS | {"desc-icofactor_participants.tsv", "methods.md"}
+    assert {*files, out / LIST} == set(out.iterdir())
     right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert right.darrays[2].meta["Name"] == "component03"
@@ -148,7 +153,7 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     table = (out / "desc-icofactor_loadings.tsv").read_text().splitlines()
     assert table[0] == "participant_id\tcomponent01\tcomponent02\tcomponent03"
     assert [float(x) for x in table[2].split("\t")[1:]] == model.loadings_[1].tolist()
-    people = (out / "participants.tsv").read_text().splitlines()
+    people = (out / "desc-icofactor_participants.tsv").read_text().splitlines()
     assert people[0] == "participant_id\tage"
     assert [line.split("\t")[1] for line in people[1:3]] == ["20.5", "n/a"]
     assert json.loads((out / "provenance.json").read_text()) == {"seed": 1}
@@ -156,22 +161,106 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
 
 
 def test_a_fit_is_not_overwritten_in_part(tmp_path: Path) -> None:
-    (tmp_path / "provenance.json").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"provenance\.json"):
+    write(tmp_path, "provenance.json")
+    with pytest.raises(FileExistsError, match=r"\.json exists; pass overwrite=True"):
         FitFolder(tmp_path)
     write(tmp_path, "provenance.json", overwrite=True)
     assert (tmp_path / "provenance.json").read_text() == "new provenance.json"
 
 
-@pytest.mark.parametrize("name", [f"hemi-R_{STEM}_dseg.annot", f"hemi-L_{STEM}_mask.shape.gii", "figures"])
+@pytest.mark.parametrize("name", [f"hemi-R_{STEM}_dseg.annot", f"hemi-L_{STEM}_mask.shape.gii"])
 def test_the_place_is_refused_before_there_is_a_fit(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir() if name == "figures" else (tmp_path / name).write_text("mine")
-    with pytest.raises(FileExistsError, match=f"{name} exists; pass overwrite=True"):
+    write(tmp_path / "out", name)
+    with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
+        FitFolder(tmp_path / "out")
+    FitFolder(tmp_path / "out", overwrite=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ExistsError) as raised:
         FitFolder(tmp_path)
+    assert raised.value.path == str(tmp_path / name)
+    place = FitFolder(tmp_path, overwrite=True)
+    with pytest.raises(ExistsError, match="not a result of icofactor"):  # of the same mesh: before the fit
+        place.check_maps("fsaverage3", "both")
+    place.check_maps("fsaverage4", "both")
+
+
+def test_a_folder_of_figures_is_refused_before_there_is_a_fit(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    with pytest.raises(FileExistsError, match="figures exists; pass overwrite=True"):
+        FitFolder(tmp_path)
+    FitFolder(tmp_path, figures=False)
     FitFolder(tmp_path, overwrite=True)
-    assert len(list(tmp_path.iterdir())) == 1
-    if name == "figures":
-        FitFolder(tmp_path, figures=False)
+    (tmp_path / "figures" / "maps.png").write_text("mine")
+    with pytest.raises(ExistsError, match=r"maps\.png exists and is not a result of icofactor"):
+        FitFolder(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["dataset_description.json", "methods.md", "report.html"])
+def test_what_icofactor_did_not_write_is_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
+    """Nor what it wrote and the user changed: before any work, and without advice that would destroy it."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ExistsError) as raised:
+        FitFolder(tmp_path, overwrite)
+    assert (raised.value.path, raised.value.problem[:26]) == (str(tmp_path / name), "exists and is not a result")
+    out = tmp_path / "out"
+    write(out, *({name} - {"dataset_description.json"}))
+    with open(out / name, "a") as stream:
+        stream.write(" and mine")
+    with pytest.raises(ExistsError) as raised:
+        FitFolder(out, overwrite)
+    assert (raised.value.path, raised.value.problem[:17]) == (str(out / name), "was changed after")
+    assert "overwrite" not in str(raised.value)
+    assert (out / name).read_text().endswith(" and mine")
+
+
+def test_a_dataset_keeps_its_tables(tmp_path: Path) -> None:
+    (tmp_path / "participants.tsv").write_text("participant_id\texclude\n")
+    write_fit(described("left"), FitFolder(tmp_path, figures=False))
+    assert (tmp_path / "participants.tsv").read_text() == "participant_id\texclude\n"
+    assert "desc-icofactor_participants.tsv" in list_of(tmp_path)
+
+
+def test_an_input_is_never_replaced(tmp_path: Path) -> None:
+    write(tmp_path, "methods.md", "people.tsv")
+    with pytest.raises(ExistsError, match=r"people\.tsv is an input of this command"):
+        FitFolder(tmp_path, overwrite=True, inputs=[tmp_path / "people.tsv"])
+
+
+@pytest.mark.parametrize(
+    ("out", "allowed"),
+    [
+        *((".", False), ("sub-01", False), ("sub-01/surf/out", False), ("sub-01/out", False), ("bert/out", False)),
+        *(
+            ("sub-new", False),
+            ("theirs", False),
+            ("store/out", True),
+            ("../out", True),
+            ("ours", True),
+            ("empty", True),
+        ),
+        *(("results", True), ("derivatives/icofactor", True), ("derivatives/icofactor/two", True)),
+    ],
+)
+def test_results_stay_out_of_the_input(tmp_path: Path, out: str, allowed: bool) -> None:
+    place = tmp_path / "subjects"
+    for name in ("sub-01/surf", "bert/surf", "derivatives/fmriprep", "empty", "theirs"):
+        (place / name).mkdir(parents=True)
+    (place / "theirs" / "note.txt").write_text("mine")
+    write(place / "ours", "a.txt")
+    if allowed:
+        FitFolder(place / out, overwrite=True, inputs=[place])
+        return
+    with pytest.raises(ArgumentError) as raised:
+        FitFolder(place / out, overwrite=True, inputs=[place])
+    assert raised.value.argument == "out"
+    assert str(place / "derivatives" / "icofactor") in raised.value.expected
+
+
+def test_nothing_is_written_into_a_store_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "zarr.json").write_text("{}")
+    with pytest.raises(ArgumentError):
+        FitFolder(tmp_path / "out", inputs=[tmp_path])
 
 
 def test_what_appears_while_the_folder_is_filled_is_kept(tmp_path: Path) -> None:
@@ -181,6 +270,39 @@ def test_what_appears_while_the_folder_is_filled_is_kept(tmp_path: Path) -> None
         (tmp_path / "a.txt").write_text("theirs")
     assert contents(tmp_path) == {"a.txt": b"theirs"}
     assert place.files == []
+
+
+def test_a_fit_takes_along_what_was_written_about_the_earlier_one(tmp_path: Path) -> None:
+    def add(*names: str, **more: object) -> None:
+        with Publication(tmp_path, **more).filled() as new:
+            for name in names:
+                (new / name).write_text("about")
+
+    add("selection.json")
+    write(tmp_path, "model.zip")  # a selection before the fit is not about it
+    add("stability.tsv", "atlas_overlap.tsv", "components.tsv")
+    (tmp_path / "mine.txt").write_text("mine")
+    place = FitFolder(tmp_path, overwrite=True)
+    with place.filled() as new:
+        (new / "components.tsv").write_text("new")
+    gone = {"selection.json", "stability.tsv", "atlas_overlap.tsv", "model.zip"}
+    assert {file.name for file in place.removed} == gone
+    assert set(contents(tmp_path)) == {"mine.txt", "components.tsv", "dataset_description.json", LIST}
+
+
+def test_what_is_about_a_fit_does_not_go_beside_another(tmp_path: Path) -> None:
+    write(tmp_path, "model.zip")
+    late = Publication(tmp_path, names=["stability.tsv"], steady=["model.zip"])
+    same = Publication(tmp_path, names=["selection.tsv"])
+    with FitFolder(tmp_path, overwrite=True).filled() as new:
+        (new / "model.zip").write_text("another")
+    before = contents(tmp_path)
+    with pytest.raises(FileError, match="was replaced by another run"), late.filled() as new:
+        (new / "stability.tsv").write_text("of the earlier fit")
+    assert contents(tmp_path) == before
+    with same.filled() as new:
+        (new / "selection.tsv").write_text("of the data")
+    assert set(contents(tmp_path)) == {*before, "selection.tsv"}
 
 
 def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
@@ -197,14 +319,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("hemi", ["left", "right"])
 @pytest.mark.parametrize("more", [True, False])
-def test_the_description_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
+def test_the_list_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
     files = [file.name for file in write_fit(described(hemi, more), FitFolder(tmp_path, figures=False))]
     kinds = ["components.shape.gii", "dseg.label.gii", "dseg.annot", *(["mask.shape.gii"] if more else [])]
     named = {f"hemi-{hemi[0].upper()}_{STEM}_{kind}" for kind in kinds} | ALWAYS
-    assert set(files) == named | ({"participants.tsv", "methods.md"} if more else set())
-    assert files == sorted(contents(tmp_path))
-    description = json.loads((tmp_path / "dataset_description.json").read_text())
-    assert description["GeneratedBy"][0]["Files"] == files
+    assert set(files) == named | ({"desc-icofactor_participants.tsv", "methods.md"} if more else set())
+    assert {LIST, *files} == set(contents(tmp_path))
+    assert list_of(tmp_path) == {name: hash_file(tmp_path / name) for name in files}
+    assert list(list_of(tmp_path)) == files
 
 
 def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) -> None:
@@ -214,6 +336,7 @@ def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) ->
     after = write(tmp_path, "hemi-L.gii", overwrite=True)
     assert set(after) < set(before)
     assert set(contents(tmp_path)) == {file.name for file in after} | {
+        LIST,
         "mine.txt",
         "hemi-R_space-other_desc-icofactor_components.shape.gii",
     }
@@ -221,25 +344,32 @@ def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "description",
+    "files",
     [
-        '{"GeneratedBy": [{"Name": "fmriprep", "Files": ["mine.txt"]}]}',
-        '{"GeneratedBy": [{"Name": "icofactor", "Files": ["../mine.txt", "sub/mine.txt", ".hidden", 3]}]}',
-        '{"GeneratedBy": [{"Name": "icofactor"}]}',
-        '{"GeneratedBy": 3}',
-        "[]",
+        '{"../mine.txt": "HASH"}',
+        '{"sub/mine.txt": "HASH"}',
+        '{".hidden": "HASH"}',
+        '{"/etc/hostname": "HASH"}',
+        '{"a\\u0000": "HASH"}',
+        '{"mine.txt": 3}',
+        '["mine.txt"]',
+        "3",
         "{broken",
         "\udcff",
     ],
 )
-def test_only_what_icofactor_wrote_here_is_removed(tmp_path: Path, description: str) -> None:
+def test_a_list_from_elsewhere_removes_nothing(tmp_path: Path, files: str) -> None:
     out = tmp_path / "out"
     (out / "sub").mkdir(parents=True)
     kept = [tmp_path / "mine.txt", out / "mine.txt", out / "sub" / "mine.txt", out / ".hidden"]
     for file in kept:
         file.write_text("mine")
-    (out / "dataset_description.json").write_text(description, encoding="utf-8", errors="surrogateescape")
-    write(out, "a.txt", overwrite=True)
+    files = files.replace("HASH", hash_file(kept[0]))
+    record = f'{{"format": "files that icofactor wrote into this folder", "files": {files}}}'
+    (out / LIST).write_text(record, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(FileError) as raised:
+        write(out, "a.txt", overwrite=True)
+    assert raised.value.path == str(out / LIST)
     assert [file.read_text() for file in kept] == ["mine"] * 4
 
 
@@ -257,87 +387,154 @@ def test_trouble_while_filling_leaves_all_as_it_was(tmp_path: Path, problem: Bas
     assert (tmp_path / "deep").exists() == existing
 
 
-@pytest.mark.parametrize("number", range(14))
-def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight files leave and five come, one of them new; the interrupt comes after one of these 13 moves, or never."""
-    write(tmp_path, *(f"{i}.txt" for i in range(7)))
-    before = contents(tmp_path)
-    moves = []
-    move = os.replace
+EARLIER, LATER = tuple(f"{i}.txt" for i in range(4)), ("0.txt", "1.txt", "figures/maps.png")
+N_MOVES = len(EARLIER) + len(LATER) + 4
+"""With the description and the list, which leave and come too."""
 
-    def interrupted(a: Path, b: Path) -> None:
+
+@contextmanager
+def stopped(monkeypatch: pytest.MonkeyPatch, number: int, how: Callable[[], object]) -> Iterator[list[Path]]:
+    """`how` is called after one of the moves between the stage and the folder."""
+    moves, move = [], os.replace
+
+    def counted(a: Path, b: Path) -> None:
         move(a, b)
-        # not the moves of single files within the stage
-        if tmp_path in (Path(a).parent, Path(b).parent):
+        if Path(a).name == Path(b).name and ".tmp-" in f"{a}{b}":
             moves.append(b)
             if len(moves) == number + 1:
-                raise KeyboardInterrupt
+                how()
 
-    names = ["0.txt", "1.txt", "2.txt", "note.txt"]
-    monkeypatch.setattr(os, "replace", interrupted)
-    if number < 13:
-        with pytest.raises(KeyboardInterrupt):
-            write(tmp_path, *names, overwrite=True)
-        assert contents(tmp_path) == before
-    else:
-        write(tmp_path, *names, overwrite=True)
-        assert len(moves) == 13
-    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".tmp")]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", counted)
+        yield moves
 
 
-@pytest.mark.parametrize("number", [0, 2, 4, 5, 7, 99])
-def test_figures_come_and_go_with_the_fit(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("number", range(N_MOVES + 1))
+def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt comes after one of the moves, or never."""
+    write(tmp_path, *EARLIER)
+    before = contents(tmp_path)
+    with stopped(monkeypatch, number, interrupt) as moves:
+        if number < N_MOVES:
+            with pytest.raises(KeyboardInterrupt):
+                write(tmp_path, *LATER, overwrite=True)
+            assert contents(tmp_path) == before
+            assert not (tmp_path / "figures").exists()
+        else:
+            write(tmp_path, *LATER, overwrite=True)
+            assert len(moves) == N_MOVES
+            assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no fork")
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next look at the folder finishes the moves and says so, whether it writes or only reads."""
+    whole, start = tmp_path / "whole", EARLIER if earlier else ()
+    write(whole, *LATER)
+    for number in range((len(start) + 2 if earlier else 0) + len(LATER) + 2):
+        out = tmp_path / f"out{number}"
+        if earlier:
+            write(out, *start)
+        child = os.fork()
+        if not child:
+            with stopped(monkeypatch, number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+                write(out, *LATER, overwrite=earlier)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        with pytest.warns(UserWarning, match="killed in its last moves"), reading(out):
+            assert contents(out) == contents(whole)
+        with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
+            FitFolder(out)
+        assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+def test_a_second_interrupt_waits_for_the_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, *EARLIER)
+
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with stopped(monkeypatch, 3, twice), pytest.raises(KeyboardInterrupt, match="complete"):
+        write(tmp_path, *LATER, overwrite=True)
+    assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_file_that_came_after_a_kill_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, *EARLIER)
+    refuse = lambda *given: interrupt()
+    monkeypatch.setattr("icofactor.io.publish._move_back", refuse)  # as if it were killed there
+    with stopped(monkeypatch, 6, interrupt), pytest.raises(KeyboardInterrupt):
+        write(tmp_path, *LATER, overwrite=True)
+    missing = next(name for name in LATER if not (tmp_path / name).exists())
+    (tmp_path / missing).parent.mkdir(exist_ok=True)
+    (tmp_path / missing).write_text("mine")
+    with pytest.raises(ExistsError, match="move it away"):
+        FitFolder(tmp_path)
+    assert (tmp_path / missing).read_text() == "mine"
+    (tmp_path / missing).unlink()
+    with pytest.warns(UserWarning, match="killed"):
+        FitFolder(tmp_path, overwrite=True)
+    assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
+
+
+def test_a_journal_from_elsewhere_moves_nothing(tmp_path: Path) -> None:
+    stage = tmp_path / "out" / ".tmp-1"
+    stage.mkdir(parents=True)
+    (tmp_path / "mine.txt").write_text("mine")
+    (stage / "journal.json").write_text('{"old": {"../mine.txt": ""}, "new": {}}')
+    with pytest.raises(FileError) as raised:
+        FitFolder(tmp_path / "out")
+    assert raised.value.path == str(stage / "journal.json")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_figures_come_and_go_with_the_fit(tmp_path: Path) -> None:
     names = ("m.gii", "figures/a.png", "figures/b.png")
     written = write(tmp_path, *names)
     assert {path.relative_to(tmp_path).as_posix() for path in written} >= set(names)
-    (tmp_path / "figures" / "a.png").write_text("old")
     (tmp_path / "figures" / "mine.png").write_text("mine")
-    (tmp_path / "figures" / "maps.png").write_text("drawn by icofactor report")
+    with Publication(tmp_path, overwrite=True).filled() as new:  # as `icofactor report` does
+        (new / "figures").mkdir()
+        (new / "figures" / "maps.png").write_text("drawn by icofactor report")
     with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
         write(tmp_path, *names)
-    before = contents(tmp_path)
-    move, moves = os.replace, []
-
-    def interrupted(a: Path, b: Path) -> None:
-        move(a, b)
-        if ".tmp" in f"{a}{b}" and Path(a).name == Path(b).name:  # between the stage and the folder
-            moves.append(b)
-            if len(moves) == number + 1:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    others = ("m.gii", "figures/a.png", "figures/c.png")
-    if number < 99:
-        with pytest.raises(KeyboardInterrupt):
-            write(tmp_path, *others, overwrite=True)
-        assert contents(tmp_path) == before
-    else:
-        write(tmp_path, *others, overwrite=True)
-        found = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
-        assert found == {"a.png": "new figures/a.png", "c.png": "new figures/c.png", "mine.png": "mine"}
-        (tmp_path / "figures" / "mine.png").unlink()
-        write(tmp_path, "m.gii", overwrite=True)
-        assert not (tmp_path / "figures").exists()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]
+    write(tmp_path, "m.gii", "figures/a.png", "figures/c.png", overwrite=True)
+    found = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    assert found == {"a.png": "new figures/a.png", "c.png": "new figures/c.png", "mine.png": "mine"}
+    (tmp_path / "figures" / "mine.png").unlink()
+    write(tmp_path, "m.gii", overwrite=True)
+    assert not (tmp_path / "figures").exists()
+    assert not list(tmp_path.glob(".tmp-*"))
 
 
 def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_folder(tmp_path / "new" / "deep", ["a"])
+    Publication(tmp_path / "new" / "deep", names=["a"])
     assert not any(tmp_path.iterdir())
     (tmp_path / "file").write_text("x")
     for place in (tmp_path / "file", tmp_path / "file" / "deep"):
         with pytest.raises(NotADirectoryError, match="file is a file; a folder is to be written there"):
-            check_folder(place, ["a"], overwrite=True)
-    with pytest.raises(FileExistsError, match="file exists"):
-        check_folder(tmp_path, ["a", "file"])
-    check_folder(tmp_path, ["a", "file"], overwrite=True)
+            Publication(place, True, names=["a"])
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="file exists"):
+            Publication(tmp_path, overwrite, names=["a", "file"])
     (tmp_path / "a").mkdir()
     with pytest.raises(IsADirectoryError, match="is a folder"):
-        check_folder(tmp_path, ["a", "file"], overwrite=True)
+        Publication(tmp_path, True, names=["a"])
+    (tmp_path / "figures").symlink_to("a")
+    with pytest.raises(ExistsError, match="figures exists and is not"):
+        Publication(tmp_path, True, names=["figures/b"])
     # the rights of root cannot be taken away, so the system's answer is put in its mouth
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     with pytest.raises(PermissionError, match="is not writable"):
-        check_folder(tmp_path / "new", [])
+        Publication(tmp_path / "new")
 
 
 @pytest.mark.parametrize(

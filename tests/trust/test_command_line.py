@@ -14,7 +14,10 @@ import pytest
 
 from helpers.stores import contents
 from icofactor.cli.main import main
+from icofactor.errors import ExistsError
 from icofactor.io.gifti import write_maps
+from icofactor.io.guard import hash_file
+from icofactor.io.publish import LIST
 from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Checkpoint
@@ -232,7 +235,9 @@ def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:
     pictures.mkdir()
     (pictures / "holiday.png").write_text("mine")
     (out / "figures").symlink_to(pictures)
-    record = out / "dataset_description.json"
-    record.write_text(record.read_text().replace('"provenance.json"', '"provenance.json", "figures/holiday.png"'))
-    write_fit(out, overwrite=True)
+    named = f'"figures/holiday.png": "{hash_file(pictures / "holiday.png")}", "provenance.json"'
+    (out / LIST).write_text((out / LIST).read_text().replace('"provenance.json"', named))
+    for figures in (True, False):
+        with pytest.raises(ExistsError, match="is not a result of icofactor that this command may replace"):
+            FitFolder(out, overwrite=True, figures=figures)
     assert (pictures / "holiday.png").read_text() == "mine"

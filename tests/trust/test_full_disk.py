@@ -243,6 +243,7 @@ WRITING = {"write_text", "write_bytes", "savefig", "save_npz", "savez", "savez_c
 PLACES = {
     *("io/atomic.py", "io/archive.py", "io/cifti.py", "io/gifti.py", "io/tables.py"),
     *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
+    "io/publish.py",
     "results/report/panels.py",  # into memory
     "cli/main.py",  # os.devnull
 }

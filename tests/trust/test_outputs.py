@@ -14,7 +14,9 @@ from helpers.stores import cohort, contents
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
+from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.io.publish import LIST
 from icofactor.preprocessing._prepare_hcp import piece_key
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.fit_cohort import fit_cohort
@@ -193,7 +195,7 @@ def test_prepared_keys_differ_where_subjects_do() -> None:
 
 
 def test_an_earlier_fits_record_cannot_delete_elsewhere(tmp_path: Path) -> None:
-    """dataset_description.json says which files an overwrite removes; it may come from anywhere."""
+    """A list in the folder says which files an overwrite removes; it may come from anywhere."""
     out = tmp_path / "out"
 
     def write() -> None:
@@ -204,9 +206,12 @@ def test_an_earlier_fits_record_cannot_delete_elsewhere(tmp_path: Path) -> None:
     keep = tmp_path / "keep.txt"
     keep.write_text("mine")
     (out / "inside.txt").write_text("x")
-    record = out / "dataset_description.json"
-    record.write_text(record.read_text().replace('"provenance.json"', '"../keep.txt", "/etc/hostname", "."'))
-    write()
+    record, before = out / LIST, (out / LIST).read_text()
+    for name in ("../keep.txt", "/etc/hostname", "."):
+        record.write_text(before.replace('"provenance.json"', f'"{name}"'))
+        with pytest.raises(FileError) as raised:
+            write()
+        assert raised.value.path == str(record)
     assert keep.read_text() == "mine"
     assert (out / "inside.txt").exists()
 
@@ -238,6 +243,8 @@ def test_no_command_replaces_what_is_there_unasked(
     for words in asked:
         err = told(capsys, *words)
         assert "exists" in err or "--overwrite" in err, (words[0], err)
+        if words[0] != "prepare":  # nor when asked: these files are the user's
+            assert "exists and is not a result of icofactor" in told(capsys, *words, "--overwrite"), words[0]
         assert contents(folder) == before, words[0]
     assert (tmp_path / "a.tsv").read_text() == "mine"
     assert {k: v for k, v in contents(store).items() if k != ".lock"} == {k: v for k, v in kept.items() if k != ".lock"}

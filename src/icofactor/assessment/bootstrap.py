@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,8 @@ from icofactor.factorization.methods import method_named
 from icofactor.factorization.scaling import scale_of
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
-from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import write_maps
+from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.progress import Stages
@@ -44,6 +43,7 @@ CHUNK = 10
 MOST_STARTS = 10
 """A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
 MOST_UPDATES = 1000
+_ERRORS = "desc-icofactor_componentsse.shape.gii"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,11 @@ class Bootstrap:
         """(n_components,) mean similarity: 1 when other subjects would give the same map."""
         return np.asarray(self.similarity.mean(axis=0))
 
-    def save(self, folder: str | Path, model: Any, subjects: Sequence[str], overwrite: bool = False) -> list[Path]:
+    def save(
+        self, folder: str | Path | Publication, model: Any, subjects: Sequence[str], overwrite: bool = False
+    ) -> list[Path]:
         """Write stability.tsv, loadings_se.tsv and the maps of standard errors, one GIFTI file per hemisphere."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
         n = len(self.component_se)
         names = numbered("component", n)
         size = np.linalg.norm(model.components_, axis=1)
@@ -80,22 +81,27 @@ class Bootstrap:
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
         }
         loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
-        sides, files = _sides(model), bootstrap_files(place, model)
-        with ExitStack() as stack:  # all of them, or none
-            drafts = [stack.enter_context(atomic_path(file, overwrite)) for file in files]
-            write_tsv(drafts[0], table)
-            write_tsv(drafts[1], loadings)
-            for side, draft, half in zip(
-                sides, drafts[2:], np.split(self.component_se, max(1, len(sides)), axis=1), strict=False
-            ):
-                write_maps(draft, half, side, [f"{name} standard error" for name in names])
-        return files
+        tables, maps = _files(model)
+        with place.filled() as new:
+            write_tsv(new / tables[0], table)
+            write_tsv(new / tables[1], loadings)
+            halves = np.split(self.component_se, max(1, len(maps)), axis=1)
+            for (side, name), half in zip(maps.items(), halves, strict=False):
+                write_maps(new / name, half, side, [f"{name} standard error" for name in names])
+        return [place.path / name for name in (*tables, *maps.values())]
 
 
-def bootstrap_files(folder: Path, model: Any) -> list[Path]:
-    """What `Bootstrap.save` writes."""
-    maps = [f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in _sides(model)]
-    return [folder / name for name in ("stability.tsv", "loadings_se.tsv", *maps)]
+def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
+    """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other hemisphere leave."""
+    tables, maps = _files(model)
+    leaving = lambda listed: [name for name in listed if name.endswith(_ERRORS)]
+    return Publication(folder, overwrite, names=[*tables, *maps.values()], leaving=leaving, **more)
+
+
+def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Tables, and hemisphere → map."""
+    maps = {side: f"hemi-{side[0].upper()}_{_ERRORS}" for side in _sides(model)}
+    return ("stability.tsv", "loadings_se.tsv"), maps
 
 
 def _sides(model: Any) -> tuple[str, ...]:

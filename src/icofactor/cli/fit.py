@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, counted, plan_inputs, words, would_read
+from icofactor.cli.options import add_dry_run, add_inputs, counted, plan_inputs, read_by, words, would_read
 from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier fit, with all that icofactor wrote about it"
+    )
 
 
 def penalty(text: str) -> float | str:
@@ -103,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
 
     begin, adjusted = time.perf_counter(), ""
     model = _model(options)
-    place = FitFolder(options.out, options.overwrite, figures=not options.no_figures)
+    place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from textwrap import indent
 from types import ModuleType
@@ -68,8 +71,10 @@ class _Shown:
 
 def _run(argv: Sequence[str] | None) -> int:
     options = _options(sys.argv[1:] if argv is None else argv)
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
-        COMMANDS[options.command].run(options)
+        with _stopped_by_sigterm():
+            COMMANDS[options.command].run(options)
     except BrokenPipeError:
         raise
     except (ValueError, OSError, MemoryError) as problem:
@@ -82,6 +87,23 @@ def _run(argv: Sequence[str] | None) -> int:
         print(f"icofactor {options.command}: {what}", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, so that it leaves nothing half-written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt("stopped by SIGTERM; nothing half-written was left")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:

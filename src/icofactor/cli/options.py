@@ -96,6 +96,13 @@ def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
     return plan_cohort(options.inputs[0] if alone else options.inputs, **{**known, **asked}, verbose=shown)
 
 
+def read_by(options: argparse.Namespace) -> list[str | Path]:
+    """Files and folders that a command reads, by its options: never a place for results."""
+    named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces")]
+    files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
+    return [*options.inputs, *(file for file in files if file is not None)]
+
+
 def would_read(plan: Plan) -> list[str]:
     """What would be read, as text."""
     from icofactor.cli.estimate import in_bytes

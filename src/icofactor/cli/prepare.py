@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, one_or_two, plan_inputs, words, would_read
+from icofactor.cli.options import (
+    add_dry_run,
+    add_inputs,
+    in_one_pass,
+    one_or_two,
+    plan_inputs,
+    read_by,
+    words,
+    would_read,
+)
 from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -205,6 +214,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.io.publish import check_apart
     from icofactor.preprocessing._prepare_hcp import check_new_store
     from icofactor.preprocessing.outliers import LIMIT
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
@@ -225,6 +235,7 @@ def _run_files(options: argparse.Namespace) -> None:
         method=options.method or "adaptive",
     )
     check_new_store(options.out, options.overwrite)
+    check_apart(options.out, read_by(options))
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()

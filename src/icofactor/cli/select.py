@@ -6,10 +6,13 @@ import argparse
 import time
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_atlas, add_inputs, plan_inputs, words
+from icofactor.cli.options import add_atlas, add_inputs, plan_inputs, read_by, words
 from icofactor.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from icofactor.io.publish import Publication
 
 SUMMARY = "find out how many components to ask for, and how far to trust a model's"
 DESCRIPTION = (
@@ -99,16 +102,16 @@ def run(options: argparse.Namespace) -> None:
     search = options.model is None or options.ranks is not None
     model = None if options.model is None else _load(options.model)
     # whatever can be refused is refused before the maps are read, which may take long
-    _check_files(options, model, search)
+    places = _places(options, model, search)
     ranks = _checked_ranks(options, model) if search else []
     regions = None if model is None or not options.atlas else _atlas(options, model)
     cohort = _read(options, model, ranks) if search or options.bootstrap else None
     if search:
-        _search(cohort, options, model, ranks)
+        _search(cohort, options, model, ranks, places["ranks"])
     if regions is not None:
-        _write_overlap(model, regions, options)
+        _write_overlap(model, regions, options, places["atlas"])
     if options.bootstrap:
-        _bootstrap(model, cohort, options)
+        _bootstrap(model, cohort, options, places["bootstrap"])
     print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out}")
     if (options.out / "model.zip").is_file():
         print(f"icofactor report {options.out} --overwrite shows it on the page.")
@@ -120,21 +123,23 @@ def _load(path: Path) -> Any:
     return load_model(path)
 
 
-def _check_files(options: argparse.Namespace, model: Any, search: bool) -> None:
-    from icofactor.assessment.bootstrap import bootstrap_files, check_resamples
+def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, Publication]:
+    """What is written → the folder, checked."""
+    from icofactor.assessment.bootstrap import bootstrap_place, check_resamples
     from icofactor.assessment.selection.choice import FILES
-    from icofactor.io.atomic import check_target
+    from icofactor.io.publish import Publication
 
+    found, inputs = {}, read_by(options)
+    if search:
+        found["ranks"] = Publication(options.out, options.overwrite, names=FILES, inputs=inputs)
+    # what is about a model does not go into a folder where it was replaced meanwhile
+    about: dict[str, Any] = {"inputs": inputs, "steady": ["model.zip"] if options.out == options.model else []}
     if options.bootstrap:
         check_resamples(options.bootstrap)
-    files = [options.out / name for name in FILES] if search else []
-    files += bootstrap_files(options.out, model) if options.bootstrap else []
-    files += [options.out / _OVERLAP] if options.atlas else []
-    if options.out.exists() and not options.out.is_dir():
-        raise NotADirectoryError(f"{options.out} is a file; a folder is to be written there")
-    if options.out.is_dir():
-        for file in files:
-            check_target(file, options.overwrite)
+        found["bootstrap"] = bootstrap_place(options.out, model, options.overwrite, **about)
+    if options.atlas:
+        found["atlas"] = Publication(options.out, options.overwrite, names=[_OVERLAP], **about)
+    return found
 
 
 def _method(options: argparse.Namespace, model: Any) -> tuple[str, str]:
@@ -186,7 +191,7 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     return plan.read()
 
 
-def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int]) -> None:
+def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int], place: Publication) -> None:
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.factorization.methods import method_named
     from icofactor.preprocessing.centering import center_of
@@ -212,25 +217,25 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
         work_dir=None if options.work_dir is None else options.work_dir / "ranks",
         verbose=not options.quiet,
     )
-    choice.save(options.out, overwrite=options.overwrite)
+    choice.save(place)
     print(choice)
 
 
-def _write_overlap(model: Any, regions: Any, options: argparse.Namespace) -> None:
+def _write_overlap(model: Any, regions: Any, options: argparse.Namespace, place: Publication) -> None:
     from icofactor.assessment.atlas import name_with_shares, overlap, write_overlap
     from icofactor.progress import Stages
 
     with Stages(not options.quiet).stage("atlas") as show:
         found = overlap(model, regions, options.spins, options.random_seed, report=show)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_overlap(found, options.out / _OVERLAP, overwrite=options.overwrite)
+    with place.filled() as new:
+        write_overlap(found, new / _OVERLAP)
     for j, name in enumerate(found.names, 1):
         print(f"Component {j}: {name_with_shares(found.table, j, name)}")
     if any(name.endswith("?") for name in found.names):
         print("A question mark: no region is enriched beyond chance (q ≤ 0.05); the name is that of the largest share.")
 
 
-def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace) -> None:
+def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publication) -> None:
     from icofactor.assessment.bootstrap import bootstrap
 
     spread = bootstrap(
@@ -241,5 +246,5 @@ def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace) -> None:
         work_dir=None if options.work_dir is None else options.work_dir / "bootstrap",
         verbose=not options.quiet,
     )
-    spread.save(options.out, model, cohort.subjects, overwrite=options.overwrite)
+    spread.save(place, model, cohort.subjects)
     print("Stability of the components: " + ", ".join(f"{value:.2f}" for value in spread.stability))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, plan_inputs, would_read
+from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, plan_inputs, read_by, would_read
 from icofactor.errors import CohortError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.covariates import columns_of
     from icofactor.results.transform import loadings_of, table_at, write_loadings
 
-    table = table_at(options.out, options.overwrite)
+    table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)
     plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
     if options.dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ from icofactor.factorization.matching import Match
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
+from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.sphere.sites import Sites, check_sites
@@ -125,8 +127,9 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     >>> bool((again.components_ == model.components_).all())
     True
     """
-    place = model_at(path)
-    record = MODEL_FILE.load(place)
+    with reading(Path(path)) if os.path.isdir(path) else nullcontext():
+        place = model_at(path)
+        record = MODEL_FILE.load(place)
     with MODEL_FILE.naming(place):
         return _fitted(record)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -113,13 +112,6 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
         os.close(number)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the hidden folders that killed processes left in a folder; living ones are `alone_in` theirs."""
-    for place in folder.glob(".tmp-*/"):
-        if not place.is_symlink() and nobody_in(place):
-            shutil.rmtree(place, ignore_errors=True)
-
-
 def nobody_in(folder: Path) -> bool:
     """Whether no process is `alone_in` a folder now; False where that cannot be known."""
     try:
@@ -153,23 +145,3 @@ def check_target(target: Path, overwrite: bool) -> None:
         raise ExistsError(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder of {target} does not exist: make {target.parent} first")
-
-
-def check_folder(
-    folder: str | Path, names: Sequence[str], overwrite: bool = False, folders: Sequence[str] = ()
-) -> None:
-    """Refuse a folder where files, and folders inside it, of these names cannot or may not be written; make nothing."""
-    folder = Path(folder)
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(f"{there} is a file; a folder is to be written there")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(f"{there} is not writable")
-    if folder.is_dir():
-        for name in names:
-            check_target(folder / name, overwrite)
-        for inner in (folder / name for name in folders):
-            if inner.exists() and not inner.is_dir():
-                raise NotADirectoryError(f"{inner} is a file; a folder is to be written there")
-            if inner.exists() and not overwrite:
-                raise ExistsError(inner)

@@ -15,6 +15,7 @@ from icofactor.estimator.saving import MODEL, load_model
 from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import naming
 from icofactor.io.json import read_text
+from icofactor.io.publish import reading
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
@@ -134,19 +135,17 @@ def read_fit(
     place = Path(folder)
     if not place.is_dir():
         raise NotADirectoryError(f"{place} is not a folder; it should be one that icofactor fit wrote")
-    model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
-    problem = _difference(model, diagnostics)
-    if problem is not None:
-        raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} beside it is of another fit")
-    return FitDescription.of(
-        model,
-        diagnostics,
-        surfaces,
-        atlas,
-        provenance=read_record(place / PROVENANCE),
-        methods=read_methods(place / METHODS),
-        selection=read_selection_files(place, model, diagnostics.subjects),
-    )
+    with reading(place):
+        model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
+        problem = _difference(model, diagnostics)
+        if problem is not None:
+            raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} beside it is of another fit")
+        known: dict[str, Any] = {
+            "provenance": read_record(place / PROVENANCE),
+            "methods": read_methods(place / METHODS),
+            "selection": read_selection_files(place, model, diagnostics.subjects),
+        }
+    return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
 
 
 def read_methods(path: Path) -> str:

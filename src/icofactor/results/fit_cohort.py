@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class FitResult:
         What was written.
     warnings : list of str
         What the fit warned of.
+    removed : list of Path
+        What had been written about an earlier fit in this folder, and has no counterpart now.
     """
 
     model: CorticalFactorization
@@ -43,6 +45,7 @@ class FitResult:
     folder: Path
     files: list[Path]
     warnings: list[str]
+    removed: list[Path] = field(default_factory=list)
 
     def found(self) -> str:
         """What was found, as text."""
@@ -67,7 +70,9 @@ class FitResult:
         shown = [file.relative_to(self.folder).parts for file in self.files]
         inside = Counter(parts[0] for parts in shown if len(parts) > 1)
         lines = dict.fromkeys(f"{name}/ ({inside[name]} files)" if name in inside else name for name, *_ in shown)
-        return f"Written to {self.folder}:\n" + "\n".join(f"  {line}" for line in lines)
+        gone = [file.name for file in self.removed if file.parent == self.folder and "_space-" not in file.name]
+        about = [f"Removed with the earlier fit: {', '.join(gone)}"] if gone else []
+        return "\n".join([f"Written to {self.folder}:", *(f"  {line}" for line in lines), *about])
 
 
 def fit_cohort(
@@ -133,7 +138,9 @@ def fit_cohort(
     ['model.zip', 'report.html']
     """
     place = out if isinstance(out, FitFolder) else FitFolder(out, overwrite, figures)
-    map_columns(cohort.sites.n, cohort.hemisphere, mesh_name_of(cohort.sites))  # refused before the fit, not after it
+    mesh = mesh_name_of(cohort.sites)
+    map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
+    place.check_maps(mesh, cohort.hemisphere)
     stages, spent = Stages(verbose), dict(timing or {})
     adjusted = None
     if covariates:
@@ -145,8 +152,10 @@ def fit_cohort(
         model.fit(data, work_dir=work_dir)
     said = list(dict.fromkeys(str(warning.message) for warning in raised))
     with stages.stage("diagnostics") as show:
-        fit = describe_fit(model, cohort, adjusted, folder=place.path, timing=spent, warnings=said, report=show)
-    return FitResult(model, data, place.path, write_fit(fit, place, stages), said)
+        # a selection that was written about an earlier fit goes with it
+        beside = None if place.replaces else place.path
+        fit = describe_fit(model, cohort, adjusted, folder=beside, timing=spent, warnings=said, report=show)
+    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed)
 
 
 def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:

@@ -2,7 +2,7 @@
 
 `write_fit` fills a folder as a BIDS derivative of a group:
 
-    dataset_description.json                                         DatasetType "derivative", GeneratedBy with Files
+    dataset_description.json                                         DatasetType "derivative", GeneratedBy icofactor
     hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   one map per component
     hemi-R_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   (for two hemispheres)
     hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a vertex was used (with a mask)
@@ -12,23 +12,21 @@
     desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
     desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
     desc-icofactor_loadings.tsv                                      participant_id, component01, component02, ...
-    participants.tsv                                                 (when anything is known about them)
+    desc-icofactor_participants.tsv                                  (when anything is known about them)
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
     model.zip, diagnostics.npz                                       what `load_model` and the report read
     components.png, report.html                                      all components; the page
     figures/                                                         every panel of the page as PNG and PDF
 
-"Files" names everything written together, so that overwriting can remove what an earlier fit wrote and this one does
-not. Meshes other than fsaverage's and fs_LR have their own name as space and no density.
+`icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
+that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has. Meshes
+other than fsaverage's and fs_LR have their own name as space and no density.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,23 +35,21 @@ import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.saving import MODEL
-from icofactor.io.atomic import alone_in, check_folder, remove_leftovers
 from icofactor.io.cifti import write_dscalar
 from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
-from icofactor.io.json import read_json
+from icofactor.io.publish import FIGURES, Names, Publication
 from icofactor.io.tables import numbered, write_json, write_tsv
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
 from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
 from icofactor.results.diagnostics import save_diagnostics
-from icofactor.results.report.page import FIGURES, PAGE, render_page
-from icofactor.results.report.panels import drawn_components, drawn_panels, is_panel
+from icofactor.results.report.page import PAGE, panels_in, render_page
+from icofactor.results.report.panels import drawn_components, drawn_panels
 from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per_side
 
-_MAX_NAME = 200
 _BIDS_VERSION = "1.10.0"
-_PARTICIPANTS, _PARCELS = "participants.tsv", "desc-icofactor_dseg.tsv"
+_PARTICIPANTS, _PARCELS = "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"
 _TABLE = "desc-icofactor_components.tsv"
 _DESCRIPTION, _FIGURE = "dataset_description.json", "components.png"
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
@@ -65,57 +61,47 @@ _ALWAYS = (
 """Names of files that do not depend on the maps."""
 
 
-class FitFolder:
+class FitFolder(Publication):
     """The folder that a fit is written to: checked when this is made, before any work, and once more when it is filled.
 
     Parameters
     ----------
     path : made when missing.
-    overwrite : whether to replace an earlier fit: all of its files go, also those the new one has no counterpart of.
+    overwrite : whether to replace an earlier fit, with everything that icofactor has written about it.
     figures : whether figures/ will be written.
-
-    Attributes
-    ----------
-    files : what was written; empty until then.
+    inputs : what is read for the fit; see `Publication`.
     """
 
-    def __init__(self, path: str | Path, overwrite: bool = False, figures: bool = True) -> None:
-        self.path, self.overwrite, self.figures = Path(path), overwrite, figures
-        self.files: list[Path] = []
-        kinds = (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR)
-        maps = [found.name for kind in kinds for found in self.path.glob(f"*_desc-icofactor_{kind}")]
-        check_folder(self.path, sorted([*_ALWAYS, *maps]), overwrite, [FIGURES] if figures else [])
+    def __init__(
+        self, path: str | Path, overwrite: bool = False, figures: bool = True, inputs: Iterable[str | Path] = ()
+    ) -> None:
+        self.figures = figures
+        place, kinds = Path(path), (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR)
+        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_desc-icofactor_{kind}")]
+        names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
+        super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether there is an earlier fit."""
+        return _DESCRIPTION in self.owned()
+
+    def check_maps(self, mesh: str, hemi: str | None) -> None:
+        """Refuse what lies where the maps of this mesh would be written."""
+        kinds = (_COMPONENTS, _MASK, _LABELS, _ANNOT)
+        self.check([map_file(mesh, kind, side) for kind in kinds for side in hemispheres(hemi)])
 
     @contextmanager
     def filled(self) -> Iterator[Path]:
         """A private folder to fill; when the block ends, all its files appear in the folder, or none."""
-        folder = self.path
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
-        stage = folder / f".tmp-{secrets.token_hex(4)}"
-        new, held = stage / "new", ExitStack()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with alone_in(folder):  # else another process could take the new stage for a killed one's
-                new.mkdir(parents=True)
-                held.enter_context(alone_in(stage))
+        with super().filled() as new:
             yield new
-            names = sorted([*(path.relative_to(new).as_posix() for path in _files_in(new)), _DESCRIPTION])
-            write_dataset_description(new, "Factorization of cortical maps", generated_by={"Files": names})
-            with alone_in(folder):
-                remove_leftovers(folder)
-                _publish(stage, folder, names, self.overwrite)
-            self.files = [folder / name for name in names]
-        except OSError as problem:
-            if problem.errno is None or str(stage) not in str(problem.filename):
-                raise
-            # by the name that the file would have had
-            raise OSError(problem.errno, problem.strerror, str(folder / Path(problem.filename).name)) from problem
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-            held.close()
-            for place in missing:
-                if place.is_dir() and not any(place.iterdir()):
-                    place.rmdir()
+            write_dataset_description(new, "Factorization of cortical maps")
+
+
+def _of_earlier_fit(listed: Names) -> Iterable[str]:
+    """With a fit goes what was written about it; without one, a selection of the number of components stays."""
+    return listed if _DESCRIPTION in listed else ()
 
 
 def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = None) -> list[Path]:
@@ -244,81 +230,3 @@ def write_dataset_description(
         **(extra or {}),
     }
     return write_json(Path(directory) / _DESCRIPTION, description, overwrite=overwrite)
-
-
-def _publish(stage: Path, folder: Path, names: Sequence[str], overwrite: bool) -> None:
-    """Move the new files from the stage to the folder and the earlier fit's out of it; undo it all on any trouble."""
-    # what was there before is kept beside the stage, which is removed whatever happens
-    new, old = stage / "new", stage.with_name(f"{stage.name}-old")
-    # again: writing takes a while, and another process may have written meanwhile
-    folders = {str(Path(name).parent) for name in names} - {"."}
-    check_folder(folder, [name for name in names if name == Path(name).name], overwrite, sorted(folders))
-    # what says that the folder is a fit goes first and comes last
-    names = sorted(names, key=lambda name: name == _DESCRIPTION)
-    earlier = {*names, *_files_of_earlier_fit(folder), *_panels_in(folder)}
-    leaving = [name for name in earlier if (folder / name).is_file()]
-    leaving.sort(key=lambda name: name != _DESCRIPTION)
-    inner = folders | ({str(Path(name).parent) for name in leaving} - {"."})
-    try:
-        old.mkdir()
-        for name in inner:
-            (old / name).mkdir()
-            (folder / name).mkdir(exist_ok=True)
-        for name in leaving:
-            os.replace(folder / name, old / name)
-        for name in names:
-            os.replace(new / name, folder / name)
-    except BaseException:
-        # where a file lies shows whether it was moved; a list of moves could miss the one that was interrupted
-        for name in names:
-            if not (new / name).exists():
-                os.replace(folder / name, new / name)
-        for name in leaving:
-            if (old / name).exists():
-                os.replace(old / name, folder / name)
-        if old.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        _remove_empty(folder, inner)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    _remove_empty(folder, inner)
-
-
-def _remove_empty(folder: Path, names: Iterable[str]) -> None:
-    for name in names:
-        if (folder / name).is_dir() and not any((folder / name).iterdir()):
-            (folder / name).rmdir()
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def _panels_in(folder: Path) -> list[str]:
-    """What `icofactor report` drew of an earlier fit, which is not among that fit's own files."""
-    place = folder / FIGURES
-    found = place.iterdir() if place.is_dir() and not place.is_symlink() else ()
-    return [f"{FIGURES}/{path.name}" for path in found if is_panel(path.name)]
-
-
-def _files_of_earlier_fit(folder: Path) -> list[str]:
-    """What icofactor says it wrote here; a description that is someone else's, or broken, names nothing."""
-    try:
-        description = read_json(folder / _DESCRIPTION)
-        records = [record for record in description["GeneratedBy"] if record["Name"] == "icofactor"]
-        listed = [name for record in records for name in record["Files"] if _is_inside(name)]
-        linked = [FIGURES] if (folder / FIGURES).is_symlink() else []  # it may lead anywhere
-        return [name for name in listed if name.rpartition("/")[0] not in linked]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
-
-
-def _is_inside(name: Any) -> bool:
-    """Whether this is the name of a file that lies in the fit's folder, or in one that a fit makes there."""
-    folder, _, last = name.rpartition("/") if isinstance(name, str) else ("", "", name)
-    return folder in ("", FIGURES) and _is_plain(last)
-
-
-def _is_plain(name: Any) -> bool:
-    """Whether this is a file's own name, which cannot lead out of a folder."""
-    return isinstance(name, str) and name == Path(name).name and name[:1] not in ("", ".") and len(name) <= _MAX_NAME

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +15,10 @@ import numpy as np
 from icofactor import __version__
 from icofactor.errors import ArgumentError, CohortError, Phrase
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.io.atomic import atomic_path, check_target
 from icofactor.io.guard import hash_file
-from icofactor.io.tables import numbered, write_json, write_tsv
+from icofactor.io.json import read_json
+from icofactor.io.publish import Names, Publication
+from icofactor.io.tables import numbered, plain, write_json, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.results.description import LOADINGS
 
@@ -38,7 +42,7 @@ class NewLoadings:
     notes: tuple[str, ...]
 
 
-def table_at(out: str | Path, overwrite: bool) -> Path:
+def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
     """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that cannot take it."""
     place = Path(out)
     if place.suffix == ".tsv":
@@ -48,8 +52,7 @@ def table_at(out: str | Path, overwrite: bool) -> Path:
     else:
         table = place / LOADINGS
     if table.parent.is_dir():
-        for file in (table, _beside(table)):
-            check_target(file, overwrite)
+        _place(table, overwrite, inputs)
     elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
         raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
     return table
@@ -82,16 +85,32 @@ def write_loadings(
         "data": dict(cohort.provenance),
         "notes": list(found.notes),
     }
-    beside, made = _beside(table), not table.parent.exists()
-    table.parent.mkdir(exist_ok=True)
-    try:
-        with atomic_path(beside, overwrite) as first, atomic_path(table, overwrite) as second:  # both, or none
-            write_json(first, about)
-            write_tsv(second, {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))})
-    finally:
-        if made and not any(table.parent.iterdir()):
-            table.parent.rmdir()
-    return [table, beside]
+    with _place(table, overwrite).filled() as new:
+        draft = write_tsv(
+            new / table.name, {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))}
+        )
+        about["table"] = {"name": table.name, "sha256": hash_file(draft)}
+        write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})
+    return [table, _beside(table)]
+
+
+def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
+    """The folder of a table; of what is there, only an earlier table and its record may be replaced."""
+    beside = _beside(table)
+
+    def listed() -> Names:
+        try:
+            record = read_json(beside)
+            whole = record.pop("sha256") == _seal(record) and record["table"]["name"] == table.name
+            return {table.name: record["table"]["sha256"], beside.name: hash_file(beside)} if whole else {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
+    return Publication(table.parent, overwrite, names=[table.name, beside.name], inputs=inputs, listed=listed)
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
 
 
 def _beside(table: Path) -> Path:

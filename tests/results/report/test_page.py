@@ -25,6 +25,7 @@ from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cli.main import main
 from icofactor.errors import FileError
 from icofactor.factorization.recurrence import in_one_line
+from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report import panels
@@ -299,9 +300,12 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(
     one_panel = [("components.png", b"new", 1.0)]
     monkeypatch.setattr("icofactor.results.report.page.drawn_panels", lambda fit: one_panel)
     folder = tmp_path / "figures"
-    folder.mkdir()
     names = ("components.png", "components-02.png", "stability.pdf", "participants-01_age.png", "mine.png", "maps.svg")
-    for name in names:
+    with Publication(tmp_path).filled() as new:
+        (new / "figures").mkdir()
+        for name in names[:4]:
+            (new / "figures" / name).write_text("old")
+    for name in names[4:]:
         (folder / name).write_text("old")
     with pytest.raises(FileExistsError, match="figures exists; pass overwrite=True"):
         write_page(fitted.folder, tmp_path)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from icofactor.io.atomic import atomic_path, check_folder
+from icofactor.io.publish import Publication
 from icofactor.io.tables import write_json, write_tsv
 
 FILES = ("selection.tsv", "selection.json", "selection.png")
@@ -53,11 +52,9 @@ class Choice:
         )
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
 
-    def save(self, folder: str | Path, overwrite: bool = False) -> list[Path]:
+    def save(self, folder: str | Path | Publication, overwrite: bool = False) -> list[Path]:
         """Write selection.tsv, selection.json and selection.png; the folder is made when missing."""
-        place = Path(folder)
-        check_folder(place, FILES, overwrite)
-        place.mkdir(parents=True, exist_ok=True)
+        place = folder if isinstance(folder, Publication) else Publication(folder, overwrite, names=FILES)
         record = {
             "table": dict(self.table),
             "recommended": self.recommended,
@@ -65,12 +62,11 @@ class Choice:
             "reasons": list(self.reasons),
             "settings": dict(self.settings),
         }
-        with ExitStack() as stack:  # all of them, or none
-            table, text, curves = (stack.enter_context(atomic_path(place / name, overwrite)) for name in FILES)
-            write_tsv(table, self.table)
-            write_json(text, record)
-            self.plot().savefig(curves)
-        return [place / name for name in FILES]
+        with place.filled() as new:
+            write_tsv(new / FILES[0], self.table)
+            write_json(new / FILES[1], record)
+            self.plot().savefig(new / FILES[2])
+        return [place.path / name for name in FILES]
 
     def plot(self) -> Any:
         """The curves, as a matplotlib figure."""

@@ -6,14 +6,12 @@ import base64
 import hashlib
 import html
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.io.atomic import atomic_path, check_folder, made_folder
+from icofactor.io.publish import FIGURES, Publication
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.panels import drawn_panels, is_panel
 from icofactor.results.report.surfaces import Surfaces
@@ -21,7 +19,7 @@ from icofactor.results.report.surfaces import Surfaces
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
-PAGE, FIGURES = "report.html", "figures"
+PAGE = "report.html"
 SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
 
 
@@ -80,36 +78,32 @@ def write_page(
     -------
     The page's path.
     """
-    from icofactor.results.description import read_fit  # which imports this package
+    from icofactor.results.description import MODEL, read_fit  # which imports this package
 
+    if not Path(fitted).is_dir():
+        read_fit(fitted)  # says what is wrong
     target = Path(fitted if out is None else out)
-    if Path(fitted).is_dir():
-        check_folder(target, [PAGE], overwrite, [FIGURES] if figures else [])
+    place = Publication(
+        target,
+        overwrite,
+        names=[PAGE, *(panels_in(target) if figures else [])],
+        leaving=lambda listed: [name for name in listed if figures and name.startswith(f"{FIGURES}/")],
+        steady=[MODEL],  # the page is about the fit in its folder
+    )
     fit = read_fit(fitted, surfaces, atlas)
-    text = render_page(fit)
-    with made_folder(target), atomic_path(target / PAGE, overwrite) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        if figures:  # both, or none
-            _write_figures(fit, target / FIGURES, report)
+    with place.filled() as new:
+        (new / PAGE).write_text(render_page(fit), encoding="utf-8", newline="\n")
+        if figures:
+            (new / FIGURES).mkdir()
+            for name, content, done in drawn_panels(fit):
+                (new / FIGURES / name).write_bytes(content)
+                if report is not None:
+                    report(done)
     return target / PAGE
 
 
-def _write_figures(fit: FitDescription, folder: Path, report: Callable[[float], None] | None) -> None:
-    """All figures, or none: drawn beside the folder and moved there when they are complete."""
-    drawn = Path(tempfile.mkdtemp(prefix=".tmp-figures-", dir=folder.parent))
-    try:
-        drawn.chmod(0o755)  # mkdtemp's folders are for the owner only
-        for name, content, done in drawn_panels(fit):
-            (drawn / name).write_bytes(content)
-            if report is not None:
-                report(done)
-        if folder.exists():
-            for path in folder.iterdir():
-                if is_panel(path.name):  # of an earlier report, which may have had more of them
-                    path.unlink()
-            for path in drawn.iterdir():
-                path.replace(folder / path.name)
-        else:
-            drawn.rename(folder)
-    finally:
-        shutil.rmtree(drawn, ignore_errors=True)
+def panels_in(folder: Path) -> list[str]:
+    """Names of panels: those that are in the folder already, and one that every fit has."""
+    place = folder / FIGURES
+    found = sorted(path.name for path in place.iterdir() if is_panel(path.name)) if place.is_dir() else []
+    return [f"{FIGURES}/{name}" for name in dict.fromkeys([*found, "loadings.png"])]

@@ -1,0 +1,569 @@
+"""Kill commands at random moments, and run two of them at once on one folder: nothing may be lost, mixed or left over.
+
+    python -m icofactor_lab.kill --runs 200 --seed 0                # SIGKILL, SIGTERM and SIGINT
+    python -m icofactor_lab.kill --runs 100 --slow 0.05             # every rename takes 0.05 s longer
+    python -m icofactor_lab.kill --runs 0 --pairs 100               # every pair of commands, started at random moments
+
+After a kill the folder is looked at as the next command does: the earlier results must be whole or the new ones. Then
+the same command is run again: it must give the bits of an undisturbed run and leave no other file behind. Files of the
+user lie in each folder and must stay as they are. Half of the kills wait for the last moves. Commands run in children
+of a process that has everything imported; there pictures are stand-ins, which are quick to draw, and renames are
+slowed. Exits with 1 when anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+MINE = {"mine.txt": "mine\n", "participants.tsv": "participant_id\texclude\nsub-01\t1\n"}
+_TIMED = {"provenance.json", "diagnostics.npz", "report.html", "model.zip"}
+"""Files that hold times or memory; of the model everything but these is compared."""
+_FIT = ["--n-components", "2", "--n-starts", "1", "--level", "0", "-q", "--overwrite"]
+_SELECT = ["--ranks", "2,3", "--splits", "2", "--starts", "1", "--nulls", "5", "--level", "0", "-q", "--overwrite"]
+_READ = ["--mesh", "fsaverage3"]
+_LONGEST = 120.0
+State = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command on one folder.
+
+    Attributes
+    ----------
+    run : folder → does it, in a child.
+    state : folder → what is there, as far as equal runs write equal bits; empty where nothing is.
+    earlier : folder → makes what is there before; None: nothing.
+    again : whether running it once more after it has succeeded gives the same.
+    """
+
+    name: str
+    run: Callable[[Path], object]
+    state: Callable[[Path], State]
+    earlier: Callable[[Path], object] | None
+    again: bool = True
+
+
+@dataclass
+class Tally:
+    """What happened to the runs of one command."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def _cli(*words: Any) -> None:
+    from icofactor.cli.main import main
+
+    status = main([str(word) for word in words])
+    if status:
+        raise SystemExit(status)
+
+
+def commands(data: Path) -> list[Command]:
+    """All that are killed; `data` holds maps of left and both hemispheres, and a fit with its store."""
+    left, both = [data / "left.npy", *_READ, "--hemisphere", "left"], [data / "both.npy", *_READ]
+    wide = lambda out: _cli("fit", *both, "-o", out, *_FIT)
+    work = lambda out: _cli("fit", *left, "-o", out, "--work-dir", out.with_name("work"), *_FIT)
+    chosen = lambda out: _cli("select", *left, "-o", out, *_SELECT)
+    other = lambda out: _cli("select", *left, "-o", out, *_SELECT, "--random-seed", "1")
+    fitted = lambda out: shutil.copytree(data / "fitted", out)
+    stored = lambda out: shutil.copytree(data / "store", out)
+    report = lambda out: _cli("report", out, "--overwrite", "-q")
+    table = lambda out: _transform(data, "both.npy", out)
+    earlier_table = lambda out: _transform(data, "few.npy", out)
+    return [
+        Command("fit", lambda out: _cli("fit", *left, "-o", out, *_FIT), results, wide),
+        Command("fit, new folder", lambda out: _cli("fit", *left, "-o", out, *_FIT), results, None),
+        Command("fit --work-dir", work, results, wide),
+        Command("select", chosen, results, other),
+        Command("select --bootstrap", lambda out: _bootstrap(data, out), results, fitted),
+        Command("report", report, results, fitted),
+        Command("transform", table, results, earlier_table),
+        Command("prepare", lambda out: _cli("prepare", *left, "-o", out, "--overwrite", "-q"), store_state, stored),
+        Command("append", lambda out: _append(data, out), store_state, stored, again=False),
+        Command("compact", _compact, store_state, lambda out: _append(data, stored(out))),
+    ]
+
+
+def _transform(data: Path, maps: str, out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    _cli("transform", data / "fitted", data / maps, "-o", out / "new.tsv", "--overwrite", "-q")
+
+
+def _bootstrap(data: Path, out: Path) -> None:
+    model = ["--model", out, "--bootstrap", "2"]
+    _cli("select", data / "both.npy", "-o", out, *model, "--overwrite", "-q")
+
+
+def _append(data: Path, out: Path) -> None:
+    from icofactor.cohort.store.create import append_store
+    from icofactor.cohort.store.read import open_store
+
+    append_store(out, open_store(data / "extra"))
+
+
+def _compact(out: Path) -> None:
+    from icofactor.cohort.store.create import compact_store
+
+    compact_store(out)
+
+
+def make_data(folder: Path) -> None:
+    """Maps of a few simulated people, a fit and stores of them; in a child, so that the parent stays light."""
+    import numpy as np
+
+    from icofactor import simulate_cohort
+    from icofactor.cohort.store.create import save_store
+
+    cohort = simulate_cohort(14, 2, hemisphere="both", random_state=0, mesh="fsaverage3")
+    X, half = np.asarray(cohort.X, dtype=np.float32), cohort.sites.n // 2
+    np.save(folder / "both.npy", X)
+    np.save(folder / "left.npy", X[:, :half])
+    np.save(folder / "few.npy", X[:5])
+    for name, n in (("store", 6), ("extra", 3)):
+        some = simulate_cohort(n, 2, hemisphere="left", random_state=n, mesh="fsaverage3")
+        names = tuple(f"sub-{name}{i}" for i in range(n))
+        save_store(replace(some, subjects=names, participants={}, provenance={}), folder / name)
+    _cli("fit", folder / "both.npy", *_READ, "-o", folder / "fitted", *_FIT)
+
+
+# ---------------------------------------------------------------------- what lies in a folder
+
+
+def results(folder: Path) -> State:
+    """Results in an output folder; raises where the list and the files do not agree."""
+    from icofactor.io.guard import hash_file
+    from icofactor.io.publish import LIST, list_of
+
+    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    hidden = {name for name in there if name.split("/")[0].startswith(".tmp-")}
+    listed = list_of(folder)
+    wrong = [name for name, known in listed.items() if name not in there or hash_file(there[name]) != known]
+    if wrong:
+        raise AssertionError(f"the list names {wrong[0]}, which is not there or another file")
+    names = set(there) - hidden - {LIST, *MINE}
+    if listed and names - set(listed) - {"new.tsv", "new.json"}:
+        raise AssertionError(f"{sorted(names - set(listed))[0]} is not in the list")
+    return {name: _content(there[name]) for name in sorted(names)}
+
+
+def _content(path: Path) -> str:
+    if path.name not in _TIMED and path.name != "new.json":
+        data = path.read_bytes()
+        if path.suffix == ".json" and path.parent.name != "figures":
+            data = re.sub(rb'"(seconds|time|created|date)": [^,\n]*', b"", data)
+        return hashlib.sha256(data).hexdigest()
+    if path.name != "model.zip":
+        return "there"
+    from icofactor import load_model
+
+    model = load_model(path)
+    stream = io.BytesIO()
+    for array in (model.components_, model.loadings_, model.solution_.B):
+        stream.write(array.tobytes())
+    return hashlib.sha256(stream.getvalue()).hexdigest()
+
+
+def store_state(folder: Path) -> State:
+    """What a store holds; empty where none is committed."""
+    import numpy as np
+
+    from icofactor.cohort.store.read import open_store
+
+    if not (folder / "commit.json").exists():
+        return {}
+    stored = open_store(folder)
+    maps = hashlib.sha256(np.ascontiguousarray(stored.X[:]).tobytes()).hexdigest()
+    return {"maps": maps, "subjects": ",".join(stored.subjects), "parts": str(len(list(folder.glob("part-*"))))}
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What only a killed or careless process can have left."""
+    return [path.name for path in folder.parent.glob("**/.tmp-*")]
+
+
+# ---------------------------------------------------------------------- children
+
+
+def started(what: Callable[[], object], log: Path, slow: float = 0.0) -> int:
+    """A child that does this; what it says goes to `log`."""
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS[1:])  # until the child can handle them
+    child = os.fork()
+    if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS[1:])
+        return child
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS[1:])
+        stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(stream, 1)
+        os.dup2(stream, 2)
+        _draw_little()
+        if slow:
+            _slow_renames(slow)
+        what()
+        status = 0
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS[1:])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _draw_little() -> None:
+    """Stand-ins for pictures."""
+    import icofactor.results.folder as folder
+    import icofactor.results.report.page as page
+    from icofactor.assessment.selection.choice import Choice
+
+    class Picture:
+        def savefig(self, path: Path) -> None:
+            path.write_bytes(b"a picture")
+
+    panels = lambda fit: (
+        (f"{name}.png", name.encode(), 1.0) for name in ("maps", "loadings", "similarity", "subjects")
+    )
+    changes: dict[str, tuple[Any, Any]] = {
+        "drawn_panels": (folder, panels),
+        "drawn_components": (folder, lambda fit: b"components"),
+        "plot": (Choice, lambda choice: Picture()),
+    }
+    for name, (place, stand_in) in changes.items():
+        setattr(place, name, stand_in)
+    page.drawn_panels = panels
+
+
+def _slow_renames(seconds: float) -> None:
+    for name in ("replace", "rename"):
+        plain = getattr(os, name)
+
+        def slowed(*given: Any, plain: Any = plain, **more: Any) -> None:
+            time.sleep(seconds)
+            plain(*given, **more)
+
+        setattr(os, name, slowed)
+
+
+def ended(child: int) -> int:
+    """Its exit status; negative: the signal that killed it."""
+    begin = time.monotonic()
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() - begin > _LONGEST:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -999
+        time.sleep(0.002)
+
+
+def done(what: Callable[[], object], log: Path, slow: float = 0.0) -> int:
+    """Do it in a child; its exit status."""
+    return ended(started(what, log, slow))
+
+
+def state_of(command: Command, folder: Path, log: Path) -> State:
+    """The state, read in a child; AssertionError with what is wrong."""
+    import json
+
+    out = log.with_suffix(".state")
+    out.unlink(missing_ok=True)
+    if done(lambda: out.write_text(json.dumps(command.state(folder))), log):
+        raise AssertionError(f"cannot be read: {_last_line(log)}")
+    found: State = json.loads(out.read_text())
+    return found
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() or ["(nothing)"]
+    return lines[-1][-300:]
+
+
+# ---------------------------------------------------------------------- kills
+
+
+class Campaign:
+    """Runs in folders below `root`, with `data` made once."""
+
+    def __init__(self, root: Path, seed: int, slow: float) -> None:
+        self.root, self.random, self.slow = root, random.Random(seed), slow
+        self.data, self.log, self.number = root / "data", root / "log.txt", 0
+        self.data.mkdir()
+        if done(lambda: make_data(self.data), self.log):
+            raise RuntimeError(f"the data could not be made: {self.log.read_text()}")
+        self.all = commands(self.data)
+        self._known: dict[str, tuple[State, State, float]] = {}
+
+    def place(self, command: Command) -> Path:
+        """A new folder with what is there before, and files of the user."""
+        self.number += 1
+        out = self.root / f"run{self.number}" / "out"
+        out.parent.mkdir()
+        kept = self.data / f"earlier {command.name}"
+        if command.earlier is not None:
+            if not kept.exists():
+                (kept.parent / "part").mkdir(exist_ok=True)
+                if done(lambda: command.earlier(kept.parent / "part" / "out"), self.log):  # type: ignore[misc]
+                    raise RuntimeError(f"{command.name}: {self.log.read_text()}")
+                (kept.parent / "part" / "out").rename(kept)
+            shutil.copytree(kept, out)
+        else:
+            out.mkdir()
+        for name, text in MINE.items():
+            (out / name).write_text(text)
+        return out
+
+    def known(self, command: Command) -> tuple[State, State, float]:
+        """State before, state after an undisturbed run, and how long that takes."""
+        if command.name not in self._known:
+            out = self.place(command)
+            before = state_of(command, out, self.log) if command.earlier is not None else {}
+            durations = []
+            for _ in range(2):  # the first may load what others find loaded
+                shutil.rmtree(out.parent)
+                out = self.place(command)
+                begin = time.monotonic()
+                if done(lambda: command.run(out), self.log, self.slow):  # noqa: B023
+                    raise RuntimeError(f"{command.name}: {self.log.read_text()}")
+                durations.append(time.monotonic() - begin)
+            self._known[command.name] = before, state_of(command, out, self.log), min(durations)
+            shutil.rmtree(out.parent)
+        return self._known[command.name]
+
+    def kill(self, command: Command, tally: Tally) -> None:
+        """One run that is killed, looked at and run again."""
+        before, after, duration = self.known(command)
+        out, how = self.place(command), self.random.choice(SIGNALS)
+        aimed, share = self.random.random() < 0.5 and command.state is results, self.random.random()
+        child = started(lambda: command.run(out), self.log, self.slow)
+        begin, found = time.monotonic(), 0
+        moment = share * (40 * self.slow + 0.004) if aimed else share * duration
+        while not found:
+            found, status = os.waitpid(child, os.WNOHANG)
+            passed = time.monotonic() - begin
+            if aimed and any(out.glob(".tmp-*/journal.json")):
+                time.sleep(moment)
+                break
+            if not aimed and passed > moment:
+                break
+            time.sleep(0.0005)
+        if found:
+            code = os.waitstatus_to_exitcode(status)
+        else:
+            os.kill(child, how)
+            if how == signal.SIGINT and self.random.random() < 0.5:  # an impatient user
+                time.sleep(0.01)
+                with_suppressed_kill(child, how)
+            code = ended(child)
+        tally.counts["runs"] += 1
+        tally.counts["finished first" if code == 0 else how.name] += 1
+        journal = bool(list(out.glob(".tmp-*/journal.json")))
+        tally.counts["in the moves"] += journal
+        said = self.log.read_text(errors="replace")
+        problem = self._look(command, out, before, after, tally)
+        if not problem and "Traceback" in said:
+            problem = f"said {_last_line(self.log)}"
+        if problem:
+            tally.lost.append(f"{command.name}, {how.name}{', in the moves' if journal else ''}: {problem} ({out})")
+        else:
+            shutil.rmtree(out.parent)
+
+    def _look(self, command: Command, out: Path, before: State, after: State, tally: Tally) -> str:
+        from icofactor.io.publish import settle
+
+        try:
+            if done(lambda: settle(out), self.log):
+                return f"the next look failed: {_last_line(self.log)}"
+            state = state_of(command, out, self.log)
+            if state not in (before, after, {}) or (not state and before):
+                return f"neither earlier nor new: {_difference(state, before, after)}"
+            new = state == after and state != before
+            tally.counts["new whole" if new else "earlier whole"] += 1
+            if command.again or not new:
+                if done(lambda: command.run(out), self.log, self.slow):
+                    return f"the next run failed: {_last_line(self.log)}"
+                if (state := state_of(command, out, self.log)) != after:
+                    return f"the next run gave something else: {_difference(state, before, after)}"
+                tally.counts["same bits again"] += 1
+                if left := leftovers(out):
+                    return f"left over: {left[0]}"
+        except AssertionError as problem:
+            return str(problem)
+        return _users_loss(out)
+
+    # ------------------------------------------------------------------ pairs
+
+    def pair(self, one: Command, two: Command, tally: Tally) -> None:
+        """Two commands at once on one folder."""
+        out = self.place(next(command for command in self.all if command.name == _start(one, two)))
+        logs = [self.root / "one.txt", self.root / "two.txt"]
+        wait = self.random.random() * max(self.known(one)[2], 0.1)
+        first = started(lambda: one.run(out), logs[0], self.slow)
+        time.sleep(wait)
+        second = started(lambda: two.run(out), logs[1], self.slow)
+        codes = [ended(first), ended(second)]
+        tally.counts["runs"] += 1
+        tally.counts[{0: "both succeeded"}.get(max(codes), "one was refused")] += 1
+        problem = self._judge(one, two, out, codes, logs)
+        if problem:
+            tally.lost.append(f"{one.name} and {two.name}: {problem} ({out})")
+        else:
+            shutil.rmtree(out.parent)
+
+    def _judge(self, one: Command, two: Command, out: Path, codes: Sequence[int], logs: Sequence[Path]) -> str:
+        for name, code, log in zip((one.name, two.name), codes, logs, strict=True):
+            if code not in (0, 2) or "Traceback" in log.read_text(errors="replace"):
+                return f"{name} ended with {code}: {_last_line(log)}"
+        if min(codes):
+            return f"both were refused: {_last_line(logs[0])}; {_last_line(logs[1])}"
+        if left := leftovers(out):
+            return f"left over: {left[0]}"
+        try:
+            state = state_of(one, out, self.log)
+        except AssertionError as problem:
+            return str(problem)
+        if "model.zip" in state:
+            wholes = [whole for command in self.all for whole in self.known(command)[:2] if "model.zip" in whole]
+            own = lambda found: {name: value for name, value in found.items() if _is_of_fit(name)}
+            if own(state) not in [own(whole) for whole in wholes]:
+                return "the fit is a mixture"
+            if done(lambda: _cli("report", out, "--overwrite", "--no-figures", "-q"), self.log):
+                return f"the report afterwards failed: {_last_line(self.log)}"
+        return _users_loss(out)
+
+
+def with_suppressed_kill(child: int, how: int) -> None:
+    """A second signal, to a process that may have ended."""
+    try:
+        os.kill(child, how)
+    except ProcessLookupError:
+        return
+
+
+def _is_of_fit(name: str) -> bool:
+    others = r"figures/|selection|stability|loadings_se|new\.|.*componentsse"
+    return re.match(others, name) is None
+
+
+def _start(one: Command, two: Command) -> str:
+    """Whose beginning both commands can work on."""
+    return "append" if one.state is store_state else "report"
+
+
+def _difference(state: State, *others: State) -> str:
+    other = min(others, key=lambda other: len(set(state.items()) ^ set(other.items())))
+    names = sorted({name for name, _ in set(state.items()) ^ set(other.items())})
+    return f"{len(names)} differ, e.g. {', '.join(names[:3])}"
+
+
+def _users_loss(out: Path) -> str:
+    for name, text in MINE.items():
+        if not (out / name).is_file() or (out / name).read_text() != text:
+            return f"the user's {name} was lost"
+    return ""
+
+
+# ---------------------------------------------------------------------- the program
+
+
+def table(tallies: dict[str, Tally]) -> str:
+    """Counts as Markdown, with a last row for all."""
+    total = Tally(sum((tally.counts for tally in tallies.values()), Counter()))
+    total.lost = [one for tally in tallies.values() for one in tally.lost]
+    order = ["runs", *(how.name for how in SIGNALS), "finished first", "in the moves", "earlier whole", "new whole"]
+    order += ["same bits again", "both succeeded", "one was refused"]
+    columns = [name for name in order if total.counts[name]]
+    lines = [f"| command | {' | '.join(columns)} | lost, mixed or left over |", "|---" * (len(columns) + 2) + "|"]
+    for name, tally in {**tallies, "all": total}.items():
+        cells = [str(tally.counts[column]) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(tally.lost)} |")
+    return "\n".join(lines)
+
+
+def run(root: Path, runs: int, pairs: int, seed: int, slow: float, only: str = "") -> tuple[str, list[str]]:
+    """The tables, and what was lost."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "SOURCE_DATE_EPOCH": "0"}
+    _import_all()
+    campaign = Campaign(root, seed, slow)
+    chosen = [command for command in campaign.all if only in command.name]
+    kills: dict[str, Tally] = {command.name: Tally() for command in chosen}
+    for command in itertools.islice(itertools.cycle(chosen), runs):
+        campaign.kill(command, kills[command.name])
+    on = lambda kind: [command for command in chosen if command.state is kind and command.earlier]
+    kinds = [on(results), on(store_state)]
+    every = [pair for kind in kinds for pair in itertools.product(kind, repeat=2)]
+    campaign.random.shuffle(every)
+    both: dict[str, Tally] = defaultdict(Tally)
+    for one, two in itertools.islice(itertools.cycle(every), pairs if every else 0):
+        campaign.pair(one, two, both[f"{one.name} and another"])
+    told = [table(found) for found in (kills, both) if sum(tally.counts["runs"] for tally in found.values())]
+    return "\n\n".join(told), [one for tally in (*kills.values(), *both.values()) for one in tally.lost]
+
+
+def _import_all() -> None:
+    """What the commands import, so that a child begins at once; nothing that starts threads is called."""
+
+    import icofactor.assessment.bootstrap
+    import icofactor.assessment.selection.choose
+    import icofactor.cli.main
+    import icofactor.cohort.simulate
+    import icofactor.cohort.store.create
+    import icofactor.factorization.engines.cpu
+    import icofactor.preprocessing.prepare_maps
+    import icofactor.results.fit_cohort
+    import icofactor.results.transform  # noqa: F401
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200, metavar="N", help="commands to kill (200)")
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="pairs of commands to run at once (0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--slow", type=float, default=0.0, metavar="SECONDS", help="how much longer a rename takes (0)")
+    parser.add_argument("--only", default="", metavar="WORD", help="only commands whose name has this word")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="work there, and keep the folders of what was lost")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) if options.keep is None else options.keep
+        root.mkdir(parents=True, exist_ok=True)
+        told, lost = run(root, options.runs, options.pairs, options.seed, options.slow, options.only)
+    print(f"{told}\n\n{time.monotonic() - begin:.0f} s, seed {options.seed}, renames slowed by {options.slow} s")
+    for one in lost:
+        print(f"LOST {one}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
