@@ -190,18 +190,22 @@ def store_state(folder: Path) -> State:
     """What a store holds; empty where none is committed."""
     import numpy as np
 
+    from icofactor.cohort.store.layout import read_commit
     from icofactor.cohort.store.read import open_store
 
     if not (folder / "commit.json").exists():
         return {}
     stored = open_store(folder)
     maps = hashlib.sha256(np.ascontiguousarray(stored.X[:]).tobytes()).hexdigest()
-    return {"maps": maps, "subjects": ",".join(stored.subjects), "parts": str(len(list(folder.glob("part-*"))))}
+    n_parts = len(read_commit(folder).parts)
+    return {"maps": maps, "subjects": ",".join(stored.subjects), "parts": str(n_parts)}
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What only a killed or careless process can have left."""
-    return [path.name for path in folder.parent.glob("**/.tmp-*")]
+    """What only a killed or careless process can have left: private files, and folders that a store does not name."""
+    commit = (folder / "commit.json").read_text() if (folder / "commit.json").exists() else ""
+    unnamed = [path for path in (*folder.glob("part-*"), *folder.glob("mesh-*")) if path.name not in commit]
+    return [path.name for path in (*folder.parent.glob("**/.tmp-*"), *unnamed)]
 
 
 # ---------------------------------------------------------------------- children
@@ -231,6 +235,9 @@ def started(what: Callable[[], object], log: Path, slow: float = 0.0) -> int:
         status = int(stop.code or 0)
     except KeyboardInterrupt:
         status = 130
+    except (ValueError, OSError) as problem:  # of a call from Python, as the command line reports it
+        print(problem)
+        status = 2
     except BaseException:
         traceback.print_exc()
     finally:
