@@ -371,7 +371,7 @@ def check_apart(out: Path, inputs: Iterable[str | Path]) -> None:
     out = Path(os.path.realpath(out))
     for given in inputs:
         place = Path(os.path.realpath(Path(given).expanduser()))  # links to themselves stay what they are
-        if not place.is_dir() or (place != out and place not in out.parents):
+        if not os.path.isdir(place) or (place != out and place not in out.parents):  # readers say what may not be read
             continue
         inner = out.relative_to(place).parts
         if inner and not (place / "zarr.json").exists():
