@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from icofactor import __version__
-from icofactor.cli import bench, demo, fit, prepare, report, reproduce, select, transform
+from icofactor.cli import associate, bench, demo, fit, prepare, report, reproduce, select, transform
 from icofactor.errors import CohortError, Naming, escaped, in_python, named
 
 COMMANDS: dict[str, ModuleType] = {
@@ -26,6 +26,7 @@ COMMANDS: dict[str, ModuleType] = {
     "fit": fit,
     "transform": transform,
     "select": select,
+    "associate": associate,
     "report": report,
     "reproduce": reproduce,
     "bench": bench,
@@ -39,6 +40,10 @@ _ALIASES = {
     "n_starts": "starts",
     "n_nulls": "nulls",
     "n_resamples": "bootstrap",
+    "n_bootstrap": "bootstrap",
+    "n_permutations": "permutations",
+    "table": "participants",
+    "behaviour": "pls",
     "n_spins": "spins",
     "seed": "random_seed",
     "fwhm": "smooth",

@@ -49,13 +49,13 @@ from icofactor.results.report.panels import drawn_components, drawn_panels
 from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per_side
 
 _BIDS_VERSION = "1.10.0"
-_PARTICIPANTS, _PARCELS = "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"
+PARTICIPANTS, _PARCELS = "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"
 _TABLE = "desc-icofactor_components.tsv"
 _DESCRIPTION, _FIGURE = "dataset_description.json", "components.png"
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
 _DSCALAR = "components.dscalar.nii"
 _ALWAYS = (
-    *(LOADINGS, _TABLE, _PARTICIPANTS, _PARCELS, _DESCRIPTION, _FIGURE),
+    *(LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _DESCRIPTION, _FIGURE),
     *(PROVENANCE, METHODS, MODEL, DIAGNOSTICS, PAGE),
 )
 """Names of files that do not depend on the maps."""
@@ -175,7 +175,7 @@ def _write_tables(folder: Path, fit: FitDescription) -> None:
     write_tsv(folder / _TABLE, {"component": names, **component_table(fit)})
     if fit.participants:
         rest = {name: column for name, column in fit.participants.items() if name != "participant_id"}
-        write_tsv(folder / _PARTICIPANTS, {**subjects, **rest})
+        write_tsv(folder / PARTICIPANTS, {**subjects, **rest})
 
 
 def component_table(fit: FitDescription) -> dict[str, np.ndarray]:

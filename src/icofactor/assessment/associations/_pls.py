@@ -122,7 +122,7 @@ class PLS:
             axes.set_yticks(place, names)
             axes.invert_yaxis()
             axes.set_xlabel(f"correlation with the score of {'behaviour' if side == 'component' else 'components'}")
-        p = "" if np.isnan(self.p[j]) else f", p = {self.p[j]:.3g}"
+        p = "" if np.isnan(self.p[j]) else f", p = {self.p[j]:.2g}"
         figure.suptitle(f"Latent variable {latent}: {100 * self.explained[j]:.0f} % of the cross-correlation{p}")
         return figure
 

@@ -1,0 +1,283 @@
+"""Associations of a fit's loadings with tables of people, as files:
+
+    associations.tsv, associations.json          tests of terms and contrasts; what the columns hold, settings, notes
+    associations_coefficients.tsv                every column of the model
+    hemi-L_..._desc-icofactor_effects.shape.gii  maps that effects go with: Σ estimate × component
+    pls.tsv, pls_variables.tsv, pls.json, pls.png    latent variables of loadings and behaviour
+    normative.tsv, normative.json                W-scores against a reference group
+
+They lie beside the fit or in a folder of their own, and leave with the fit when it is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icofactor import __version__
+from icofactor.assessment.associations import (
+    PLS,
+    Associations,
+    NormativeScores,
+    associate,
+    normative_scores,
+    pls,
+)
+from icofactor.assessment.associations.result import DESCRIPTIONS
+from icofactor.cohort.problems import some
+from icofactor.cohort.subjects import bare
+from icofactor.errors import ArgumentError, FileError, literal
+from icofactor.estimator.saving import load_model
+from icofactor.io.gifti import write_maps
+from icofactor.io.guard import hash_file, naming
+from icofactor.io.publish import Publication, reading
+from icofactor.io.tables import is_number, read_table, write_json, write_tsv
+from icofactor.results.description import LOADINGS, MODEL
+from icofactor.results.folder import PARTICIPANTS, map_columns
+from icofactor.sphere.names import map_file, mesh_name_of
+
+_EFFECTS = "effects.shape.gii"
+_TABLES = ("associations.tsv", "associations.json", "associations_coefficients.tsv")
+_PLS = ("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png")
+_NORMATIVE = ("normative.tsv", "normative.json")
+_ID, _SESSION = "participant_id", "session_id"
+NORM = "age + sex"
+"""What a reference's loadings depend on where no formula says it."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLoadings:
+    """Loadings of people as files hold them.
+
+    Attributes
+    ----------
+    rows : participant_id, and session_id where people have several scans.
+    loadings : (n_rows, n_components)
+    components : names.
+    participants : what the fit knows of them, joined; empty when nothing.
+    model : None for a table alone.
+    path : file or folder.
+    """
+
+    rows: Mapping[str, list[str]]
+    loadings: np.ndarray
+    components: tuple[str, ...]
+    participants: Mapping[str, list[str | None]]
+    model: Any
+    path: Path
+
+    @classmethod
+    def read(cls, fitted: str | Path) -> FittedLoadings:
+        """From the folder of a fit, or from a table of loadings as `icofactor transform` writes it."""
+        place = Path(fitted)
+        if not place.is_dir():
+            if place.suffix != ".tsv":
+                raise FileError(place, "is neither the folder of a fit nor a table of loadings (.tsv)")
+            return cls(*_table_of(place), {}, None, place)
+        with reading(place):
+            model = load_model(place / MODEL)
+            rows, loadings, components = _table_of(place / LOADINGS)
+            if loadings.shape != model.loadings_.shape:
+                raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
+            known = place / PARTICIPANTS
+            table = joined(known, rows) if known.is_file() else {}
+        return cls(rows, loadings, components, table, model, place)
+
+
+def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, ...]]:
+    """Rows, loadings and names of components of a table of loadings."""
+    with naming(path, "table of loadings"):
+        columns, _ = read_table(path)
+    names = tuple(name for name in columns if name not in (_ID, _SESSION))
+    if _ID not in columns or not names:
+        raise FileError(path, f"is not a table of loadings: it should have {_ID} and one column per component")
+    wrong = [name for name in names if not all(map(is_number, columns[name]))]
+    if wrong:
+        raise FileError(path, f"column {literal(repr(wrong[0]))} holds more than numbers")
+    rows = {name: columns[name] for name in (_ID, _SESSION) if name in columns}
+    return rows, np.array([columns[name] for name in names], dtype=np.float64).T, names
+
+
+def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, list[str | None]]:
+    """The columns of a table for these rows, by participant_id (and session_id where both have it); None for people
+    whom it does not list."""
+    file = Path(path)
+    with naming(file, "table"):
+        columns, _ = read_table(file)
+    if _ID not in columns:
+        raise FileError(file, f"has no column {_ID}; its columns: {some(columns, 20)}")
+    keys = [name for name in (_ID, _SESSION) if name in columns and name in rows]
+    theirs = list(zip(*(map(bare, columns[name]) for name in keys), strict=True))
+    wanted = list(zip(*(map(bare, rows[name]) for name in keys), strict=True))
+    twice = sorted({key for key, count in Counter(theirs).items() if count > 1} & set(wanted))
+    if twice:
+        raise FileError(file, f"lists {some([' '.join(key) for key in twice], 10)} more than once")
+    place = {key: i for i, key in enumerate(theirs)}
+    found = [place.get(key) for key in wanted]
+    if all(i is None for i in found):
+        example = literal(" ".join(wanted[0]))
+        raise FileError(file, f"lists none of the people with loadings, such as {example}")
+    rest = {name: values for name, values in columns.items() if name not in rows}
+    return {name: [None if i is None else values[i] for i in found] for name, values in rest.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class AssociationFiles:
+    """What `write_associations` found and wrote."""
+
+    associations: Associations | None
+    pls: PLS | None
+    normative: NormativeScores | None
+    files: tuple[Path, ...]
+
+
+def write_associations(
+    fitted: str | Path,
+    out: str | Path | None = None,
+    formula: str | None = None,
+    *,
+    participants: str | Path | None = None,
+    groups: str | None = None,
+    smooth: Any = None,
+    contrast: Sequence[str] | None = None,
+    behaviour: str | Path | None = None,
+    reference: str | None = None,
+    n_permutations: int = 5000,
+    n_bootstrap: int = 2000,
+    missing_covariates: str = "raise",
+    random_state: int = 0,
+    overwrite: bool = False,
+) -> AssociationFiles:
+    """Associations of the loadings in a fit's folder, written as the files at the top of this module; all or none.
+
+    Parameters
+    ----------
+    fitted : folder of a fit, or a table of loadings (.tsv), which gives no maps.
+    out : folder; that of the fit when None.
+    formula : tests its terms; with a reference the formula of the norm, "age + sex" by default.
+    participants : table with participant_id; by default the fit's own.
+    behaviour : table with participant_id for behavioural PLS.
+    groups, smooth, contrast, reference, n_permutations, n_bootstrap, missing_covariates, random_state : see
+        `associate`, `pls` and `normative_scores`.
+    overwrite : whether to replace earlier results of the same kind.
+    """
+    import pandas as pd
+
+    if formula is None and behaviour is None and reference is None:
+        raise ArgumentError("formula", None, "Nothing is asked for: give {formula}, {behaviour} or {reference}")
+    source = FittedLoadings.read(fitted)
+    if out is None and source.model is None:
+        raise ArgumentError("out", None, "{out} is needed with a table of loadings: a folder for the results")
+    target = source.path if out is None else Path(out)
+    place = _place(target, source, overwrite, [participants, behaviour], formula, behaviour, reference)
+    table: dict[str, Any] = {**source.rows}
+    table |= dict(source.participants) if participants is None else joined(participants, source.rows)
+    given = pd.DataFrame(source.loadings, columns=list(source.components)) if source.model is None else source.model
+    shared: dict[str, Any] = {"missing_covariates": missing_covariates}
+    drawn: dict[str, Any] = {"n_permutations": n_permutations, "random_state": random_state}
+    tested = norm = latent = None
+    if formula is not None:
+        tested = associate(given, table, formula, groups=groups, smooth=smooth, contrast=contrast, **shared, **drawn)
+    if reference is not None:
+        norm = normative_scores(
+            given, table, formula or NORM, reference=reference, groups=groups, smooth=smooth, **shared
+        )
+    if behaviour is not None:
+        labels = table.get(groups) if groups is not None else None
+        if groups is not None and labels is None:
+            raise ArgumentError("groups", groups, "a column of the participants' table")
+        measures = {**source.rows, **joined(behaviour, source.rows)}
+        latent = pls(given, measures, groups=labels, n_bootstrap=n_bootstrap, **shared, **drawn)
+    about = _about(source, {"participants": participants, "behaviour": behaviour})
+    with place.filled() as new:
+        if tested is not None:
+            _write_tests(new, tested, source, about)
+        if norm is not None:
+            write_tsv(new / _NORMATIVE[0], {**source.rows, **norm.table})
+            record = {"reference": reference, "formula": formula or NORM, "residual_sd": norm.deviation}
+            write_json(new / _NORMATIVE[1], {**_NORMATIVE_COLUMNS, **about, **record, "notes": list(norm.notes)})
+        if latent is not None:
+            _write_pls(new, latent, {**about, **drawn, "n_bootstrap": n_bootstrap})
+    return AssociationFiles(tested, latent, norm, tuple(place.files))
+
+
+def _place(
+    target: Path,
+    source: FittedLoadings,
+    overwrite: bool,
+    read: Sequence[str | Path | None],
+    formula: str | None,
+    behaviour: Any,
+    reference: str | None,
+) -> Publication:
+    """The folder, checked before any work."""
+    names = [
+        *(_TABLES if formula is not None else ()),
+        *(_PLS if behaviour is not None else ()),
+        *(_NORMATIVE if reference is not None else ()),
+    ]
+    leaving = lambda listed: [name for name in listed if formula is not None and name.endswith(f"_{_EFFECTS}")]
+    inputs = [path for path in read if path is not None]
+    own = source.model is not None and target.absolute() == source.path.absolute()
+    return Publication(target, overwrite, names=names, leaving=leaving, inputs=inputs, steady=[MODEL] if own else [])
+
+
+def _about(source: FittedLoadings, tables: Mapping[str, str | Path | None]) -> dict[str, Any]:
+    """Where the results come from."""
+    file = source.path / MODEL if source.path.is_dir() else source.path
+    read = {name: {"path": str(path), "sha256": hash_file(Path(path))} for name, path in tables.items() if path}
+    return {"icofactor": __version__, "loadings": {"path": str(file), "sha256": hash_file(file)}, **read}
+
+
+def _write_tests(folder: Path, found: Associations, source: FittedLoadings, about: Mapping[str, Any]) -> None:
+    tables = {"term": found.table, "contrast": found.contrasts}
+    rows = {
+        "kind": np.concatenate([np.full(len(table["term"]), kind) for kind, table in tables.items()]),
+        **{
+            name: np.concatenate([table[name] for table in tables.values() if len(table["term"])] or [np.array([])])
+            for name in DESCRIPTIONS
+        },
+    }
+    write_tsv(folder / _TABLES[0], rows)
+    columns = {"kind": "term of the formula, or contrast", **DESCRIPTIONS}
+    record = {name: {"Description": text} for name, text in columns.items()}
+    write_json(folder / _TABLES[1], {**record, **about, **found.settings, "notes": list(found.notes)})
+    write_tsv(folder / _TABLES[2], found.coefficients)
+    model = source.model
+    if model is None or model.sites_.on != "vertices" or model.hemi_ is None or not found.directions:
+        return
+    maps, mesh = found.effects(model.components_), mesh_name_of(model.sites_)
+    values = np.stack(list(maps.values()))
+    for side, part in map_columns(model.sites_.n, model.hemi_, mesh):
+        write_maps(folder / map_file(mesh, _EFFECTS, side), values[:, part], side, list(maps))
+
+
+_NORMATIVE_COLUMNS = {
+    "reference": {"Description": "1 for people of the reference group, whose scores come from the others of it"},
+    "outside_reference": {"Description": "Columns in which a row lies outside the reference's range or levels"},
+    "component": {"Description": "(loading − expected at this age, sex, ...) / residual SD of the reference"},
+}
+
+
+def _write_pls(folder: Path, found: PLS, about: Mapping[str, Any]) -> None:
+    from io import BytesIO
+
+    write_tsv(folder / _PLS[0], found.table)
+    write_tsv(folder / _PLS[1], found.variables)
+    columns = {
+        "explained": "Share of the squared cross-correlation",
+        "p": "By permutation of the people's behaviour",
+        "correlation": "Of the two scores; of a variable with the other side's score, with its 95 % interval",
+        "reproducibility": "Mean correlation of the patterns of random halves; _p against permuted behaviour",
+        "bootstrap_ratio": "Weight × singular value / standard error over resamples of people",
+    }
+    record = {name: {"Description": text} for name, text in columns.items()}
+    write_json(folder / _PLS[2], {**record, **about, "n_rows": len(found.rows), "notes": list(found.notes)})
+    picture = BytesIO()
+    found.plot(1).savefig(picture, format="png", dpi=150)
+    (folder / _PLS[3]).write_bytes(picture.getvalue())

@@ -1,0 +1,169 @@
+"""`icofactor associate`: tables, maps and scores of a fit's loadings, or one clear line and nothing written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor.cli.main import main
+from icofactor.io.tables import read_table
+from icofactor.results.associations import write_associations
+
+N = 40
+FEW = ["--permutations", "99", "--bootstrap", "50"]
+MAPS = "hemi-L_space-fsaverage_den-642_desc-icofactor_effects.shape.gii"
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit, whose people have age and sex."""
+    cohort = ico.simulate_cohort(N, 3, mesh="fsaverage3", random_state=0)
+    folder = tmp_path_factory.mktemp("associate") / "fit"
+    ico.fit_cohort(cohort, ico.CorticalFactorization(3, n_starts=2, level=1), folder, figures=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(fitted: Path) -> Path:
+    """Tables about these people: more columns, gaps, behaviour."""
+    place = fitted.parent
+    names = read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
+    people = {"participant_id": names[::-1], "iq": [90 + i % 13 for i in range(N)]}  # in another order
+    people["group"] = ["control" if i % 3 else "patient" for i in range(N)]
+    people["family"] = [str(i // 2) for i in range(N)]
+    write(place / "people.tsv", people)
+    write(place / "gaps.tsv", {**people, "iq": ["n/a", *people["iq"][1:]]})
+    write(place / "twice.tsv", {name: [*values, values[0]] for name, values in people.items()})
+    write(place / "strangers.tsv", {**people, "participant_id": [f"x{i}" for i in range(N)]})
+    write(place / "nameless.tsv", {"iq": people["iq"]})
+    write(place / "behaviour.tsv", {"participant_id": names, "memory": range(N), "speed": [i % 7 for i in range(N)]})
+    return place
+
+
+def write(path: Path, columns: dict[str, Any]) -> None:
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n")
+
+
+def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["associate", str(fitted), "--formula", "age + sex", "--contrast", "age: 60 - 30", *FEW, "-o", str(out)]
+    assert main(words) == 0
+    table = read_table(out / "associations.tsv")[0]
+    assert table["kind"] == ["term"] * 6 + ["contrast"] * 3
+    assert table["term"] == ["age"] * 3 + ["sex"] * 3 + ["age: 60 - 30"] * 3
+    model = ico.load_model(fitted / "model.zip")
+    people = read_table(fitted / "desc-icofactor_participants.tsv")[0]
+    found = ico.associate(model, people, "age + sex", contrast="age: 60 - 30", n_permutations=99)
+    for column in ("estimate", "p_corrected", "p_corrected_all"):
+        expected = np.concatenate([found.table[column], found.contrasts[column]])
+        np.testing.assert_array_equal(np.array(table[column], dtype=float), expected)
+    about = json.loads((out / "associations.json").read_text(encoding="utf-8"))
+    assert set(table) <= set(about) and about["cells"]["sex"] == found.settings["cells"]["sex"]
+    assert about["loadings"]["sha256"] and about["formula"] == "age + sex"
+    assert read_table(out / "associations_coefficients.tsv")[0]["column"][3:6] == ["age"] * 3
+    maps = nib.load(out / MAPS)
+    assert [one.metadata["Name"] for one in maps.darrays] == ["age", "sex", "age: 60 - 30"]
+    expected = found.table["estimate"][:3] @ model.components_
+    np.testing.assert_allclose(maps.darrays[0].data, expected.astype(np.float32))
+    assert "of 9 tests have p < 0.05" in capsys.readouterr().out
+
+
+def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["associate", str(fitted), "--participants", str(tables / "people.tsv"), *FEW, "-o", str(out), "-q"]
+    more = ["--pls", str(tables / "behaviour.tsv"), "--reference", "group=control", "--smooth", "iq=3"]
+    assert main([*words, "--formula", "group", "--groups", "family", *more]) == 0
+    assert json.loads((out / "associations.json").read_text())["n_groups"] == N // 2
+    assert set(read_table(out / "associations.tsv")[0]["term"]) == {"s(iq)", "group"}
+    assert read_table(out / "pls.tsv")[0]["latent_variable"] == ["1", "2"]
+    assert read_table(out / "pls_variables.tsv")[0]["variable"][-2:] == ["memory", "speed"]
+    assert (out / "pls.png").stat().st_size > 1000
+    scores = read_table(out / "normative.tsv")[0]
+    assert scores["participant_id"] == read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
+    assert scores["reference"].count("1") == N - 14 and "s(iq)" not in scores
+    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
+        *("associations.tsv", "associations.json", "associations_coefficients.tsv", MAPS),
+        *("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png", "normative.tsv", "normative.json"),
+    }
+
+
+def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None:
+    """Two scans of each: rows are joined by participant and session, and people are groups."""
+    loadings = read_table(fitted / "desc-icofactor_loadings.tsv")[0]
+    names = [name for name in loadings["participant_id"] for _ in "ab"]
+    sessions = ["ses-1", "ses-2"] * N
+    values = {c: [float(v) + 0.1 * i for v in loadings[c] for i in (0, 1)] for c in list(loadings)[1:]}
+    write(tmp_path / "scans.tsv", {"participant_id": names, "session_id": sessions, **values})
+    order = np.random.default_rng(0).permutation(2 * N)
+    table = {"participant_id": names, "session_id": sessions, "age": [20 + i % 31 for i in range(2 * N)]}
+    write(tmp_path / "ages.tsv", {name: [column[i] for i in order] for name, column in table.items()})
+    done = write_associations(
+        tmp_path / "scans.tsv", tmp_path / "out", "age", participants=tmp_path / "ages.tsv", n_permutations=50
+    )
+    assert done.associations is not None and done.associations.settings["n_groups"] == N
+    np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
+    assert [file.name for file in done.files] == [
+        *("associations.json", "associations.tsv", "associations_coefficients.tsv")
+    ]
+
+
+def test_results_join_the_fit_and_leave_with_it(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "fit"
+    shutil.copytree(fitted, own)
+    words = ["associate", str(own), "--formula", "age", *FEW, "-q"]
+    assert main(words) == 0 and (own / MAPS).is_file()
+    assert main(words) == 2 and "--overwrite" in capsys.readouterr().err
+    assert main([*words, "--overwrite"]) == 0
+    cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3", random_state=1)
+    model = ico.CorticalFactorization(3, n_starts=2, level=1)
+    ico.fit_cohort(cohort, model, own, figures=False, overwrite=True)
+    assert not [path for path in own.iterdir() if "associations" in path.name or "effects" in path.name]
+
+
+BAD = [
+    (["--formula", "agee"], "no column 'agee'; its columns: 'age', 'sex'"),
+    (["--formula", "__import__('os').system('true')"], "--formula: '.' cannot be used in a formula"),
+    (["--formula", "age", "--groups", "family"], "no column 'family'"),
+    (["--formula", "age", "--contrast", "sex: F - M"], "--contrast must be of the form"),
+    (["--formula", "age", "--permutations", "-1"], "--permutations must be a whole number"),
+    (["--formula", "age", "--smooth", "age=x"], "--smooth must be columns"),
+    (["--formula", "iq", "--participants", "gaps.tsv"], "leave these rows out with --missing-covariates skip"),
+    (["--formula", "iq", "--participants", "twice.tsv"], "more than once"),
+    (["--formula", "iq", "--participants", "strangers.tsv"], "lists none of the people"),
+    (["--formula", "iq", "--participants", "nameless.tsv"], "has no column participant_id"),
+    (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
+    (["--pls", "people.tsv"], "--pls: column 'group' must hold numbers; found 'patient'"),
+    (["--reference", "sex=Q"], "--reference must be a value that somebody has: F, M"),
+    ([], "Nothing is asked for: give --formula, --pls or --reference"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), BAD)
+def test_bad_input_is_one_line_and_nothing_written(
+    words: list[str], says: str, fitted: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(tables / word) if word.endswith(".tsv") else word for word in words]
+    assert main(["associate", str(fitted), *given, "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.startswith("icofactor associate: ") and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_a_fit(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.tsv").write_text("a\tb\n1\t2\n")
+    for place in ("empty", "notes.tsv", "nowhere", str(fitted / "model.zip")):
+        assert main(["associate", str(tmp_path / place), "--formula", "age", "-o", str(tmp_path / "out")]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    write(tmp_path / "loadings.tsv", {"participant_id": ["a"], "component01": [1]})
+    assert main(["associate", str(tmp_path / "loadings.tsv"), "--formula", "age"]) == 2
