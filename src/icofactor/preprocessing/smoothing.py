@@ -86,11 +86,10 @@ def smooth_surface(
     Examples
     --------
     >>> import icofactor as ico
-    >>> import numpy as np
     >>> from icofactor.preprocessing import smooth_surface
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> smooth_surface(np.ones((2, 642)), 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
-    (2, 642)
+    >>> smooth_surface(sphere.coordinates.T, 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
+    (3, 642)
     """
     return SurfaceSmoother((coordinates, faces), fwhm, sigma, method, roi).transform(maps)
 

@@ -24,6 +24,10 @@ MEASURES = ("inner_product", "correlation", "ari", "half_error", "inner_product_
 """What a split of the subjects in two is measured by."""
 THIRD_MEASURES = ("loadings", "loadings_adjusted")
 """What two groups are measured by on people who are in neither."""
+Parts = Sequence[np.ndarray]
+"""(n_subjects,) part of each subject, for every cohort."""
+Wheres = Sequence[tuple[int, ...]]
+"""Where the seeds of every cohort's fits come from."""
 
 
 def strata_of(participants: Mapping[str, Any], columns: Sequence[str], n_subjects: int) -> np.ndarray:
@@ -65,13 +69,7 @@ def split_half(data: Coarse, fit: Fitter, rank: int, part: np.ndarray, *where: i
     return split_halves([data], fit, rank, [part], [where])[0]
 
 
-def split_halves(
-    cohorts: Sequence[Coarse],
-    fit: Fitter,
-    rank: int,
-    parts: Sequence[np.ndarray],
-    wheres: Sequence[tuple[int, ...]],
-) -> np.ndarray:
+def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts, wheres: Wheres) -> np.ndarray:
     """(n, measures) `MEASURES` of one split of each of several cohorts, or of several of one; fits go together."""
     problems = []
     for data, part in zip(cohorts, parts, strict=True):
@@ -93,13 +91,7 @@ def deal_thirds(strata: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(deal(strata, 8, rng) // 3)
 
 
-def third_people(
-    cohorts: Sequence[Coarse],
-    fit: Fitter,
-    rank: int,
-    parts: Sequence[np.ndarray],
-    wheres: Sequence[tuple[int, ...]],
-) -> np.ndarray:
+def third_people(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts, wheres: Wheres) -> np.ndarray:
     """(n, measures) `THIRD_MEASURES` of one division (`deal_thirds`) of each of several cohorts, or of several of one.
 
     Both groups are fitted; people in neither get loadings from both fits. NaN where groups have fewer subjects than
