@@ -58,6 +58,8 @@ def _content(figure: Any, kind: str, **options: Any) -> bytes:
     from matplotlib import rc_context
 
     stream = io.BytesIO()
+    if kind == "pdf":  # equal figures are equal files
+        options["metadata"] = {"CreationDate": None}
     with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse the default, Type 3
         figure.savefig(stream, format=kind, **{"dpi": DPI, **options})
     return stream.getvalue()
