@@ -154,7 +154,7 @@ def test_story_of_the_hcp(data_folder: Path, tmp_path: Path, monkeypatch: pytest
     assert model.mask_ is not None
     _, subjects, loadings = table(tmp_path / "out" / "desc-icofactor_loadings.tsv")
     assert subjects == ids
-    np.testing.assert_array_equal(loadings, model.loadings_)
+    np.testing.assert_allclose(loadings, model.loadings_, rtol=1e-9)
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text())
     assert provenance["cohort"]["modality"] == "thickness"
 
@@ -207,8 +207,8 @@ def test_parts_and_how_far_to_trust_them(files: Files, capsys: pytest.CaptureFix
     header, *rows = (row.split("\t") for row in (out / "desc-icofactor_components.tsv").read_text().splitlines())
     assert header == ["component", "variance_alone", "variance_unique", "extent", "recurrence"]
     read = [np.nan if row[-1] == "n/a" else float(row[-1]) for row in rows]
-    np.testing.assert_array_equal(read, model.recurrence_)
-    np.testing.assert_array_equal([float(row[1]) for row in rows], model.explained_variance_ratio_)
+    np.testing.assert_allclose(read, model.recurrence_, rtol=1e-9)
+    np.testing.assert_allclose([float(row[1]) for row in rows], model.explained_variance_ratio_, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -67,6 +67,9 @@ def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[
     assert plan(place / "store", "--participants", place / "four.tsv", "--covariates", "age") == 0
     out = capsys.readouterr().out
     assert "of 4 subjects" in out and "left out 2 subjects that participants does not select" in out
+    stored = ico.load_cohort(place / "store", exclude=IDS[:2])
+    assert stored.provenance["left_out"] == {"by name": IDS[:2]}
+    assert repr(stored).startswith("StoredCohort(4 subjects × 1284 vertices; thickness in mm, both hemispheres; ")
     assert plan(place / "store", "--exclude", IDS[0]) == 0
     assert "of 5 subjects" in capsys.readouterr().out
     assert plan(place / "store", "--participants", place / "all.tsv") == 2

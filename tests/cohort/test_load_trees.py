@@ -91,7 +91,10 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
     skipped = ico.load_cohort(tmp_path, missing="skip")
     assert list(skipped.subjects) == [IDS[0], IDS[3]]
     assert any("left out 2 subjects without all their files" in step for step in skipped.provenance["steps"])
-    assert list(ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]]).subjects) == [IDS[0], IDS[3]]
+    assert skipped.provenance["left_out"] == {"without all their files": [IDS[1], IDS[2]]}
+    named = ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]])
+    assert list(named.subjects) == [IDS[0], IDS[3]]
+    assert named.provenance["left_out"] == {"by name": [IDS[1], IDS[2]]}
     assert list(ico.load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [IDS[0], IDS[1], IDS[3]]
 
 

@@ -92,7 +92,7 @@ def test_cifti_leaves_out_voxels(tmp_path: Path) -> None:
     nib.save(image, tmp_path / "x.dscalar.nii")
     maps = read_maps(tmp_path / "x.dscalar.nii")
     np.testing.assert_array_equal(maps.parts["left"][0][CORTEX["left"]], np.arange(8, n))
-    assert maps.notes == ("left out 1 structures that are not cortex",)
+    assert maps.notes == ("left out 1 structure, not of the cortex",)
 
 
 def test_npy_and_npz(tmp_path: Path) -> None:

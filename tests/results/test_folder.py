@@ -37,6 +37,15 @@ ALWAYS = {
 }
 
 
+def test_cells_of_tables(tmp_path: Path) -> None:
+    """Whole numbers stay whole beside unknown ones; computed numbers have ten digits, given ones all they need."""
+    columns = {"age": [13.0, np.nan, 35.0], "half": [0.5, np.nan, 2.0], "third": [1 / 3, 2.0, 1e-20]}
+    rows = write_tsv(tmp_path / "a.tsv", columns).read_text().splitlines()[1:]
+    assert rows == ["13\t0.5\t0.3333333333", "n/a\tn/a\t2", "35\t2\t1e-20"]
+    rows = write_tsv(tmp_path / "b.tsv", columns, digits=None).read_text().splitlines()[1:]
+    assert rows == ["13\t0.5\t0.3333333333333333", "n/a\tn/a\t2.0", "35\t2.0\t1e-20"]
+
+
 def test_atomic_path_writes_whole_files_only(tmp_path: Path) -> None:
     target = tmp_path / "model.zarr.zip"
     with atomic_path(target) as temporary:

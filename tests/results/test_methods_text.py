@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from icofactor import METHODS, Cohort, CorticalFactorization, Refinement, simulate_cohort
-from icofactor.results.methods_text import methods_text
+from icofactor.assessment.selection.choice import Choice
+from icofactor.results.methods_text import methods_text, with_assessment
+from icofactor.results.report.selection_files import SelectionFiles
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,77 @@ def test_other_settings_are_other_words(cohort: Cohort) -> None:
     projective = text_of(cohort, method="LE-PPNMF")
     assert "λ" not in projective
     assert "WᵀX holds the loadings" in projective
+
+
+REHO = [
+    {"step": "bandpass", "method": "butterworth", "order": 2, "low_hz": 0.05, "high_hz": 0.1, "tr": 0.72},
+    {"step": "concatenate_runs", "each_run": "zero mean, unit L2 norm"},
+    {"step": "reho", "mesh": "fs_LR 32k", "rings": 3, "tie_correction": True},
+    {"step": "fill_from_neighbours", "max_missing": 0.01},
+    {"step": "resample", "from": "fs_LR 32k", "to": "fsaverage5", "method": "adaptive"},
+]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "words"),
+    [
+        (
+            {"preprocessing": REHO},
+            [
+                "band-pass filtered between 0.05 and 0.1 Hz with a Butterworth filter of order 2.",
+                "Kendall's W of the series up to 3 edges away, with correction for ties.",
+                "were given the mean of their neighbours.",
+                "resampled from fs_LR 32k to fsaverage5 by adaptive barycentric interpolation.",
+            ],
+        ),
+        (
+            {"preprocessing": [{"step": "limit_outliers", "n_deviations": 4.4478}, {"step": "smooth", "fwhm_mm": 10}]},
+            ["further than 4.4478 median absolute deviations", "with a Gaussian kernel of 10 mm FWHM"],
+        ),
+        (
+            {"preprocessing": [{"step": "alff", "low_hz": 0.01, "high_hz": 0.1, "detrend": True, "normalize": "mean"}]},
+            ["ALFF was computed of detrended series as the amplitude between 0.01 and 0.1 Hz and divided by its mean"],
+        ),
+        (
+            {"inputs": [{"path": f"/s/{i}/surf/lh.thickness.fwhm20.fsaverage3.mgh"} for i in range(8)]},
+            ["The maps had been smoothed with a Gaussian kernel of 20 mm FWHM."],
+        ),
+        (
+            {"left_out": {"by name": list("abcdefghijklmn"), "without all their files": ["x"]}},
+            ["15 subjects were left out: 14 by name and 1 without all their files."],
+        ),
+        (
+            {"left_out": {"that participants marks so": ["a"]}},
+            ["1 subject was left out: 1 marked for exclusion in the table of participants."],
+        ),
+        ({"left_out": 3, "preprocessing": [None, {"step": "smooth", "fwhm_mm": "\u202e"}]}, ["factorized"]),
+    ],
+)
+def test_what_was_done_before_the_fit(fitted: Any, cohort: Cohort, provenance: Any, words: list[str]) -> None:
+    """Whatever the record of a cohort or a store knows: preprocessing, smoothing, exclusions and why."""
+    text = methods_text(fitted, replace(cohort, provenance=provenance))
+    for part in words:
+        assert part in text
+    assert "\u202e" not in text
+
+
+@pytest.fixture(scope="module")
+def fitted(cohort: Cohort) -> CorticalFactorization:
+    return CorticalFactorization(2, n_iter=5, n_starts=2, tol=0, level=1).fit(cohort)
+
+
+def test_what_select_did_stands_before_the_references(fitted: Any, cohort: Cohort) -> None:
+    settings = {"n_splits": 20, "n_nulls": 10, "stratify": ["sex", "site"]}
+    choice = Choice({"rank": np.arange(2, 21)}, 6, ("because",), settings)
+    found = SelectionFiles(choice, {"n_resamples": [200.0, 200.0]}, overlap={"region": ["a", "b"], "n_spins": [1000.0]})
+    text, references = with_assessment(methods_text(fitted, cohort), found).split("## References")
+    assert "Numbers of components of 2 to 20 were compared" in text
+    assert "fits to 20 random halves of the subjects, stratified by sex, site beyond that in 10 cohorts" in text
+    assert "6 components were recommended." in text
+    assert "fits to 200 resamples of the subjects" in text
+    assert "the 2 regions of an atlas was tested against 1000 random rotations" in text
+    assert "SciPy" in references
+    assert with_assessment("", found) == "" and with_assessment("a", SelectionFiles()) == "a"
 
 
 def test_a_mask_and_measured_data(cohort: Cohort) -> None:

@@ -76,7 +76,7 @@ class Overlap:
     Attributes
     ----------
     table : columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
-        Hochberg, over the table); by component and falling share.
+        Hochberg, over the table), n_spins; by component and falling share.
     names : one per component, proposed from its largest overlaps.
     """
 
@@ -107,7 +107,7 @@ def overlap(
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     # dictionary learning has negative values: its mass is the size of the map
     found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, report)
-    return _table(found, regions)
+    return _table(found, regions, n_spins)
 
 
 def _cortex(model: Any) -> np.ndarray:
@@ -183,7 +183,7 @@ def check_spins(n_spins: Any) -> None:
     check_parameters(n_spins=n_spins)
 
 
-def _table(found: Enrichment, atlas: Atlas) -> Overlap:
+def _table(found: Enrichment, atlas: Atlas, n_spins: int) -> Overlap:
     from scipy.stats import false_discovery_control
 
     n_maps = len(found.share)
@@ -203,6 +203,7 @@ def _table(found: Enrichment, atlas: Atlas) -> Overlap:
         "null_enrichment": found.null[j, k],
         "p": p,
         "q": q,
+        "n_spins": np.full(len(p), n_spins),
     }
     return Overlap(table, tuple(proposed_name(table, component + 1) for component in range(n_maps)))
 

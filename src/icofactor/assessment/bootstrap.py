@@ -79,6 +79,7 @@ class Bootstrap:
             "stability": self.stability,
             "stability_5th_percentile": np.quantile(self.similarity, 0.05, axis=0),
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
+            "n_resamples": np.full(n, len(self.similarity)),
         }
         loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
         tables, maps = _files(model)

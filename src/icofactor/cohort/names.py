@@ -22,6 +22,7 @@ _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
 _NO_SUBJECT = re.compile(r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|", re.IGNORECASE)
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
+_SMOOTHING = re.compile(r"(?:^|[._-])fwhm(\d+)(?=[._-]|mm)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
 _FS_LR = re.compile(r"(?:^|[._])(\d+k)_fs_LR|space-fsLR_(?:.*_)?den-(\d+k)")
 _GRAYORDINATES = {"91k": "32k", "170k": "59k"}
@@ -142,6 +143,12 @@ def measure_of(name: str) -> str | None:
         if word in tokens or (word == "myelinmap" and "smoothedmyelinmap" in tokens):
             return _MEASURES.get(word, word)
     return None
+
+
+def smoothing_of(name: str) -> int | None:
+    """The full width at half maximum in mm that a name tells of, as recon-all -qcache and mris_preproc write it."""
+    found = _SMOOTHING.search(name)
+    return None if found is None else int(found[1])
 
 
 def modality_of(measure: str) -> str:

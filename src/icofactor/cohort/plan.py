@@ -461,7 +461,10 @@ def _plan_store(
     def opened(n_threads: int | None) -> Any:
         if rows == list(range(len(stored.subjects))):
             return stored if selection.participants is None else replace(stored, participants=columns)
-        return stored.select(rows, columns)
+        before = stored.provenance.get("left_out", {})
+        left = {why: [*before.get(why, []), *journal.left_out.get(why, [])] for why in {**before, **journal.left_out}}
+        chosen = stored.select(rows, columns)
+        return replace(chosen, provenance={**chosen.provenance, "left_out": left})
 
     files = [file for file in folder.rglob("*") if file.is_file()]
     out = 0 if stored.mask is None else int((~stored.mask).sum())

@@ -377,6 +377,7 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         "mask": {"source": source, "left_out": 0 if used is None else int((~used).sum())},
         "mesh_and_mask_files": [*_files(details.mesh), *_files(details.mask)],
         "steps": journal.steps,
+        "left_out": journal.left_out,
     }
     hemisphere: Any = "both" if len(made.widths) == 2 else next(iter(made.widths))
     units = units_of(modality) if details.units is None else details.units

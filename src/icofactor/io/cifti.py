@@ -144,7 +144,8 @@ def read_cifti(path: Path) -> Maps:
     others = sorted(
         {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in content.models if m.structure not in _SIDES}
     )
-    notes = (f"left out {len(others)} structures that are not cortex",) if others else ()
+    left_out = f"left out {len(others)} structure{'s' * (len(others) != 1)}, not of the cortex"
+    notes = (left_out,) if others else ()
     names = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
     return Maps(parts, f"CIFTI-2 {kind}", names, step=content.step, notes=notes)
 

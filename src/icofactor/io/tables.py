@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 _ODD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\"]")
 # NumPy gives every cell of a column of text the room of the longest
 _MAX_PADDED = 2**22
+_DIGITS = 10
 _EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # .xlsx, .xls
 _CODE = re.compile(r"0\d+")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
@@ -140,12 +141,15 @@ def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
     return found
 
 
-def write_tsv(path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False) -> Path:
+def write_tsv(
+    path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False, digits: int | None = _DIGITS
+) -> Path:
     """A table with one header line; None and NaN become "n/a", as BIDS has it.
 
     Parameters
     ----------
     columns : name → one value per row; all of the same length.
+    digits : significant ones of computed numbers in float64; None: as many as it takes to read the same numbers back.
     """
     import pandas as pd
 
@@ -161,8 +165,7 @@ def write_tsv(path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: 
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         raise ArgumentError("columns", lengths, "equally long")
-    # str of a NumPy number has just the digits that are needed to read the same number back
-    frame = pd.DataFrame({name: [_cell(value) for value in column] for name, column in values.items()}, dtype=object)
+    frame = pd.DataFrame({name: _cells(column, digits) for name, column in values.items()}, dtype=object)
     with atomic_path(path, overwrite) as temporary:
         frame.to_csv(temporary, sep="\t", index=False, lineterminator="\n", encoding="utf-8")
     return Path(path)
@@ -175,8 +178,16 @@ def _check_cells(cells: Iterable[Any]) -> None:
             raise ArgumentError("columns", cell[:80], expected)
 
 
-def _cell(value: Any) -> str:
-    return "n/a" if _unknown(value) else str(value).strip() or "n/a"
+def _cells(column: NDArray[Any], digits: int | None) -> list[str]:
+    """A column as text; whole numbers that are floats only because some are unknown are written as whole ones."""
+    show: Callable[[Any], str] = str  # of a NumPy number, just the digits that are needed to read it back
+    if column.dtype == np.float64:
+        known = column[np.isfinite(column)]
+        if len(known) < len(column) and len(known) and np.all((known == np.round(known)) & (np.abs(known) < 1e15)):
+            show = lambda value: str(int(value)) if math.isfinite(value) else str(value)
+        elif digits is not None:
+            show = lambda value: f"{value:.{digits}g}"
+    return ["n/a" if _unknown(value) else show(value).strip() or "n/a" for value in column]
 
 
 def _unknown(value: Any) -> bool:

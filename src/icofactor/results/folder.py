@@ -175,7 +175,7 @@ def _write_tables(folder: Path, fit: FitDescription) -> None:
     write_tsv(folder / _TABLE, {"component": names, **component_table(fit)})
     if fit.participants:
         rest = {name: column for name, column in fit.participants.items() if name != "participant_id"}
-        write_tsv(folder / PARTICIPANTS, {**subjects, **rest})
+        write_tsv(folder / PARTICIPANTS, {**subjects, **rest}, digits=None)
 
 
 def component_table(fit: FitDescription) -> dict[str, np.ndarray]:

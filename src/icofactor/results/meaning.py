@@ -17,6 +17,11 @@ _MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin
 _HIGHER = ("values are higher", "they are lower")
 
 
+def measure_title(modality: str) -> str:
+    """A measure as a paper writes it: ReHo, ALFF."""
+    return {"reho": "ReHo", "alff": "ALFF", "falff": "fALFF"}.get(modality.lower(), modality)
+
+
 def fitted_units(model: Any, units: str) -> str:
     """Units of the values that were fitted, and of residuals: the data's, or standard deviations for z-scores."""
     return "standard deviations" if model.center_ == "zscore" else units

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.names import smoothing_of
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
+from icofactor.results.meaning import measure_title
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_name_of
 
 _FSAVERAGE = (
@@ -33,6 +37,16 @@ _TAKEN_OUT = {
     "zscore": " as z-scores (at every site, the deviation from the subjects' mean over their standard deviation)",
 }
 """`center_` → what X is."""
+
+
+_LEFT_OUT = {
+    "by name": "by name",
+    "that participants marks so": "marked for exclusion in the table of participants",
+    "that participants does not select": "not in the table of participants",
+    "of participants without maps": "without maps",
+    "without all their files": "without all their files",
+}
+"""Why subjects were left out, as the journal has it → as a paper says it."""
 
 
 class _Citations:
@@ -62,6 +76,8 @@ def methods_text(model: Any, cohort: Any) -> str:
     cite = _Citations()
     sentences = [
         _data(model, cohort, cite),
+        _left_out(cohort.provenance),
+        _preprocessing(cohort.provenance),
         _covariates(model),
         _problem(model, cite),
         _coarse(model, cite),
@@ -85,7 +101,7 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
         where = f"the {sites.on} of a spherical mesh"
     side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
     what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
-    what += "" if cohort.modality == "unknown" else f" of {cohort.modality}"
+    what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"
     units = f" (in {cohort.units})" if cohort.units else ""
     used = sites.n if model.mask_ is None else int(model.mask_.sum())
     left_out = (
@@ -95,6 +111,127 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
         f"{what}{units} of {len(cohort.subjects)} subjects on {where}, {side[cohort.hemisphere]} "
         f"({sites.n} {sites.on}{left_out}), were factorized into {len(model.components_)} components."
     )
+
+
+def _left_out(provenance: Mapping[str, Any]) -> str:
+    """How many subjects were left out, and why."""
+    told = provenance.get("left_out")
+    listed = told.items() if isinstance(told, Mapping) else ()
+    found = {why: len(names) for why, names in listed if isinstance(names, list | tuple) and names}
+    failed = {str(one.get("subject")) for one in _records(provenance, "failed")}
+    reasons = [f"{n} {_LEFT_OUT.get(why, _shown(why))}" for why, n in found.items()]
+    reasons += [f"{len(failed)} whose maps could not be made"] if failed else []
+    total = sum(found.values()) + len(failed)
+    return f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}." if reasons else ""
+
+
+def _preprocessing(provenance: Mapping[str, Any]) -> str:
+    """The steps that a store or a cohort knows of, in their order."""
+    files = [str(one["path"]) for one in _records(provenance, "inputs") if one.get("path")]
+    told = {smoothing_of(Path(file).name) for file in files}
+    smoothed = told.pop() if len(told) == 1 else None
+    steps = [] if smoothed is None else [f"The maps had been smoothed with a Gaussian kernel of {smoothed} mm FWHM"]
+    steps += [text for step in _records(provenance, "preprocessing") if (text := _step(step))]
+    return "".join(f"{text}. " for text in steps).rstrip()
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """One step of preprocessing as a sentence without its end."""
+    name, of = step.get("step"), step
+    say = lambda key: _shown(of.get(key))
+    band = f"between {say('low_hz')} and {say('high_hz')} Hz"
+    if name == "bandpass":
+        kind = f"a Butterworth filter of order {say('order')}"
+        kind = kind if of.get("method") == "butterworth" else "a filter in the frequency domain"
+        return f"Time series were band-pass filtered {band} with {kind}"
+    if name == "concatenate_runs":
+        return "Each run was brought to zero mean and unit norm, and runs were joined"
+    if name == "reho":
+        ties = "with" if of.get("tie_correction") else "without"
+        return (
+            f"ReHo was computed at each vertex of {say('mesh')} as Kendall's W of the series up to {say('rings')} "
+            f"edges away, {ties} correction for ties"
+        )
+    if name == "alff":
+        series = " of detrended series" if of.get("detrend") else ""
+        scaled = " and divided by its mean over the cortex" if of.get("normalize") == "mean" else ""
+        return f"ALFF was computed{series} as the amplitude {band}{scaled}"
+    if name == "limit_outliers":
+        return (
+            f"Values further than {say('n_deviations')} median absolute deviations from a subject's own median "
+            "were set to that limit"
+        )
+    if name == "fill_from_neighbours":
+        most = f"at most a share of {say('max_missing')} of a hemisphere's cortex"
+        return f"Vertices without data ({most}) were given the mean of their neighbours"
+    if name == "smooth":
+        return f"Maps were smoothed along the surface with a Gaussian kernel of {say('fwhm_mm')} mm FWHM"
+    if name == "resample":
+        method = "adaptive barycentric" if of.get("method") == "adaptive" else "barycentric"
+        return f"Maps were resampled from {say('from')} to {say('to')} by {method} interpolation"
+    return f"Then {_shown(name).replace('_', ' ')} was applied" if name else ""
+
+
+def _shown(value: Any) -> str:
+    """A setting from a file, as text of a line."""
+    return f"{value:g}" if isinstance(value, int | float) else "".join(filter(str.isprintable, str(value)[:60]))
+
+
+def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The records that a provenance, which may come from a file, lists under a name."""
+    listed = provenance.get(key)
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
+
+
+def with_assessment(text: str, selection: Any) -> str:
+    """A methods text with what `icofactor select` did, before its references."""
+    said = [_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)]
+    added = " ".join(filter(None, said))
+    body, mark, references = text.partition("\n\n## References")
+    return f"{body} {added}{mark}{references}" if text and added else text
+
+
+def _selection(choice: Any) -> str:
+    if choice is None:
+        return ""
+    known, ranks = choice.settings, choice.table.get("rank", ())
+    tried = f" of {min(ranks)} to {max(ranks)}" if len(ranks) > 1 else ""
+    splits = f"{_shown(known['n_splits'])} random halves" if "n_splits" in known else "random halves"
+    nulls = f"{_shown(known['n_nulls'])} cohorts of randomly rotated maps" if "n_nulls" in known else "rotated maps"
+    columns = known.get("stratify")
+    strata = f", stratified by {', '.join(map(_shown, columns))}" if isinstance(columns, list) and columns else ""
+    found = "no number was" if choice.recommended is None else f"{choice.recommended} components were"
+    return (
+        f"Numbers of components{tried} were compared by the agreement of fits to {splits} of the subjects{strata} "
+        f"beyond that in {nulls}, and by the variance they predict in left-out data; {found} recommended."
+    )
+
+
+def _bootstrap(stability: Any) -> str:
+    if stability is None:
+        return ""
+    n = stability.get("n_resamples")
+    times = f"{n[0]:.0f} resamples" if n else "resamples"
+    return (
+        f"Standard errors of maps and loadings, and the stability of components (mean correlation of each map with its "
+        f"partner), come from fits to {times} of the subjects with replacement."
+    )
+
+
+def _atlas(overlap: Any) -> str:
+    if overlap is None:
+        return ""
+    n = overlap.get("n_spins")
+    by = f"{n[0]:.0f} random rotations" if n else "random rotations"
+    return (
+        f"The overlap of components with the {len(set(overlap['region']))} regions of an atlas was tested against {by} "
+        "of the maps on the sphere, with p-values adjusted for the false discovery rate over all components and "
+        "regions (Benjamini and Hochberg)."
+    )
+
+
+def _and(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _covariates(model: Any) -> str:

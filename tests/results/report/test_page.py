@@ -29,7 +29,7 @@ from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report import panels
-from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json
+from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json, title_of
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
 from icofactor.sphere.meshes import fs_lr_sites
@@ -98,7 +98,7 @@ def test_hostile_words_arrive_as_they_are(page: str) -> None:
     content = content_of(page)
     assert content["panels"]["subjects"][:3] == [SCRIPT, IMAGE, CLOSING]
     assert IMAGE in {column["column"] for column in content["panels"]["columns"]}
-    assert content["methods"].endswith(CLOSING)
+    assert content["methods"].startswith(f"Cortical maps were factorized. {CLOSING} ")
     assert content["selection"]["reasons"] == [SCRIPT]
     assert IMAGE in json.loads(content["provenance"])["data"]["files"]
     assert "window.hacked" not in re.sub(r"<script type=\"application/json\".*?</script>", "", page, flags=re.S)
@@ -204,6 +204,12 @@ def adjusted_fit() -> FitDescription:
     ages = {"age": next(item.values for item in d.associations if item.column == "age")}
     model.covariates_ = Covariates.fit(np.ones((12, sites.n)) + np.arange(12)[:, None], ["age"], ages)
     return FitDescription.of(model, d)
+
+
+def test_measures_are_written_as_papers_write_them() -> None:
+    model, d = small_fit(Sites.named("fsaverage3"), "left")
+    assert title_of(FitDescription.of(model, replace(d, modality="reho"))).endswith("deviations in ReHo")
+    assert title_of(FitDescription.of(model, replace(d, modality="thickness"))).endswith("deviations in thickness")
 
 
 def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) -> None:

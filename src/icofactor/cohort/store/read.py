@@ -306,8 +306,9 @@ class StoredCohort:
 
     def __repr__(self) -> str:
         return (
-            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}, "
-            f"{self.hemisphere}; {self.path})"
+            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}"
+            f"{f' in {self.units}' if self.units else ''}, {self.hemisphere} "
+            f"hemisphere{'s' * (self.hemisphere == 'both')}; {self.path})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -22,9 +22,11 @@ from icofactor.results.meaning import (
     fitted_units,
     has_signed_loadings,
     meaning_of,
+    measure_title,
     recurrence_line,
     scale_label,
 )
+from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
 from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vertices, on_vertices
 
@@ -101,7 +103,7 @@ def page_content(fit: FitDescription) -> str:
         "cortex": _cortex(fit, block),
         "panels": _panels(fit, block),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
-        "methods": fit.methods,
+        "methods": with_assessment(fit.methods, more),
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
         "stability": _short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
@@ -152,7 +154,7 @@ def _short(value: Any) -> Any:
 def title_of(fit: FitDescription) -> str:
     """What was found, as a title: 10 components of deviations in thickness."""
     d = fit.diagnostics
-    what = "" if d.modality in ("", "unknown") else d.modality
+    what = "" if d.modality in ("", "unknown") else measure_title(d.modality)
     joined = {"none": what, "mean": f"deviations{' in ' * bool(what)}{what}", "zscore": f"{what} z-scores".strip()}
     of = joined[fit.model.center_]
     return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{' of ' * bool(of)}{of}"

@@ -79,6 +79,9 @@ def read_choice(folder: Path) -> Choice | None:
             raise Unreadable("is damaged: its columns differ in length, or what it recommends is not a number")
         if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
             raise Unreadable("is damaged: its reasons are not sentences")
+        settings = found.get("settings", {})
+        if not isinstance(settings, dict):
+            raise Unreadable("is damaged: its settings are not a record")
         others = found.get("others", [])
         if not isinstance(others, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in others):
             raise Unreadable("is damaged: its other good numbers are not whole numbers")
@@ -86,7 +89,7 @@ def read_choice(folder: Path) -> Choice | None:
         arrays = {
             name: np.array(column, dtype=np.int64 if whole(column) else np.float64) for name, column in table.items()
         }
-    return Choice(arrays, recommended, tuple(reasons), others=tuple(others))
+    return Choice(arrays, recommended, tuple(reasons), settings, tuple(others))
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -107,7 +110,7 @@ def _stability(path: Path, k: int) -> dict[str, list[float]] | None:
         table = _table(path, ("component", *_STABILITY))
         if table["component"] != [str(j + 1) for j in range(k)]:
             raise Unreadable(_other_fit(f"{len(table['component'])} components", f"{k}"))
-        return {name: _numbers(table[name]) for name in _STABILITY}
+        return {name: _numbers(table[name]) for name in (*_STABILITY, "n_resamples") if name in table}
 
 
 def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
@@ -147,7 +150,8 @@ def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
         numbers = _numbers(table["component"])
         if set(numbers) != set(range(1, k + 1)):
             raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
-        return table | {"component": [int(j) for j in numbers]} | {name: _numbers(table[name]) for name in _OVERLAP}
+        columns = {name: _numbers(table[name]) for name in (*_OVERLAP, "n_spins") if name in table}
+        return table | {"component": [int(j) for j in numbers]} | columns
 
 
 def _other_fit(found: str, wanted: str) -> str:
