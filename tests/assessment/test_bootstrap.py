@@ -115,8 +115,8 @@ def test_masked_sites_have_no_error(tmp_path: Path) -> None:
     assert [file.name for file in files] == [
         "stability.tsv",
         "loadings_se.tsv",
-        "hemi-L_desc-icofactor_componentsse.shape.gii",
-        "hemi-R_desc-icofactor_componentsse.shape.gii",
+        "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii",
+        "hemi-R_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii",
     ]
     right = np.stack(nib.load(files[3]).agg_data())
     np.testing.assert_allclose(right, found.component_se[:, 642:], rtol=1e-6)

@@ -278,7 +278,7 @@ def _fitted(folder: Path) -> list[Specimen]:
     beside = lambda: read_selection_files(trust, model, d.subjects)
     for name in ("stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"):
         found.append(Specimen(name, trust / name, beside, name, "text"))
-    maps = "hemi-L_desc-icofactor_componentsse.shape.gii"
+    maps = "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii"
     found.append(Specimen(maps, trust / maps, beside, maps, "xml"))
     return [*found, _earlier_fit(folder)]
 

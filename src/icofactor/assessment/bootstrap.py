@@ -33,7 +33,7 @@ from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.covariates import as_the_fit
 from icofactor.progress import Stages
-from icofactor.sphere.names import hemispheres
+from icofactor.sphere.names import hemispheres, map_file, mesh_name_of
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import in_order, one_blas_thread
@@ -43,7 +43,7 @@ CHUNK = 10
 MOST_STARTS = 10
 """A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
 MOST_UPDATES = 1000
-_ERRORS = "desc-icofactor_componentsse.shape.gii"
+_ERRORS = "componentsse.shape.gii"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,13 @@ def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: A
 
 def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
     """Tables, and hemisphere → map."""
-    maps = {side: f"hemi-{side[0].upper()}_{_ERRORS}" for side in _sides(model)}
+    maps = {side: error_file(model, side) for side in _sides(model)}
     return ("stability.tsv", "loadings_se.tsv"), maps
+
+
+def error_file(model: Any, side: str) -> str:
+    """Name of the file of standard errors of a hemisphere's maps."""
+    return map_file(mesh_name_of(model.sites_), _ERRORS, side)
 
 
 def _sides(model: Any) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     front = np.clip(sites.coordinates[:, 1], 0, None) * (sites.hemisphere == 0)
     back = np.clip(-sites.coordinates[:, 1], 0, None) * (sites.hemisphere == 1)
     model.components_ = np.stack([front, 2 * back, 0.5 + 0.1 * sites.coordinates[:, 2]]) * model.mask_
-    model.explained_variance_ = (model.components_**2).sum(axis=1) * (len(model.loadings_) * model.loadings_.var(axis=0))
+    spread = len(model.loadings_) * model.loadings_.var(axis=0)
+    model.explained_variance_ = (model.components_**2).sum(axis=1) * spread
     model.explained_variance_ratio_ = model.explained_variance_ / model.total_variance_  # a model is refused without
     folder = tmp_path_factory.mktemp("fitted")
     model.save(folder / "model.zip")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.bootstrap import error_file
 from icofactor.assessment.selection.choice import Choice
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
@@ -128,7 +129,7 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
 def _component_se(folder: Path, model: Any) -> np.ndarray | None:
     sites = model.sites_
     sides = hemispheres(model.hemi_ or "left")
-    paths = [folder / f"hemi-{side[0].upper()}_desc-icofactor_componentsse.shape.gii" for side in sides]
+    paths = [folder / error_file(model, side) for side in sides]
     if sites.on != "vertices" or not all(path.is_file() for path in paths):
         return None
     wanted, halves = (len(model.components_), sites.n // len(sides)), []
