@@ -478,7 +478,7 @@ def test_an_interrupted_fit_goes_on(
     work = files.root / "work"
     people = ["--participants", str(files.participants(age=range(30, 38))), "--covariates", "age"]
     with monkeypatch.context() as patch:
-        patch.setattr("icofactor.estimator.fitting.refine", interrupt)
+        patch.setattr("icofactor.estimator.fitting.refined_by", interrupt)
         assert files.fit(*people, "--work-dir", str(work)) == 130
     assert f"what was finished is kept in {work}" in capsys.readouterr().err
     assert left_in(files.root) == ["participants.tsv", "subjects", "work"]

@@ -185,7 +185,7 @@ def test_ctrl_c_says_how_to_go_on(cohort: ico.Cohort, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.estimator.fitting.refine", interrupted)
+        patch.setattr("icofactor.estimator.fitting.refined_by", interrupted)
         with pytest.raises(KeyboardInterrupt, match=r"kept in .*work: the same call goes on from there"):
             fit(quick(), cohort, tmp_path / "work")
         with pytest.raises(KeyboardInterrupt, match=r"^$"):

@@ -21,7 +21,7 @@ from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import check_rules
+from icofactor.factorization.schemes.base import check_penalty, check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
 from icofactor.io.tables import numbered
 from icofactor.preprocessing.centering import Centering, center_of
@@ -32,7 +32,7 @@ from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjustment
 
-_NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma", "penalty")
+_NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma")
 
 
 class CorticalFactorization(TransformerMixin, BaseEstimator):
@@ -415,6 +415,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         """
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
+        check_penalty(self.penalty, method.scheme)
         _ = self.centers_by
         check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
         if self.n_starts is not None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, basis_of, full_basis, lift, loadings
-from icofactor.factorization._multistart import Multistart, multistart
-from icofactor.factorization._refine import Refined, refine
+from icofactor.factorization._multistart import Multistart, best_of_starts
+from icofactor.factorization._refine import Refined, refined_by
 from icofactor.factorization.design import Design
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
@@ -172,34 +172,26 @@ def _fit_coarse(
 ) -> tuple[Multistart, Refined]:
     """The starts and the refinement, in design coordinates."""
     scheme = method.scheme
+    n_starts = scheme.n_starts if settings.n_starts is None else settings.n_starts
     with stages.stage("starts") as show:
-        starts = multistart(
+        starts = best_of_starts(
             seen.stats,
-            method.name,
+            method,
             settings.n_components,
-            n_starts=scheme.n_starts if settings.n_starts is None else settings.n_starts,
-            n_iter=settings.n_iter,
-            tol=settings.tol,
-            halving=settings.halving,
-            rules=settings.rules,
-            penalty=settings.penalty,
-            engine=settings.engine,
-            random_state=place.seeds,
-            report=show,
-            runner=place.runner,
+            n_starts,
+            settings.n_iter,
+            settings.tol,
+            settings.halving,
+            settings.rules,
+            settings.penalty,
+            settings.engine,
+            place.seeds,
+            show,
+            place.runner,
         )
     with stages.stage("refinement") as show:
-        refined = refine(
-            seen.source,
-            design,
-            seen.stats,
-            starts,
-            settings.schedule,
-            penalty=settings.penalty,
-            engine=settings.engine,
-            report=show,
-            checkpoint=place.checkpoint,
-        )
+        schedule, penalty, engine = settings.schedule, settings.penalty, settings.engine
+        refined = refined_by(seen.source, design, seen.stats, starts, schedule, penalty, engine, show, place.checkpoint)
     return starts, refined
 
 

@@ -23,7 +23,7 @@ from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
-from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
@@ -141,8 +141,43 @@ def multistart(
     ((5,), True)
     """
     chosen = method_named(method)
-    check_parameters(n_starts=n_starts, n_iter=n_iter, tol=tol)
+    check_parameters(n_components=n_components, n_starts=n_starts, n_iter=n_iter, tol=tol)
+    check_rules(rules, chosen.scheme)
+    check_penalty(penalty, chosen.scheme)
     check_engine(engine)
+    return best_of_starts(
+        stats,
+        chosen,
+        n_components,
+        n_starts,
+        n_iter,
+        tol,
+        halving,
+        rules,
+        penalty,
+        engine,
+        random_state,
+        report,
+        runner,
+    )
+
+
+def best_of_starts(
+    stats: Statistics,
+    chosen: Method,
+    n_components: int,
+    n_starts: int,
+    n_iter: int,
+    tol: float,
+    halving: bool,
+    rules: str,
+    penalty: str | float,
+    engine: str,
+    random_state: RandomState,
+    report: Callable[[float], None] | None,
+    runner: Runner | None,
+) -> Multistart:
+    """`multistart` with parameters that are checked already."""
     check_problem(stats, chosen, n_components)
     whole = Problem.of(stats, chosen.scheme, rules, penalty)
     warn_if_penalty_dwarfs(whole, chosen.scheme)

@@ -14,7 +14,7 @@ from icofactor.factorization.arrays import Array, asarray_like, namespace, to_nu
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.schemes.base import Problem, check_penalty
 from icofactor.factorization.starts import check_problem, given_start
 from icofactor.factorization.statistics import Source, Statistics
 from icofactor.factorization.update import State, begin
@@ -154,6 +154,22 @@ def refine(
     schedule = schedule or Refinement()
     schedule.check()
     check_engine(engine)
+    check_penalty(penalty, method_named(solution.method).scheme)
+    return refined_by(source, design, stats, solution, schedule, penalty, engine, report, checkpoint)
+
+
+def refined_by(
+    source: Source,
+    design: Design,
+    stats: Statistics,
+    solution: Solution,
+    schedule: Refinement,
+    penalty: str | float,
+    engine: str,
+    report: Callable[[float], None] | None,
+    checkpoint: Checkpoint | None,
+) -> Refined:
+    """`refine` with parameters that are checked already."""
     if engine == "auto":
         engine = "cpu" if getattr(solution, "engine", None) == "cpu" else "numpy"
     method = method_named(solution.method)

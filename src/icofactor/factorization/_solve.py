@@ -14,7 +14,7 @@ from icofactor.errors import DivergenceError
 from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.extrapolation import TAU_START
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import Problem, Terms
+from icofactor.factorization.schemes.base import Problem, Terms, check_penalty, check_rules
 from icofactor.factorization.starts import (
     RandomState,
     check_problem,
@@ -256,14 +256,18 @@ def solve(
     """
     chosen = method_named(method)
     check_parameters(n_iter=n_iter, tol=tol)
+    check_rules(rules, chosen.scheme)
+    check_penalty(penalty, chosen.scheme)
     p = Problem.of(stats, chosen.scheme, rules, penalty)
     if start is None or (isinstance(start, str) and start == "nndsvd"):
-        check_problem(stats, chosen, n_components)
+        check_parameters(n_components=n_components)
+        k = int(n_components or 0)
+        check_problem(stats, chosen, k)
         warn_if_penalty_dwarfs(p, chosen.scheme)
         if start is None:
-            B, C = draw_starts(p, chosen, int(n_components or 0), seeds_of(random_state), range(1))
+            B, C = draw_starts(p, chosen, k, seeds_of(random_state), range(1))
         else:
-            B, C = nndsvd_start(p, chosen, int(n_components or 0))
+            B, C = nndsvd_start(p, chosen, k)
     else:
         B, C = given_start(p, stats, chosen, start, n_components)
         check_problem(stats, chosen, B.shape[-1])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.factorization.arrays import Array, T, asarray_like, namespace, to_numpy
 from icofactor.factorization.methods import Method, for_negative_data
@@ -133,11 +132,9 @@ def given_start(
     return B[None], C[None]
 
 
-def check_problem(stats: Statistics, method: Method, n_components: int | None) -> None:
+def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
     """Refuse what cannot be factorized, before the first update."""
     L = to_numpy(stats.L)
-    check_parameters(n_components=n_components)
-    assert n_components is not None
     check_enough_subjects(n_components, stats.n_subjects)
     if not (np.isfinite(L).all() and np.isfinite(stats.sq_norm)):
         raise ArgumentError("X", None, "X holds NaN or infinite values; mask them or correct the files they come from")

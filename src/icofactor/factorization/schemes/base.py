@@ -64,8 +64,8 @@ class Problem:
 
     @classmethod
     def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
-        """The problem that `scheme` poses to `stats`."""
-        by_letter = check_rules(rules, scheme) == "paper"
+        """The problem that `scheme` poses to `stats`; rules and penalty are checked already."""
+        by_letter = rules == "paper"
         L = stats.L
         K: Array
         if stats.is_diagonal:
@@ -369,20 +369,24 @@ def check_rules(rules: str, scheme: Scheme) -> str:
     return rules
 
 
+def check_penalty(penalty: str | float, scheme: Scheme) -> None:
+    """Refuse a penalty that is not one, or that the scheme does not have."""
+    check_parameters(penalty=penalty)
+    if not isinstance(penalty, str) and not scheme.penalised and penalty > 0:
+        raise ArgumentError(
+            "penalty", penalty, f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}"
+        )
+
+
 def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
     """λ: a number as given, or "paper": the paper's constant.
 
     Paper rules take it literally, from the L at hand. Default rules take it for X brought to `REFERENCE_SIZE`, from the
     root faces' L, so that X times a number has the same fit.
     """
-    check_parameters(penalty=penalty)
     if isinstance(penalty, str):
         if rules == "paper":
             return scheme.paper_penalty(frobenius(stats.L))
         scale = stats.scale
         return scheme.paper_penalty(frobenius(stats.root_L) / scale) * scale**scheme.penalty_degree if scale else 0.0
-    if not scheme.penalised and penalty > 0:
-        raise ArgumentError(
-            "penalty", penalty, f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}"
-        )
     return float(penalty)
