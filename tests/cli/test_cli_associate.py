@@ -64,11 +64,15 @@ def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFix
     found = ico.associate(model, people, "age + sex", contrast="age: 60 - 30", n_permutations=99)
     for column in ("estimate", "p_corrected", "p_corrected_all"):
         expected = np.concatenate([found.table[column], found.contrasts[column]])
-        np.testing.assert_allclose(np.array(table[column], dtype=float), expected, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(np.array(table[column], dtype=float), expected, rtol=1e-8)
     about = json.loads((out / "associations.json").read_text(encoding="utf-8"))
     assert set(table) <= set(about) and about["cells"]["sex"] == found.settings["cells"]["sex"]
     assert about["loadings"]["sha256"] and about["formula"] == "age + sex"
     assert read_table(out / "associations_coefficients.tsv")[0]["column"][3:6] == ["age"] * 3
+    expected, adjusted = (read_table(out / f"associations_{name}.tsv")[0] for name in ("expected", "adjusted"))
+    assert expected["column"].count("sex") == 2 * 3 and expected["column"].count("age") == 50 * 3
+    assert adjusted["participant_id"] == 2 * people["participant_id"] and adjusted["value"][N:] == people["sex"]
+    np.testing.assert_allclose(np.array(adjusted["component02"][:N], dtype=float), found.adjusted("age")[1][:, 1])
     maps = nib.load(out / MAPS)
     assert [one.metadata["Name"] for one in maps.darrays] == ["age", "sex", "age: 60 - 30"]
     expected = found.table["estimate"][:3] @ model.components_
@@ -91,6 +95,7 @@ def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: 
     assert scores["reference"].count("1") == N - 14 and "s(iq)" not in scores
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
         *("associations.tsv", "associations.json", "associations_coefficients.tsv", MAPS),
+        *("associations_expected.tsv", "associations_adjusted.tsv"),
         *("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png", "normative.tsv", "normative.json"),
     }
 
@@ -111,7 +116,8 @@ def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None
     assert done.associations is not None and done.associations.settings["n_groups"] == N
     np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
     assert [file.name for file in done.files] == [
-        *("associations.json", "associations.tsv", "associations_coefficients.tsv")
+        *("associations.json", "associations.tsv", "associations_adjusted.tsv"),
+        *("associations_coefficients.tsv", "associations_expected.tsv"),
     ]
 
 

@@ -2,6 +2,8 @@
 
     associations.tsv, associations.json          tests of terms and contrasts; what the columns hold, settings, notes
     associations_coefficients.tsv                every column of the model
+    associations_expected.tsv                    what the model expects along each column of the table, with intervals
+    associations_adjusted.tsv                    loadings of people, adjusted for the other columns
     hemi-L_..._desc-icofactor_effects.shape.gii  maps that effects go with: Σ estimate × component
     pls.tsv, pls_variables.tsv, pls.json, pls.png    latent variables of loadings and behaviour
     normative.tsv, normative.json                W-scores against a reference group
@@ -42,7 +44,10 @@ from icofactor.results.folder import PARTICIPANTS, map_columns
 from icofactor.sphere.names import map_file, mesh_name_of
 
 _EFFECTS = "effects.shape.gii"
-_TABLES = ("associations.tsv", "associations.json", "associations_coefficients.tsv")
+_TABLES = (
+    *("associations.tsv", "associations.json", "associations_coefficients.tsv"),
+    *("associations_expected.tsv", "associations_adjusted.tsv"),
+)
 _PLS = ("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png")
 _NORMATIVE = ("normative.tsv", "normative.json")
 _ID, _SESSION = "participant_id", "session_id"
@@ -248,6 +253,8 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
     record = {name: {"Description": text} for name, text in columns.items()}
     write_json(folder / _TABLES[1], {**record, **about, **found.settings, "notes": list(found.notes)})
     write_tsv(folder / _TABLES[2], found.coefficients)
+    write_tsv(folder / _TABLES[3], _expected(found, source.components))
+    write_tsv(folder / _TABLES[4], _adjusted(found, source))
     model = source.model
     if model is None or model.sites_.on != "vertices" or model.hemi_ is None or not found.directions:
         return
@@ -255,6 +262,32 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
     values = np.stack(list(maps.values()))
     for side, part in map_columns(model.sites_.n, model.hemi_, mesh):
         write_maps(folder / map_file(mesh, _EFFECTS, side), values[:, part], side, list(maps))
+
+
+def _expected(found: Associations, components: Sequence[str]) -> dict[str, np.ndarray]:
+    """One row per column of the table, value and component."""
+    curves = {column: found.expected(column) for column in found.columns}
+    k = len(components)
+    return {
+        "column": np.concatenate([np.repeat(column, k * len(one.values)) for column, one in curves.items()]),
+        "value": np.concatenate([np.repeat(one.values.astype(str), k) for one in curves.values()]),
+        "component": np.concatenate([np.tile(components, len(one.values)) for one in curves.values()]),
+        "mean": np.concatenate([one.mean.ravel() for one in curves.values()]),
+        "ci_low": np.concatenate([one.low.ravel() for one in curves.values()]),
+        "ci_high": np.concatenate([one.high.ravel() for one in curves.values()]),
+    }
+
+
+def _adjusted(found: Associations, source: FittedLoadings) -> dict[str, Any]:
+    """One row per column of the table and row of the loadings."""
+    points = {column: found.adjusted(column) for column in found.columns}
+    values = np.concatenate([adjusted for _, adjusted in points.values()])
+    return {
+        **{name: [cells[i] for _ in points for i in found.rows] for name, cells in source.rows.items()},
+        "column": np.repeat(list(points), len(found.rows)),
+        "value": np.concatenate([own.astype(str) for own, _ in points.values()]),
+        **dict(zip(source.components, values.T, strict=True)),
+    }
 
 
 _NORMATIVE_COLUMNS = {

@@ -99,21 +99,25 @@ def test_splines_and_interactions_as_statsmodels() -> None:
 
 
 def test_what_a_panel_needs(found: Any) -> None:
-    residuals, part = found.partial_residuals("age")
-    slope = np.array([np.polyfit(TABLE["age"], one, 1)[0] for one in part.T])
-    np.testing.assert_allclose(slope, rows(found.table, "age")["estimate"], rtol=1e-9)
-    assert residuals.shape == part.shape == Y.shape
-    means = found.adjusted_means("group")
-    difference = means["patient"]["mean"] - means["control"]["mean"]
-    np.testing.assert_allclose(difference, rows(found.contrasts, "group: patient - control")["estimate"], rtol=1e-9)
-    assert (means["other"]["low"] < means["other"]["high"]).all()
-    curve = found.curve("age", 5)
-    np.testing.assert_allclose(np.diff(curve["mean"], axis=0)[0], slope * np.diff(curve["value"])[0], rtol=1e-6)
+    slope = rows(found.table, "age")["estimate"]
+    curve = found.expected("age", 5)
+    np.testing.assert_allclose(np.diff(curve.mean, axis=0)[0], slope * np.diff(curve.values)[0], rtol=1e-6)
+    assert curve.values[[0, -1]].tolist() == [TABLE["age"].min(), TABLE["age"].max()]
+    assert ((curve.low < curve.mean) & (curve.mean < curve.high)).all()
+    age, adjusted = found.adjusted("age")  # a line through these points has the slope of the model
+    np.testing.assert_array_equal(age, TABLE["age"])
+    np.testing.assert_allclose([np.polyfit(age, one, 1)[0] for one in adjusted.T], slope, rtol=1e-6)
+    levels = found.expected("group")
+    assert levels.values.tolist() == ["control", "other", "patient"]
+    contrast = rows(found.contrasts, "group: patient - control")["estimate"]
+    np.testing.assert_allclose(levels.mean[2] - levels.mean[0], contrast, rtol=1e-9)
+    group, adjusted = found.adjusted("group")
+    np.testing.assert_allclose([adjusted[group == level].mean(axis=0) for level in levels.values], levels.mean)
     maps = found.effects(np.eye(4, 7))
     np.testing.assert_allclose(maps["age"][:4], rows(found.table, "age")["estimate"])
     assert set(maps) == {"age", "sex", "group[other]", "group[patient]", "group: patient - control", "age: 70 - 30"}
     with pytest.raises(ArgumentError):
-        found.adjusted_means("age")
+        found.expected("site")
     assert "component01  age: t = " in str(found)
 
 

@@ -194,9 +194,9 @@ class _Work:
         column, first, second = self._values(text)
         if column in taken_out:
             raise ArgumentError("contrast", text, f"of a column that the fit did not take out of the maps, as {column}")
-        change = self.design.with_value(column, first) - self.design.with_value(column, second)
+        change = np.subtract(*self.design.averages(column, [first, second]))
         used = [i for term in self.design.terms if any(f.column == column for f in term.factors) for i in term.columns]
-        return self._tested(text, self.fit, change.mean(axis=0)[None], self.design.X[:, used], None)
+        return self._tested(text, self.fit, change[None], self.design.X[:, used], None)
 
     def _values(self, text: str) -> tuple[str, str, str]:
         column, colon, values = str(text).partition(":")

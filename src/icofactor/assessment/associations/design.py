@@ -208,9 +208,12 @@ class RegressionDesign:
         matrix = self._spec.get_model_matrix(frame, context=_CONTEXT, na_action="ignore")
         return np.asarray(matrix.to_numpy(dtype=np.float64))
 
-    def with_value(self, column: str, value: str) -> np.ndarray:
-        """The columns of the same rows, had all of them this value in one column of the table."""
-        return self.at({**self.table, column: [value] * len(self.X)})
+    def averages(self, column: str, values: Sequence[Any]) -> np.ndarray:
+        """(n_values, n_columns) means over the rows, had all of them this value in one column of the table."""
+        n = len(self.X)
+        table = {name: list(cells) * len(values) for name, cells in self.table.items()}
+        table[column] = [value for value in values for _ in range(n)]
+        return np.asarray(self.at(table).reshape(len(values), n, -1).mean(axis=1))
 
     def without_interactions_of(self, term: Term) -> list[int]:
         """Columns of the model in which a term is tested: all but those of terms that contain it."""

@@ -9,13 +9,24 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from icofactor.assessment.associations.design import RegressionDesign, Term
+from icofactor.assessment.associations.design import RegressionDesign
 from icofactor.assessment.associations.regression import Regression
 from icofactor.errors import ArgumentError
+from icofactor.io.tables import cell_text
 
 Table = Mapping[str, np.ndarray]
 LEVEL = 0.95
 """Of confidence intervals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Along a column: its values or levels, and (n_values, n_components) mean, low, high (95 %) of the model."""
+
+    values: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +43,7 @@ class Associations:
     design : the whole model's columns and terms.
     fit : the whole model.
     rows : numbers of the rows that were used.
+    directions : effect of one degree of freedom → its estimate for each component.
     """
 
     table: Table
@@ -53,58 +65,41 @@ class Associations:
         """
         return {name: estimates @ components for name, estimates in self.directions.items()}
 
-    def partial_residuals(self, term: str) -> tuple[np.ndarray, np.ndarray]:
-        """(n, n_components) residuals of the whole model plus the term's part, and that part alone.
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the table that the model uses."""
+        return tuple(dict.fromkeys(variable.column for variable in self.design.variables.values()))
+
+    def expected(self, column: str, n_points: int = 50) -> Expected:
+        """Loadings that the model expects along a column, the other columns being as they are in the cohort.
 
         Parameters
         ----------
-        term : its name in `table`.
+        column : a category, of which there is one value per level, or a number, of which there are `n_points`.
         """
-        columns = list(self._term(term).columns)
-        part = self.design.X[:, columns] @ self.fit.coefficients[columns]
-        part = part - part.mean(axis=0)
-        return self.fit.residuals + part, part
+        found = [variable for variable in self.design.variables.values() if variable.column == column]
+        if not found:
+            raise ArgumentError("column", column, "one of " + ", ".join(map(repr, self.columns)))
+        lowest, highest, levels = found[0].lowest, found[0].highest, found[0].levels
+        values = np.linspace(lowest, highest, n_points) if levels is None else np.array(levels)
+        tests = [self.fit.test(one[None]) for one in self.design.averages(column, values.tolist())]
+        mean = np.stack([test.estimate for test in tests])
+        half = np.stack([stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se for test in tests])
+        return Expected(values, mean, mean - half, mean + half)
 
-    def adjusted_means(self, column: str) -> dict[str, dict[str, np.ndarray]]:
-        """Level of a category → mean, low, high (95 %) of each component, the other columns as they are in the cohort.
+    def adjusted(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """The column's value in each row, and (n_rows, n_components) what is expected there plus the row's residual.
 
-        Parameters
-        ----------
-        column : a category of the formula.
+        These are partial residuals on the level of the loadings, to be drawn over what `expected` gives.
         """
-        variable = next((v for v in self.design.variables.values() if v.column == column and v.levels), None)
-        if variable is None or variable.levels is None:
-            raise ArgumentError("column", column, "a category of the formula")
-        found = {}
-        for level in variable.levels:
-            L = self.design.with_value(column, level).mean(axis=0)[None]
-            test = self.fit.test(L)
-            half = stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
-            found[level] = {"mean": test.estimate, "low": test.estimate - half, "high": test.estimate + half}
-        return found
-
-    def curve(self, column: str, n_points: int = 50) -> dict[str, np.ndarray]:
-        """value, and mean, low, high (n_points, n_components) of the model along a column of numbers.
-
-        Parameters
-        ----------
-        column : a number of the formula; the others are as they are in the cohort.
-        """
-        variable = next((v for v in self.design.variables.values() if v.column == column and not v.levels), None)
-        if variable is None:
-            raise ArgumentError("column", column, "a column of numbers in the formula")
-        values = np.linspace(variable.lowest, variable.highest, n_points)
-        L = np.stack([self.design.with_value(column, repr(float(value))).mean(axis=0) for value in values])
-        mean = L @ self.fit.coefficients
-        se = np.sqrt(np.einsum("ip,kpq,iq->ik", L, self.fit.covariance, L))
-        half = stats.t.ppf((1 + LEVEL) / 2, len(self.fit.X) - self.fit.X.shape[1]) * se
-        return {"value": values, "mean": mean, "low": mean - half, "high": mean + half}
-
-    def _term(self, name: str) -> Term:
-        for term in self.design.terms:
-            if term.name == name:
-                return term
-        raise ArgumentError("term", name, "one of " + ", ".join(repr(term.name) for term in self.design.terms))
+        curve, cells = self.expected(column), self.design.table[column]
+        if curve.values.dtype.kind == "f":
+            own = np.array([float(cell) for cell in cells])
+            fitted = np.stack([np.interp(own, curve.values, mean) for mean in curve.mean.T], axis=1)
+        else:
+            own = np.array([cell_text(cell) for cell in cells])
+            fitted = curve.mean[[curve.values.tolist().index(cell) for cell in own]]
+        return own, fitted + self.fit.residuals
 
     @property
     def p_shown(self) -> np.ndarray:
