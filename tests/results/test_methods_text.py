@@ -68,6 +68,10 @@ def test_other_settings_are_other_words(cohort: Cohort) -> None:
     assert "2 sweeps over both" in text_of(cohort, method="CD-PNNMF", polish=2)
     assert "to the letter" in text_of(cohort, method="LE-PNNMF", rules="paper")
     assert "worse half" in text_of(cohort, halving=True)
+    assert re.search(
+        r"λ = [\d.e-]+ \(the published value at the scale of the data\), and", text_of(cohort, method="DL")
+    )
+    assert "λ = 0.25, and" in text_of(cohort, method="DL", penalty=0.25)
     projective = text_of(cohort, method="LE-PPNMF")
     assert "λ" not in projective
     assert "WᵀX holds the loadings" in projective
