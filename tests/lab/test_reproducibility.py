@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import icofactor as ico
+from icofactor.errors import ArgumentError
 from icofactor_lab.bench import reproducibility as lab
+from icofactor_lab.bench import run_bench
 from icofactor_lab.bench.reproducibility import AGREEMENTS, Material, Model
 from icofactor_lab.bench.settings import QUICK, Bench
+from icofactor_lab.common.outcome import Outcome
 
 RNG = np.random.default_rng(0)
 
@@ -97,3 +102,14 @@ def test_targets_are_those_of_parts() -> None:
     assert len(lab.targets_of(rows)) == 11 and all(target.met for target in lab.targets_of(rows))
     rows[0]["loadings"], rows[1]["border ratio"] = 0.94, 1.3
     assert sum(target.met is False for target in lab.targets_of(rows)) == 2
+
+
+def test_how_often_people_are_split_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(lab, "run", lambda bench: seen.append(bench.sizes.splits) or Outcome("r", "Reproducibility"))
+    run_bench(tmp_path / "a", ["r"], quick=True, tell=lambda line: None)
+    run_bench(tmp_path / "b", ["r"], quick=True, splits=7, tell=lambda line: None)
+    assert seen == [1, 7]
+    with pytest.raises(ArgumentError) as refusal:
+        run_bench(tmp_path / "c", ["r"], splits=0)
+    assert refusal.value.argument == "splits" and not (tmp_path / "c").exists()

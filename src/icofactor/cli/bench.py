@@ -26,6 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=float, default=120.0, metavar="SECONDS", help="longest run of one solver (default: 120)"
     )
+    parser.add_argument("--splits", type=int, metavar="N", help="of people, in experiment r (default: 4)")
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> None:
         quick=options.quick,
         repeats=options.repeats,
         budget=options.budget,
+        splits=options.splits,
         overwrite=options.overwrite,
         tell=(lambda line: None) if options.quiet else (lambda line: print(line, flush=True)),
     )

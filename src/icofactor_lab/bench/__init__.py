@@ -7,6 +7,7 @@ An experiment is a module with `run(bench) -> Outcome` and a line in `EXPERIMENT
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def run_bench(
     quick: bool = False,
     repeats: int = 5,
     budget: float = 120.0,
+    splits: int | None = None,
     overwrite: bool = False,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def run_bench(
     repeats : how often each thing is measured; medians are reported.
     budget : most seconds of one run of one solver in (b), and of opNMF in (r); what is longer is stopped, and in (b)
         its rate stated.
+    splits : how often people are split in (r); four times, once with `quick`, where not given.
     overwrite : whether to replace the files of an earlier run.
     tell : called with a line now and then.
 
@@ -68,15 +71,26 @@ def run_bench(
         raise ArgumentError("repeats", repeats, "a whole number ≥ 1")
     if not budget > 0:
         raise ArgumentError("budget", budget, "a number of seconds > 0")
+    if splits is not None and splits < 1:
+        raise ArgumentError("splits", splits, "a whole number ≥ 1")
+    sizes = QUICK if quick else FULL
+    if splits is not None:
+        sizes = replace(sizes, splits=splits)
     folder, threads, outcomes = Path(out), n_threads(), list[Outcome]()
-    bench = Bench(QUICK if quick else FULL, repeats, threads, budget, tell)
+    bench = Bench(sizes, repeats, threads, budget, tell)
     results: dict[str, Any] = {}
     with made_folder(folder), pinned(threads):
         for file in FILES:
             check_target(folder / file, overwrite)
         about = {
             "machine": machine(threads),
-            "settings": {"quick": quick, "repeats": repeats, "budget": budget, "only": list(only)},
+            "settings": {
+                "quick": quick,
+                "repeats": repeats,
+                "budget": budget,
+                "splits": sizes.splits,
+                "only": list(only),
+            },
         }
         for name in names:
             outcomes.append(run_experiment(EXPERIMENTS[name], bench))
