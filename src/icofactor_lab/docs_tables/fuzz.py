@@ -30,17 +30,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--per-kind", type=int, default=100, metavar="N", help="damaged files of each kind (100)")
     parser.add_argument("--only", default="", metavar="WORD", help="only the kinds whose name has this word")
+    parser.add_argument(
+        "--part", default="1/1", metavar="I/N", help="only every N-th kind from the I-th on, to share work"
+    )
     parser.add_argument("--random-seed", type=int, default=0, metavar="N")
     parser.add_argument("--small", action="store_true", help="without the hostile files of 30 to 130 MB")
     parser.add_argument("--messages", action="store_true", help="list what the refusals say")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the files that did what must not be")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    kinds: list[str] = []
+
+    def wanted(kind: str) -> bool:
+        kinds.append(kind)
+        return options.only in kind and (len(kinds) - part) % parts == 0
+
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = from_tests("hostile.campaign").run_campaign(
             Path(folder) / "files",
             options.per_kind,
-            lambda kind: options.only in kind,
+            wanted,
             large=not options.small,
             random_seed=options.random_seed,
             keep=options.keep,
