@@ -82,6 +82,11 @@ def render(text: str, naming: Naming = in_python) -> str:
     return "".join(found)
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things as text: 1 subject, 2 subjects."""
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
 class Phrase(str):
     """A description of what was found, shown as it stands: ``Phrase("an array of shape (3,)")``."""
 

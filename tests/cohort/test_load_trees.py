@@ -302,7 +302,9 @@ def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
     assert list(cohort.participants["sex"]) == ["F", "M", "n/a"]
     assert list(cohort.participants["site"]) == ["01", "02", "01"]
     assert cohort.provenance["participants"]["path"] == str(table)
-    assert any("left out 1 subject that participants marks so: sub-003" in s for s in cohort.provenance["steps"])
+    assert any(
+        "left out 1 subject that participants marks for exclusion: sub-003" in s for s in cohort.provenance["steps"]
+    )
 
 
 def test_participants_with_and_without_prefix(tmp_path: Path) -> None:

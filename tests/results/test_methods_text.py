@@ -115,7 +115,7 @@ REHO = [
             ["15 subjects were left out: 14 by name and 1 without all their files."],
         ),
         (
-            {"left_out": {"that participants marks so": ["a"]}},
+            {"left_out": {"that participants marks for exclusion": ["a"]}},
             ["1 subject was left out: 1 marked for exclusion in the table of participants."],
         ),
         ({"left_out": 3, "preprocessing": [None, {"step": "smooth", "fwhm_mm": "\u202e"}]}, ["factorized"]),

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, counted, plan_inputs, read_by, words, would_read
-from icofactor.errors import ArgumentError
+from icofactor.cli.options import add_dry_run, add_inputs, plan_inputs, read_by, words, would_read
+from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     from icofactor.cohort.plan import Plan

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     from icofactor.cohort.plan import Plan
@@ -115,11 +115,6 @@ def would_read(plan: Plan) -> list[str]:
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),
     ]
-
-
-def counted(n: int, what: str) -> str:
-    """1 subject, 2 subjects."""
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def in_one_pass(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from icofactor.cli.options import (
     words,
     would_read,
 )
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
@@ -203,7 +203,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
     hemispheres = "both hemispheres" if sides == 2 else f"{target.hemisphere} hemisphere"
     return "\n".join(
         [
-            f"Would read {n_files} files ({in_bytes(n_bytes)}) of {plan.n_subjects} subjects",
+            f"Would read {counted(n_files, 'file')} ({in_bytes(n_bytes)}) of {counted(plan.n_subjects, 'subject')}",
             *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
             f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
             f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(needed.seconds)} with {n_procs} "

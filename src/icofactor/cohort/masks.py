@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.problems import Journal, Problems, counted
-from icofactor.errors import CohortError, literal
+from icofactor.cohort.problems import Journal, Problems
+from icofactor.errors import CohortError, counted, literal
 from icofactor.io.archive import array_header
 from icofactor.io.freesurfer import read_annot
 from icofactor.io.gifti import parse_gifti

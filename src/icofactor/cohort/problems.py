@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from icofactor.errors import CohortError, FileError, escaped, literal
+from icofactor.errors import CohortError, FileError, counted, escaped, literal
 
 
 @dataclass
@@ -62,11 +62,6 @@ class Journal:
         if names:
             self.left_out.setdefault(why, []).extend(names)
             self.note(f"left out {counted(len(names), 'subject')} {why}: {some(names)}")
-
-
-def counted(n: int, what: str) -> str:
-    """1 subject, 2 subjects."""
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

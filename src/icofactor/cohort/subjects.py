@@ -182,7 +182,9 @@ class Selection:
         if choice.unknown:
             problems.add("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
         marked = set() if self.participants is None else set(map(bare, self.participants.listed))
-        journal.leave_out([name for name in choice.others if bare(name) in marked], "that participants marks so")
+        journal.leave_out(
+            [name for name in choice.others if bare(name) in marked], "that participants marks for exclusion"
+        )
         unlisted = [name for name in choice.others if bare(name) not in marked]
         journal.leave_out(unlisted, "that participants does not select")
         if self.skips:

@@ -14,7 +14,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, Phrase, escaped
+from icofactor.errors import ArgumentError, Phrase, counted, escaped
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
 from icofactor.io.hemispheres import hemispheres
@@ -144,7 +144,7 @@ def read_cifti(path: Path) -> Maps:
     others = sorted(
         {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in content.models if m.structure not in _SIDES}
     )
-    left_out = f"left out {len(others)} structure{'s' * (len(others) != 1)}, not of the cortex"
+    left_out = f"left out {counted(len(others), 'structure')}, not of the cortex"
     notes = (left_out,) if others else ()
     names = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
     return Maps(parts, f"CIFTI-2 {kind}", names, step=content.step, notes=notes)

@@ -20,7 +20,7 @@ from icofactor.cohort.simulate import MODALITIES
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.subjects import Participants, Selection
-from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, literal, render
+from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, counted, literal, render
 from icofactor.io.guard import hash_file
 from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
@@ -61,7 +61,7 @@ class Prepared:
 
     def summary(self) -> str:
         """The stores, as text; `failure_lines` lists the failures."""
-        lines = [f"{path}: {name} of {self.subjects[name]} subjects" for name, path in self.stores.items()]
+        lines = [f"{path}: {name} of {counted(self.subjects[name], 'subject')}" for name, path in self.stores.items()]
         if self.reused:
             lines.append(f"{self.reused} maps were there from an earlier run")
         return "\n".join(lines)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
@@ -69,7 +70,9 @@ class FitResult:
         """What was written, as text."""
         shown = [file.relative_to(self.folder).parts for file in self.files]
         inside = Counter(parts[0] for parts in shown if len(parts) > 1)
-        lines = dict.fromkeys(f"{name}/ ({inside[name]} files)" if name in inside else name for name, *_ in shown)
+        lines = dict.fromkeys(
+            f"{name}/ ({counted(inside[name], 'file')})" if name in inside else name for name, *_ in shown
+        )
         gone = [file.name for file in self.removed if file.parent == self.folder and "_space-" not in file.name]
         about = [f"Removed with the earlier fit: {', '.join(gone)}"] if gone else []
         return "\n".join([f"Written to {self.folder}:", *(f"  {line}" for line in lines), *about])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.errors import counted
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.recurrence import in_one_line, warning
 
@@ -101,7 +102,7 @@ def _are_parts(model: Any) -> bool:
 
 def agreement_line(choice: Choice, n_components: int) -> str:
     """Whether a selection agrees with the number fitted."""
-    fitted = f"This fit has {n_components} component{'s' * (n_components != 1)}"
+    fitted = f"This fit has {counted(n_components, 'component')}"
     if choice.recommended is None:
         return f"{fitted}; the selection in this folder recommends none, as it found no structure that replicates."
     if choice.recommended == n_components:

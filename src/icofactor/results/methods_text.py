@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.names import smoothing_of
+from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
@@ -41,7 +42,7 @@ _TAKEN_OUT = {
 
 _LEFT_OUT = {
     "by name": "by name",
-    "that participants marks so": "marked for exclusion in the table of participants",
+    "that participants marks for exclusion": "marked for exclusion in the table of participants",
     "that participants does not select": "not in the table of participants",
     "of participants without maps": "without maps",
     "without all their files": "without all their files",
@@ -108,8 +109,8 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
         "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
     )
     return (
-        f"{what}{units} of {len(cohort.subjects)} subjects on {where}, {side[cohort.hemisphere]} "
-        f"({sites.n} {sites.on}{left_out}), were factorized into {len(model.components_)} components."
+        f"{what}{units} of {counted(len(cohort.subjects), 'subject')} on {where}, {side[cohort.hemisphere]} "
+        f"({sites.n} {sites.on}{left_out}), were factorized into {counted(len(model.components_), 'component')}."
     )
 
 

@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
-from icofactor.cohort.problems import counted
-from icofactor.errors import CohortError, literal
+from icofactor.errors import CohortError, counted, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}
 _TEMPLATES = re.compile(r"fsaverage.*|.*_average|cvs_avg.*|[lr]h\.EC_average")

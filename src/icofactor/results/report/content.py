@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor.assessment.atlas import name_with_shares, rows_to_show
+from icofactor.errors import counted
 from icofactor.io.freesurfer import Labels
 from icofactor.io.tables import plain
 from icofactor.results import colours
@@ -157,7 +158,7 @@ def title_of(fit: FitDescription) -> str:
     what = "" if d.modality in ("", "unknown") else measure_title(d.modality)
     joined = {"none": what, "mean": f"deviations{' in ' * bool(what)}{what}", "zscore": f"{what} z-scores".strip()}
     of = joined[fit.model.center_]
-    return f"{len(d.alone)} component{'s' * (len(d.alone) != 1)}{' of ' * bool(of)}{of}"
+    return f"{counted(len(d.alone), 'component')}{' of ' * bool(of)}{of}"
 
 
 def _summary(fit: FitDescription) -> dict[str, Any]:
