@@ -9,7 +9,7 @@ from helpers.problems import random_factors, small
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._solve import solve
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
-from icofactor.factorization.schemes import coordinate
+from icofactor.factorization.schemes import nonnegative
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import begin
 
@@ -34,7 +34,7 @@ def naive_sweep(name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.nd
 
 @pytest.mark.parametrize("name", CD)
 def test_a_sweep_is_the_exact_minimiser_column_by_column(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinate, "SWEEPS", 1)
+    monkeypatch.setattr(nonnegative, "SWEEPS", 1)
     problem = small("partition", None, True)
     scheme = METHODS[name].scheme
     p = Problem.of(problem.stats, scheme, penalty=0.7)

@@ -13,7 +13,7 @@ from icofactor.factorization._solve import solve
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.starts import seeds_of, stream
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.stopping import TOL_LOOKBACK, TOL_WINDOW
+from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW
 
 # BLAS adds in another order when a product has more rows, and a run amplifies that: equal to rounding, not to the bit
 SAME = 1e-12
@@ -217,7 +217,8 @@ def test_tol_not_reached_is_warned_of() -> None:
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""
     stats = small("exponential").stats
-    run = {"n_iter": 2500, "tol": 1e-5, "random_state": 0}
+    # coordinate descent meets 1e-5 before update 100, at which runs may end
+    run = {"n_iter": 2500, "tol": 1e-9 if METHODS[method].scheme.sweeps else 1e-5, "random_state": 0}
     many = multistart(stats, method, 3, n_starts=5, **run)  # type: ignore[arg-type]
     assert len(np.unique(many.start_n_iter)) > 1, "they end at different updates, or nothing is tested"
     assert many.objectives.shape == (5, 2501)

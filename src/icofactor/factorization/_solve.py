@@ -14,7 +14,7 @@ from icofactor.errors import DivergenceError
 from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.extrapolation import TAU_START
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import Problem, Terms, check_penalty, check_rules
+from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules
 from icofactor.factorization.starts import (
     RandomState,
     check_problem,
@@ -25,8 +25,7 @@ from icofactor.factorization.starts import (
     warn_if_penalty_dwarfs,
 )
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.stopping import first_look, settled
-from icofactor.factorization.update import State, advance, begin
+from icofactor.factorization.update import State, advance, begin, first_look, settled
 from icofactor.io.records import Numbers
 from icofactor.streaming.runners import one_blas_thread
 
@@ -103,24 +102,12 @@ def iterate(
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
     """One state from the runs that ended at different updates, in their first order."""
     parts = [(where, state) for where, state in parts if len(where)]
-    if len(parts) == 1:
-        return parts[0][1]
-    xp = namespace(parts[0][1].B)
+    first, *others = (state for _, state in parts)
+    if not others:
+        return first
     order = np.argsort(np.concatenate([where for where, _ in parts]))
-    join = lambda name: xp.concatenate([getattr(s, name) for _, s in parts])[order]
-    terms = (xp.concatenate([s.terms[i] for _, s in parts])[order] for i in range(3))
-    age = max(s.age for _, s in parts)
-    return State(
-        join("B"),
-        join("C"),
-        Terms(*terms),
-        join("error"),
-        join("objective"),
-        join("y_B"),
-        join("y_C"),
-        join("tau"),
-        age,
-    )
+    joined = first.map(lambda *arrays: namespace(arrays[0]).concatenate(arrays)[order], *others)
+    return replace(joined, age=max(state.age for _, state in parts))
 
 
 @dataclass(frozen=True, eq=False)

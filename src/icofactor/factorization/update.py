@@ -1,4 +1,5 @@
-"""One update of a batch of runs: the plain update of the scheme, extrapolated, balanced, restarted.
+"""One update of a batch of runs: the plain update of the scheme, extrapolated, balanced, restarted; and when a run has
+arrived.
 
 `State` is everything a run carries from one update to the next; `advance` makes one update of it. Both have a
 leading batch axis, so one start and a thousand go the same way.
@@ -6,12 +7,27 @@ leading batch axis, so one start and a thousand go the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from icofactor.factorization.arrays import Array, T, namespace, where_each
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem, Scheme, Terms, error, terms_of
+
+TOL_WINDOW = 10
+"""`tol` looks at the relative decrease of the objective over this many updates."""
+TOL_FIRST, TOL_LOOKBACK = 100, 50
+"""No run ends by `tol` before the first, nor unless its steps shrank since the second many updates ago: random starts
+begin on a plateau (docs/defaults.md)."""
+SHRUNK = 0.9
+"""Steps have shrunk when the decrease over a window is at most this part of the earlier one."""
+ARRIVED = 1e-4
+"""Steps this much smaller than `tol` asks for have arrived in any case."""
+TOL_FIRST_DIRECT = 20
+"""The first update at which a run may end that does not begin on a plateau."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +56,16 @@ class State:
 
     def take(self, index: Array) -> State:
         """The runs of the batch that `index` (positions or mask) names."""
-        pick = lambda x: None if x is None else x[index]
-        return State(
-            self.B[index],
-            self.C[index],
-            Terms(*(x[index] for x in self.terms)),
-            self.error[index],
-            self.objective[index],
-            pick(self.y_B),
-            pick(self.y_C),
-            self.tau[index],
-            self.age,
-        )
+        return self.map(lambda x: x[index])
+
+    def map(self, change: Callable[..., Array], *others: State) -> State:
+        """`change` of every array, with those of other states beside it; what is None stays None."""
+        names = [
+            name for name in ("B", "C", "error", "objective", "y_B", "y_C", "tau") if getattr(self, name) is not None
+        ]
+        arrays = {name: change(*(getattr(state, name) for state in (self, *others))) for name in names}
+        terms = Terms(*map(change, self.terms, *(state.terms for state in others)))
+        return replace(self, terms=terms, **arrays)
 
 
 def evaluate(p: Problem, scheme: Scheme, B: Array, C: Array, G: Array | None = None) -> tuple[Terms, Array, Array]:
@@ -124,18 +138,29 @@ def _merge(rose: Array, plain: State, after: State) -> State:
     xp = namespace(after.objective)
     position = xp.clip(xp.cumsum(xp.where(rose, 1, 0), 0) - 1, 0, None)
 
-    def pick(new: Array, old: Array) -> Array:
+    def pick(old: Array, new: Array) -> Array:
         spread = new[position]
         return where_each(rose, spread, old) if old.ndim == 3 else xp.where(rose, spread, old)
 
-    return State(
-        pick(plain.B, after.B),
-        pick(plain.C, after.C),
-        Terms(*(pick(x, y) for x, y in zip(plain.terms, after.terms, strict=True))),
-        pick(plain.error, after.error),
-        pick(plain.objective, after.objective),
-        pick(plain.y_B, after.y_B),
-        pick(plain.y_C, after.y_C),
-        xp.where(rose, TAU_START, after.tau),
-        after.age,
-    )
+    return replace(after.map(pick, plain), tau=xp.where(rose, TAU_START, after.tau))
+
+
+def first_look(plateau: bool) -> int:
+    """The first update at which a run may end by `tol`."""
+    return TOL_FIRST if plateau else TOL_FIRST_DIRECT
+
+
+def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bool = True) -> Array:
+    """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
+
+    The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
+    other; runs that begin on no `plateau` need not meet it. `objectives` holds one array of all runs per update, at
+    least as many as window and lookback reach. A test holds the compiled copy in `engines.kernels` to this.
+    """
+    now = objectives[-1 - TOL_WINDOW] - objectives[-1]
+    few = now <= tol * abs(objectives[-1])
+    if not plateau:
+        return few
+    then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
+    with np.errstate(invalid="ignore"):
+        return few & ((now <= SHRUNK * then) | (now <= ARRIVED * tol * abs(objectives[-1])))

@@ -20,8 +20,7 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.schemes.parts import hard_parts
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
-from icofactor.factorization.stopping import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, settled
-from icofactor.factorization.update import State, begin
+from icofactor.factorization.update import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, State, begin, settled
 from icofactor.streaming import runners as threads
 
 kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")

@@ -54,7 +54,7 @@ class Iterate(Protocol):
         p, method : the problem and the method
         state : where the runs begin
         n_iter : updates, at most
-        tol : a run ends when it has `stopping.settled`; 0 never
+        tol : a run ends when it has `update.settled`; 0 never
         halve_at : after these updates the worse half of the runs ends
         on_update : called with the number of updates made, not necessarily after each
         """

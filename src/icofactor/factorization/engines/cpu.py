@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +21,11 @@ import scipy.sparse as sp
 from icofactor.factorization._solve import Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.stopping import TOL_LOOKBACK, TOL_WINDOW, first_look
-from icofactor.factorization.update import State, evaluate
+from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate, first_look
 from icofactor.streaming.runners import in_order, one_blas_thread
+
+if TYPE_CHECKING:
+    from icofactor.factorization.engines.kernels import Shared
 
 _log = logging.getLogger("icofactor")
 CACHE_BYTES = 700 * 2**10
@@ -82,15 +85,16 @@ class _Batch:
         self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
+        self.kernels = compiled_kernels(np.dtype(dtype).name)
         self._shared = self._constants()
 
-    def _constants(self) -> tuple[Any, ...]:
-        """What all starts share: L, Lᵀ, K (a diagonal one as its one row) and whether it is, κ, weights, constants."""
+    def _constants(self) -> Shared:
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
         tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
         c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
-        L, K = kind(p.L), kind(np.atleast_2d(p.K))
-        return L, kind(p.L.T), K, p.K.ndim == 1, kind(p.row_sums), kind(p.weights[:, 0]), kind(c)
+        arrays = kind(p.L), kind(p.L.T), kind(np.atleast_2d(p.K)), p.K.ndim == 1
+        numbers = kind(c), float(p.penalty), float(p.sq_norm)
+        return self.kernels.Shared(*arrays, kind(p.row_sums), kind(p.weights[:, 0]), *numbers)
 
     def _group(self) -> int:
         """Starts per group; where a start makes products of its own in any case, one: it then waits for none."""
@@ -110,25 +114,22 @@ class _Batch:
             self.objectives, self.errors = np.pad(self.objectives, more), np.pad(self.errors, more)
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
-        p, scheme, extrapolation = self.p, self.method.scheme, self.method.extrapolation
-        kind = 0 if extrapolation is None else extrapolation.kernel
-        rule = (self.rule, kind, p.literal, scheme.sweeps)
-
-        compiled = kernel(np.dtype(self.dtype).name)
+        extrapolation = self.method.extrapolation
+        kind, sweeps = 0 if extrapolation is None else extrapolation.kernel, self.method.scheme.sweeps
+        rule = self.kernels.Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates)
+        known, updates = self.known or self.at > 0, (self.at - last, mark - self.at)
+        span = self.kernels.Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
         def one(which: np.ndarray) -> None:
-            part = {name: getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC", "tau", "done", "made")}
-            objectives, errors = self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1]
-            stacked = [part[name].reshape(-1, part[name].shape[2]) for name in ("Bt", "C", "yB", "yC")]
-            compiled(
-                rule, self._shared, p.penalty, p.sq_norm, self.method.plain_updates, *stacked,
-                self.known or self.at > 0, part["tau"], self.state.age + self.at, mark - self.at, self.at - last,
-                self.tol, settle, objectives, errors, part["done"], part["made"],
-            )  # fmt: skip
-            part["made"] += last
-            for name, value in part.items():
+            stacked = [getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC")]
+            paths = [path[which, last : mark + 1] for path in (self.objectives, self.errors)]
+            rest = self.tau[which], *paths, self.done[which], self.made[which]
+            group = self.kernels.Group(*(x.reshape(-1, x.shape[2]) for x in stacked), *rest)
+            self.kernels.run_group(rule, self._shared, group, span)
+            for name, value in zip(("Bt", "C", "yB", "yC"), stacked, strict=True):
                 getattr(self, name)[which] = value
-            self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1] = objectives, errors
+            self.tau[which], self.done[which], self.made[which] = group.tau, group.done, group.made + last
+            self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1] = paths
 
         for _ in in_order(one, groups):
             pass
@@ -162,8 +163,8 @@ class _Batch:
 
 
 @cache
-def kernel(dtype: str) -> Callable[..., None]:
-    """The compiled loop for arrays of this type, from numba's cache on disk.
+def compiled_kernels(dtype: str) -> ModuleType:
+    """The module `kernels`, whose loop for arrays of this type lies in numba's cache on disk.
 
     On its first use on a machine another process compiles it there. This process then loads what every later one will:
     code compiled in place differs from its cached copy in the last bits (which of two copies of a function is called).
@@ -175,7 +176,7 @@ def kernel(dtype: str) -> Callable[..., None]:
         program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
         with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
             subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
-    return kernels.run_group
+    return kernels
 
 
 def available() -> bool:

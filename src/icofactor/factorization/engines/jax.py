@@ -1,7 +1,7 @@
 """The JAX engine: the generic functions of `update`, compiled into one loop on whatever device JAX finds.
 
 Nothing is computed here that is not defined elsewhere: a tick of the loop is `update.propose`, `update.risen` and
-`stopping.settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
+`update.settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
 stays where it was and makes the plain update in the next tick (weight 0), while the others go on: a batch never waits
 for, nor pays for, the restarts of a few. So runs that restarted need more ticks, and ticks go on until all are there.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,9 +25,17 @@ from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.quadratic import best_coordinate
 from icofactor.factorization.schemes.base import Problem, Terms
-from icofactor.factorization.stopping import TOL_LOOKBACK, TOL_WINDOW, first_look
-from icofactor.factorization.stopping import settled as has_settled
-from icofactor.factorization.update import State, carries_C, evaluate, propose, risen
+from icofactor.factorization.update import (
+    TOL_LOOKBACK,
+    TOL_WINDOW,
+    State,
+    carries_C,
+    evaluate,
+    first_look,
+    propose,
+    risen,
+)
+from icofactor.factorization.update import settled as has_settled
 
 STRETCH, SHORT_STRETCH = 25, 10
 """Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
@@ -39,22 +47,19 @@ _MEMORY_SHARE, _DEFAULT_BYTES = 0.25, 256 * 2**20
 _FEW_RUNS = 16
 
 
-class _Runs(NamedTuple):
-    """A batch on the device: the arrays of `State`, and where each run stands.
+_ARRAYS = [field.name for field in fields(State) if field.name != "age"]
+jax.tree_util.register_dataclass(State, data_fields=_ARRAYS, meta_fields=["age"])
 
-    y_B is None without extrapolation, y_C where it equals C. `made` counts updates, `plain` says that the next one is
-    not extrapolated, `ended` and `settled` that the run left the finite numbers or met tol. `window` holds the last
-    objectives, as many as tol looks at.
+
+class _Runs(NamedTuple):
+    """A batch on the device.
+
+    In `state` y_B is None without extrapolation, y_C where it equals C, and age is 0. `made` counts updates, `plain`
+    says that the next one is not extrapolated, `ended` and `settled` that the run left the finite numbers or met tol.
+    `window` holds the last objectives, as many as tol looks at.
     """
 
-    B: Array
-    C: Array
-    terms: Terms
-    error: Array
-    objective: Array
-    y_B: Array | None
-    y_C: Array | None
-    tau: Array
+    state: State
     made: Array
     plain: Array
     ended: Array
@@ -75,60 +80,41 @@ class _Path(NamedTuple):
 
 def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: _Runs) -> _Runs:
     """One update of every run that is going and has not yet made `target` updates."""
-    s = State(r.B, r.C, r.terms, r.error, r.objective, r.y_B, r.y_C, r.tau, 0)
-    accept = ~r.ended & (r.made < target)
-    tau, plain = r.tau, r.plain
+    s, plain = r.state, r.plain
+    accept, tau = ~r.ended & (r.made < target), s.tau
     if method.extrapolation is None:
         new = propose(p, method, s)
     else:
-        new = propose(p, method, s, jnp.where(r.plain, 0.0, momentum(r.tau)))
-        advanced = jnp.where(r.plain, r.tau, next_tau(r.tau))
+        new = propose(p, method, s, jnp.where(r.plain, 0.0, momentum(tau)))
+        advanced = jnp.where(r.plain, tau, next_tau(tau))
         if not p.literal:
             rejected = accept & ~r.plain & risen(p, s, new)
             accept = accept & ~rejected
             tau, plain = jnp.where(rejected, TAU_START, tau), plain | rejected
         tau = jnp.where(accept, advanced, tau)
         plain = jnp.where(accept, age + r.made + 1 < method.plain_updates, plain)
-    keep = lambda new, old: None if old is None else where_each(accept, new, old)
-    made = r.made + accept
-    objective = jnp.where(accept, new.objective, r.objective)
+    keep = lambda old, new: where_each(accept, new, old) if old.ndim == 3 else jnp.where(accept, new, old)
+    state, made = replace(s.map(keep, new), tau=tau), r.made + accept
+    objective = state.objective
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
         plateau = method.scheme.plateau
         settled = settled | accept & (made >= first_look(plateau)) & has_settled(window, tol, plateau)
         ended = ended | settled
-    return _Runs(
-        keep(new.B, r.B),
-        keep(new.C, r.C),
-        Terms(*map(keep, new.terms, r.terms)),
-        jnp.where(accept, new.error, r.error),
-        objective,
-        keep(new.y_B, r.y_B),
-        keep(new.y_C, r.y_C),
-        tau,
-        made,
-        plain,
-        ended,
-        settled,
-        window,
-    )
+    return _Runs(state, made, plain, ended, settled, window)
 
 
 def _march(p: Problem, method: Method, age: Array, r: _Runs) -> _Runs:
     """`_tick` where no run restarts or ends before the others: nothing to hold back, and a tenth faster for it."""
-    s = State(r.B, r.C, r.terms, r.error, r.objective, r.y_B, r.y_C, r.tau, 0)
-    made, tau = r.made + 1, r.tau
+    s, made, tau = r.state, r.made + 1, r.state.tau
     if method.extrapolation is None:
         new = propose(p, method, s)
     else:
         new = propose(p, method, s, jnp.where(r.plain, 0.0, momentum(tau)))
         tau = jnp.where(r.plain, tau, next_tau(tau))
-    y_B, y_C = (None if old is None else y for y, old in ((new.y_B, r.y_B), (new.y_C, r.y_C)))
-    plain = age + made < method.plain_updates
-    return _Runs(
-        new.B, new.C, new.terms, new.error, new.objective, y_B, y_C, tau, made, plain, r.ended, r.settled, r.window
-    )
+    state = replace(s.map(lambda old, new: new, new), tau=tau)
+    return r._replace(state=state, made=made, plain=age + made < method.plain_updates)
 
 
 def _stretch(
@@ -151,7 +137,7 @@ def _stretch(
 
     def step(r: _Runs, _: None) -> tuple[_Runs, _Path]:
         r = _march(p, method, age, r) if together else _tick(p, method, target, age, tol, r)
-        return r, _Path(r.objective, r.error, None if together else r.made)
+        return r, _Path(r.state.objective, r.state.error, None if together else r.made)
 
     runs, path = jax.lax.scan(step, runs, None, length=n_ticks, unroll=unroll)
     going = ~runs.ended & (runs.made < target)
@@ -306,7 +292,7 @@ class _Batch:
         extrapolating = self.method.extrapolation is not None
         y_B, y_C = (s.B, s.C) if s.y_B is None else (s.y_B, s.y_C)
         false = np.zeros(self.n, dtype=bool)
-        runs = _Runs(
+        state = State(
             self._rows(s.B, 1),
             flat(s.C),
             Terms(self._rows(s.terms.LC, 1), flat(s.terms.CC), flat(s.terms.G)),
@@ -315,12 +301,10 @@ class _Batch:
             self._rows(y_B, 1) if extrapolating else None,
             flat(y_C) if carries_C(self.p, self.method) else None,
             flat(s.tau),
-            np.zeros(self.n, dtype=np.int32),
-            false | (s.y_B is None or s.age < self.method.plain_updates),
-            false,
-            false,
-            None,
+            0,
         )
+        plain = false | (s.y_B is None or s.age < self.method.plain_updates)
+        runs = _Runs(state, np.zeros(self.n, dtype=np.int32), plain, false, false, None)
         return self._filled(runs, np.arange(self.n), self.n)
 
     def _filled(self, runs: _Runs, index: np.ndarray, size: int) -> _Runs:
@@ -332,7 +316,7 @@ class _Batch:
         ended = runs.ended | jnp.asarray(np.arange(len(index)) >= len(index) - spare)
         if self.tol > 0:
             kept = TOL_WINDOW + TOL_LOOKBACK + 1
-            window = jnp.tile(runs.objective, (kept, 1)) if window is None else window[:, index]
+            window = jnp.tile(runs.state.objective, (kept, 1)) if window is None else window[:, index]
         return runs._replace(ended=ended, window=window)
 
     # ------------------------------------------------------------ going on
@@ -378,7 +362,7 @@ class _Batch:
     def halve(self, mark: int) -> None:
         """The worse half of those still going ends, those that end at this very update counted in."""
         n = len(self.where)
-        made, ended, objective = (np.array(x)[:n] for x in (self.runs.made, self.runs.ended, self.runs.objective))
+        made, ended, objective = (np.array(x)[:n] for x in (self.runs.made, self.runs.ended, self.runs.state.objective))
         active = np.flatnonzero(~ended | (made == mark))
         rank = np.argsort(np.argsort(np.where(ended, np.inf, objective)[active], kind="stable"))
         drop = np.zeros(len(self.runs.ended), dtype=bool)
@@ -415,7 +399,8 @@ class _Batch:
         objectives, errors = self._histories(int(runs.made.max()))
         if self.together:  # runs that left the finite numbers went on among the others
             made = _updates_to_the_end(objectives)
-            runs = runs._replace(made=made, objective=objectives[np.arange(self.n), made])
+            state = replace(runs.state, objective=objectives[np.arange(self.n), made])
+            runs = runs._replace(state=state, made=made)
             objectives, errors = (x[:, : runs.made.max() + 1] for x in (objectives, errors))
         state = self._state(runs)
         if self.dtype is not np.float64:
@@ -425,20 +410,20 @@ class _Batch:
             objectives[i, runs.made[i] :], errors[i, runs.made[i] :] = (
                 x[i, runs.made[i]] for x in (objectives, errors)
             )
-        diverged = ~np.isfinite(runs.objective) & (runs.made > 0)
+        diverged = ~np.isfinite(runs.state.objective) & (runs.made > 0)
         return Run(state, objectives, errors, runs.made.astype(np.int64), runs.settled & ~diverged, diverged)
 
     def _state(self, runs: _Runs) -> State:
         n_k, double = self.p.L.shape[1], lambda x: np.ascontiguousarray(x, dtype=np.float64)
-        B, C = double(runs.B[:, :n_k]), double(runs.C)
+        s, B, C = runs.state, double(runs.state.B[:, :n_k]), double(runs.state.C)
         if self.dtype is np.float64:
-            t, E, objective = Terms(double(runs.terms.LC[:, :n_k]), *runs.terms[1:]), runs.error, runs.objective
+            t, E, objective = Terms(double(s.terms.LC[:, :n_k]), *s.terms[1:]), s.error, s.objective
         else:
             t, E, objective = evaluate(self.p, self.method.scheme, B, C)
-        known = runs.y_B is not None and (self.state.y_B is not None or runs.made.any())
-        y_B = double(runs.y_B[:, :n_k]) if known and runs.y_B is not None else None
-        y_C = None if y_B is None else C if runs.y_C is None else double(runs.y_C)
-        return State(B, C, t, E, objective, y_B, y_C, double(runs.tau), self.state.age + int(runs.made.max()))
+        known = self.state.y_B is not None or runs.made.any()
+        y_B = double(s.y_B[:, :n_k]) if known and s.y_B is not None else None
+        y_C = None if y_B is None else C if s.y_C is None else double(s.y_C)
+        return State(B, C, t, E, objective, y_B, y_C, double(s.tau), self.state.age + int(runs.made.max()))
 
     def _histories(self, n_updates: int) -> tuple[np.ndarray, np.ndarray]:
         """Objectives and errors by update, from what was recorded by tick."""

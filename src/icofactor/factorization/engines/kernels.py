@@ -14,13 +14,13 @@ Functions take whole arrays and row numbers rather than rows: every view of an a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from icofactor.factorization.schemes.projective import STEPS
-from icofactor.factorization.stopping import ARRIVED, SHRUNK
+from icofactor.factorization.update import ARRIVED, SHRUNK
 
 DICTIONARY, RIDGE, SPARSE, PROJECTIVE, DESCENT = 0, 1, 2, 3, 4
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
@@ -98,6 +98,12 @@ def _product(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> 
 
 
 @njit(**_part)
+def _dot(X: Loose, r: int, end: int, M: Loose, out: Loose) -> None:
+    """Rows r to end of out = X M. Every place where a product is written out costs compilation time."""
+    np.dot(X[r:end], M, out[r:end])
+
+
+@njit(**_part)
 def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
     """(K B)ᵀ; a diagonal K is its one row."""
     if diagonal:
@@ -105,7 +111,7 @@ def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
             for k in range(Bt.shape[1]):
                 out[j, k] = K[0, k] * Bt[j, k]
     else:
-        np.dot(Bt, K, out)
+        _dot(Bt, _top(len(K)), len(Bt), K, out)
 
 
 @njit(**_part)
@@ -176,6 +182,12 @@ def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose
 
 
 @njit(**_part)
+def _cross(X: Loose, r: int, Y: Loose, out: Loose) -> None:
+    """out = X Yᵀ of one start; the rows of X begin at r."""
+    np.dot(X[r : r + len(Y)], Y.T, out)
+
+
+@njit(**_part)
 def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, Lt: Loose, K: Loose,
              diagonal: bool, row_sums: Loose, c: Loose, step: Loose, more: Loose, C_step: Loose, A1: Loose, A2: Loose,
              G1: Loose, G2: Loose, y: Loose) -> None:  # fmt: skip
@@ -189,12 +201,12 @@ def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Lo
             b, curvature = Bt[r + j, k], row_sums[k] * bend
             pull = (step[j, k] + more[j, k] - c[TWO] * LC[r + j, k]) / max(curvature, c[TINY])
             step[j, k] = max(b - pull, zero) - b if curvature > 0 else zero
-    np.dot(step, Lt, C_step)
+    _dot(step, top, n_d, Lt, C_step)
     _times_K(K, diagonal, step, more)
-    np.dot(C[r : r + n_d], C_step.T, A1)
-    np.dot(C_step, C_step.T, A2)
-    np.dot(KB[r : r + n_d], step.T, G1)
-    np.dot(step, more.T, G2)
+    _cross(C, r, C_step, A1)
+    _cross(C_step, top, C_step, A2)
+    _cross(KB, r, step, G1)
+    _cross(more, top, step, G2)
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     for i in range(n_d):
         first -= 4.0 * A1[i, i]
@@ -257,7 +269,7 @@ def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose,
 def _sweep_B(scheme: int, sweeps: int, r: int, n_d: int, Bt: Loose, LC: Loose, CC: Loose, K: Loose, diagonal: bool,
              row_sums: Loose, weights: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
              y: Loose) -> None:  # fmt: skip
-    """Coordinate descent over the columns of B (`schemes.coordinate`)."""
+    """Coordinate descent over the columns of B (`schemes.nonnegative`)."""
     top = _top(r)
     tiny, zero, one, n_k = c[TINY], c[ZERO], c[ONE], Bt.shape[1]
     ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
@@ -285,7 +297,7 @@ def _sweep_B(scheme: int, sweeps: int, r: int, n_d: int, Bt: Loose, LC: Loose, C
 @njit(**_part)
 def _sweep_C(scheme: int, sweeps: int, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, mixed: Loose,
              y: Loose) -> None:  # fmt: skip
-    """Coordinate descent over the rows of C (`schemes.coordinate`)."""
+    """Coordinate descent over the rows of C (`schemes.nonnegative`)."""
     top = _top(r)
     zero = c[ZERO]
     ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
@@ -409,7 +421,7 @@ def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC
 
 @njit(**_part)
 def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
-    """The rule of `tol`: `stopping.settled`, for start i after update t."""
+    """The rule of `tol`: `update.settled`, for start i after update t."""
     if tol <= 0 or t < settle[0]:
         return False
     now = path[i, t - settle[1]] - path[i, t]
@@ -419,19 +431,64 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
     return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
 
 
-@njit(**_fast)
-def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_updates: int, Bt: Loose, C: Loose,
-              yB: Loose, yC: Loose, known: bool, tau: Loose, age: int, n_updates: int, t0: int, tol: float,
-              settle: Loose, objectives: Loose, errors: Loose, done: Loose, made: Loose) -> None:  # fmt: skip
-    """`n_updates` updates of a group of starts, in place.
+class Rule(NamedTuple):
+    """What is computed: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0."""
 
-    `rule`: (scheme, extrapolation, literal, sweeps of coordinate descent or 0). `shared`: what the starts have in
-    common. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the rule of
-    `tol`. `objectives`, `errors`: (g, ...) filled from column t0 + 1 on. `made`: number of the last update of each.
-    `done`: 1 converged, 2 diverged; such starts stay as they are.
-    """
-    scheme, kind, literal, sweeps = rule
-    L, Lt, K, diagonal, row_sums, weights, c = shared
+    scheme: int
+    extrapolation: int
+    literal: bool
+    sweeps: int
+    plain_updates: int
+
+
+class Shared(NamedTuple):
+    """What all starts have in common; a diagonal K is its one row."""
+
+    L: Loose
+    Lt: Loose
+    K: Loose
+    diagonal: bool
+    row_sums: Loose
+    weights: Loose
+    c: Loose
+    penalty: float
+    sq_norm: float
+
+
+class Group(NamedTuple):
+    """Some starts. Paths are (g, ...), filled from column `Span.first` + 1 on. `made`: the column of the last update of
+    each. `done`: 1 converged, 2 diverged; such starts stay as they are."""
+
+    Bt: Loose
+    C: Loose
+    yB: Loose
+    yC: Loose
+    tau: Loose
+    objectives: Loose
+    errors: Loose
+    done: Loose
+    made: Loose
+
+
+class Span(NamedTuple):
+    """Which updates. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the
+    rule of `tol`."""
+
+    known: bool
+    age: int
+    first: int
+    n_updates: int
+    tol: float
+    settle: Loose
+
+
+@njit(**_fast)
+def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
+    """Updates of a group of starts, in place."""
+    scheme, kind, literal, sweeps, plain_updates = rule
+    L, Lt, K, diagonal, row_sums, weights, c, penalty, sq_norm = shared
+    Bt, C, yB, yC, tau, objectives, errors, done, made = group
+    known, age, t0, n_updates, tol, settle = span
     g = len(tau)
     n_k, n_s, dtype = Bt.shape[1], C.shape[1], Bt.dtype
     n_d = len(Bt) // g
@@ -449,7 +506,7 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
     CCn, G, Gn = np.empty_like(CC), np.empty_like(CC), np.empty_like(CC)
     top = _top(g)
     B0, C0, uphill = Bt, C, np.zeros(g, np.bool_)
-    np.dot(C, L, LC)
+    _dot(C, top, g * n_d, L, LC)
     _times_K(K, diagonal, Bt, KB)
     for r in range(0, g * n_d, n_d):
         _symmetric(C, C, r, n_d, c[ZERO], CC)
@@ -482,7 +539,7 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
                 _extrapolate(kind, signed, r, n_d, yBn, yB, weight, c, growth, bits, exponents, Bn)
             else:
                 _copy(yBn, Bn, r, r + n_d)
-        np.dot(Bn, Lt, BL)
+        _dot(Bn, top, g * n_d, Lt, BL)
         _times_K(K, diagonal, Bn, KBn)
         # the candidate; then, for starts that it would take uphill, the plain update (restart)
         any_uphill = False
@@ -495,7 +552,7 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
                     if not uphill[i]:
                         continue
                     _copy(yBn, Bn, r, r + n_d)
-                    np.dot(Bn[r : r + n_d], Lt, BL[r : r + n_d])
+                    _dot(Bn, r, r + n_d, Lt, BL)
                     _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
                 _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
                 if sweeps:
@@ -511,9 +568,9 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
                     _balance(scheme, r, n_d, Bn, KBn, Cn, Gn, weights, c)
                 _symmetric(Cn, Cn, r, n_d, c[ZERO], CCn)
                 if again:
-                    np.dot(Cn[r : r + n_d], L, LCn[r : r + n_d])
+                    _dot(Cn, r, r + n_d, L, LCn)
             if not again:
-                np.dot(Cn, L, LCn)
+                _dot(Cn, top, g * n_d, L, LCn)
             for i in range(g):
                 if done[i] or (again and not uphill[i]):
                     continue
@@ -554,16 +611,13 @@ def run_group(rule: Loose, shared: Loose, penalty: float, sq_norm: float, plain_
 
 def _signature(dtype: str) -> tuple[Any, ...]:
     """The types that `run_group` is called with."""
-    import numba
-    from numba import types
+    from numba import typeof
 
-    number = numba.from_dtype(np.dtype(dtype))
-    row, table, paths = number[::1], number[:, ::1], types.float64[:, ::1]
-    rule = types.Tuple((types.int64, types.int64, types.boolean, types.int64))
-    shared = types.Tuple((table, table, table, types.boolean, row, row, row))
-    return (rule, shared, types.float64, types.float64, types.int64, table, table, table, table, types.boolean, row,
-            types.int64, types.int64, types.int64, types.float64, types.int64[::1], paths, paths, types.int64[::1],
-            types.int64[::1])  # fmt: skip
+    row, table, path, count = np.zeros(1, dtype), np.zeros((1, 1), dtype), np.zeros((1, 1)), np.zeros(1, np.int64)
+    shared = Shared(table, table, table, True, row, row, row, 0.0, 0.0)
+    group = Group(table, table, table, table, row, path, path, count, count)
+    arguments = (Rule(0, 0, True, 0, 0), shared, group, Span(True, 0, 0, 0, 0.0, count))
+    return tuple(map(typeof, arguments))
 
 
 def compile_for(dtype: str) -> None:

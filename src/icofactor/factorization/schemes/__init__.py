@@ -6,12 +6,10 @@ A new scheme is one file with one subclass of `Scheme`, and one line here.
 from __future__ import annotations
 
 from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms
-from icofactor.factorization.schemes.coordinate import CoordinateRidge, CoordinateSparse
 from icofactor.factorization.schemes.dictionary import DictionaryLearning
+from icofactor.factorization.schemes.nonnegative import CoordinateRidge, CoordinateSparse, RidgeNMF, SparseNMF
 from icofactor.factorization.schemes.parts import Parts
 from icofactor.factorization.schemes.projective import ProjectiveNMF
-from icofactor.factorization.schemes.ridge import RidgeNMF
-from icofactor.factorization.schemes.sparse import SparseNMF
 
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
