@@ -17,6 +17,7 @@ import icofactor
 from helpers.stores import SITES, cohort
 from icofactor.assessment.atlas import read_atlas
 from icofactor.cohort.masks import read_mask
+from icofactor.cohort.read import load_cohort
 from icofactor.cohort.store import append_store, open_store, save_store
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import FileError
@@ -122,6 +123,13 @@ def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], An
     KINDS[kind](tmp_path / "x")
     with pytest.raises(ValueError, match=r"not a file|file of the system"):
         read(tmp_path / "x")
+
+
+@pytest.mark.parametrize("pattern", ["/proc/**/lh.thickness", "/sys/*/lh.thickness", "/**/lh.thickness"])
+def test_patterns_do_not_search_the_system(pattern: str) -> None:
+    with pytest.raises(FileError, match="name a folder of maps") as refusal:
+        load_cohort(pattern)
+    assert refusal.value.path == pattern
 
 
 def test_locks_wait_for_no_pipe(tmp_path: Path) -> None:

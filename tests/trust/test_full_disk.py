@@ -244,7 +244,7 @@ PLACES = {
     *("io/atomic.py", "io/archive.py", "io/cifti.py", "io/gifti.py", "io/tables.py"),
     *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
     "io/publish.py",
-    "results/report/panels.py",  # into memory
+    *("results/associations.py", "results/report/panels.py"),  # figures, drawn in memory
     "cli/main.py",  # os.devnull
 }
 """Modules that write to a path themselves, each into a file or folder that is moved to its name when it is whole."""
