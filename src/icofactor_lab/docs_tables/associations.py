@@ -107,6 +107,10 @@ def time(options: argparse.Namespace) -> None:
         print(f"{len(set(groups))} groups: {clock.perf_counter() - start:.2f} s")
 
 
-if __name__ == "__main__":
+def main() -> None:
     many = {"--cohorts": number(500)}
     run_task(__doc__, {null: many, coverage: many, time: {}})
+
+
+if __name__ == "__main__":
+    main()
