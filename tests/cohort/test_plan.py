@@ -61,7 +61,7 @@ def test_a_fit_with_participants_and_covariates_reads_every_file_once(
     people.write_text("participant_id\tage\n" + "".join(f"{name}\t{20 + i**2}\n" for i, name in enumerate(IDS)))
     words = ["fit", str(tree), "--participants", str(people), "--covariates", "age", "-o", str(tmp_path / "out")]
     assert main([*words, "--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]) == 0
-    assert counts["read"] == once(tree) == counts["hashed"]
+    assert counts["read"] == once(tree) == {name: n for name, n in counts["hashed"].items() if name.endswith(".mgh")}
 
 
 def test_a_dry_run_reads_one_file_of_each_hemisphere(
