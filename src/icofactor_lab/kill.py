@@ -7,7 +7,7 @@
 After a kill the folder is looked at as the next command does: the earlier results must be whole or the new ones. Then
 the same command is run again: it must give the bits of an undisturbed run and leave no other file behind. Files of the
 user lie in each folder and must stay as they are. Half of the kills wait for the last moves. Commands run in children
-of a process that has everything imported; there pictures are stand-ins, which are quick to draw, and renames are
+of a process that has everything loaded; there pictures are stand-ins, which are quick to draw, and renames are
 slowed. Exits with 1 when anything was lost.
 """
 
@@ -28,6 +28,7 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def _compact(out: Path) -> None:
 
 
 def make_data(folder: Path) -> None:
-    """Maps of a few simulated people, a fit and stores of them; in a child, so that the parent stays light."""
+    """Maps of a few simulated people, a fit and stores of them."""
     import numpy as np
 
     from icofactor import simulate_cohort
@@ -226,7 +227,6 @@ def started(what: Callable[[], object], log: Path, slow: float = 0.0) -> int:
         stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(stream, 1)
         os.dup2(stream, 2)
-        _draw_little()
         if slow:
             _slow_renames(slow)
         what()
@@ -327,10 +327,22 @@ class Campaign:
         self.root, self.random, self.slow = root, random.Random(seed), slow
         self.data, self.log, self.number = root / "data", root / "log.txt", 0
         self.data.mkdir()
-        if done(lambda: make_data(self.data), self.log):
-            raise RuntimeError(f"the data could not be made: {self.log.read_text()}")
         self.all = commands(self.data)
+        with redirect_stdout(io.StringIO()):
+            self._warm()
         self._known: dict[str, tuple[State, State, float]] = {}
+
+    def _warm(self) -> None:
+        """Everything once in this process, whose children then find it loaded."""
+        _draw_little()
+        make_data(self.data)
+        for command in self.all:
+            out = self.root / "warm" / command.name
+            out.parent.mkdir(exist_ok=True)
+            if command.earlier is not None:
+                command.earlier(out)
+            command.run(out)
+        shutil.rmtree(self.root / "warm")
 
     def place(self, command: Command) -> Path:
         """A new folder with what is there before, and files of the user."""
@@ -391,7 +403,8 @@ class Campaign:
             os.kill(child, how)
             if how == signal.SIGINT and self.random.random() < 0.5:  # an impatient user
                 time.sleep(0.01)
-                with_suppressed_kill(child, how)
+                with suppress(ProcessLookupError):
+                    os.kill(child, how)
             code = ended(child)
         tally.counts["runs"] += 1
         tally.counts["finished first" if code == 0 else how.name] += 1
@@ -431,6 +444,13 @@ class Campaign:
 
     # ------------------------------------------------------------------ pairs
 
+    def pairs(self, chosen: Sequence[Command]) -> list[tuple[Command, Command]]:
+        """Every two commands that work on the same kind of folder, in random order."""
+        on = lambda kind: [command for command in chosen if command.state is kind and command.earlier]
+        every = [(one, two) for kind in (results, store_state) for one in on(kind) for two in on(kind)]
+        self.random.shuffle(every)
+        return every
+
     def pair(self, one: Command, two: Command, tally: Tally) -> None:
         """Two commands at once on one folder."""
         out = self.place(next(command for command in self.all if command.name == _start(one, two)))
@@ -468,14 +488,6 @@ class Campaign:
             if done(lambda: _cli("report", out, "--overwrite", "--no-figures", "-q"), self.log):
                 return f"the report afterwards failed: {_last_line(self.log)}"
         return _users_loss(out)
-
-
-def with_suppressed_kill(child: int, how: int) -> None:
-    """A second signal, to a process that may have ended."""
-    try:
-        os.kill(child, how)
-    except ProcessLookupError:
-        return
 
 
 def _is_of_fit(name: str) -> bool:
@@ -521,35 +533,17 @@ def table(tallies: dict[str, Tally]) -> str:
 def run(root: Path, runs: int, pairs: int, seed: int, slow: float, only: str = "") -> tuple[str, list[str]]:
     """The tables, and what was lost."""
     os.environ |= {"OMP_NUM_THREADS": "1", "SOURCE_DATE_EPOCH": "0"}
-    _import_all()
     campaign = Campaign(root, seed, slow)
     chosen = [command for command in campaign.all if only in command.name]
     kills: dict[str, Tally] = {command.name: Tally() for command in chosen}
-    for command in itertools.islice(itertools.cycle(chosen), runs):
-        campaign.kill(command, kills[command.name])
-    on = lambda kind: [command for command in chosen if command.state is kind and command.earlier]
-    kinds = [on(results), on(store_state)]
-    every = [pair for kind in kinds for pair in itertools.product(kind, repeat=2)]
-    campaign.random.shuffle(every)
     both: dict[str, Tally] = defaultdict(Tally)
-    for one, two in itertools.islice(itertools.cycle(every), pairs if every else 0):
-        campaign.pair(one, two, both[f"{one.name} and another"])
+    with suppress(KeyboardInterrupt):  # what was done until then is reported
+        for command in itertools.islice(itertools.cycle(chosen), runs):
+            campaign.kill(command, kills[command.name])
+        for one, two in itertools.islice(itertools.cycle(campaign.pairs(chosen)), pairs):
+            campaign.pair(one, two, both[f"{one.name} and another"])
     told = [table(found) for found in (kills, both) if sum(tally.counts["runs"] for tally in found.values())]
     return "\n\n".join(told), [one for tally in (*kills.values(), *both.values()) for one in tally.lost]
-
-
-def _import_all() -> None:
-    """What the commands import, so that a child begins at once; nothing that starts threads is called."""
-
-    import icofactor.assessment.bootstrap
-    import icofactor.assessment.selection.choose
-    import icofactor.cli.main
-    import icofactor.cohort.simulate
-    import icofactor.cohort.store.create
-    import icofactor.factorization.engines.cpu
-    import icofactor.preprocessing.prepare_maps
-    import icofactor.results.fit_cohort
-    import icofactor.results.transform  # noqa: F401
 
 
 def main() -> int:
