@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_leve
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.runners import in_order
 from icofactor.streaming.source import (
     Adjusted,
     Adjustment,
@@ -344,3 +346,8 @@ def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
     np.testing.assert_array_equal(X.read(rows), cohort.X[:, mask].T[rows])
     np.testing.assert_array_equal(X.read(np.arange(10, 13)), cohort.X[:, mask].T[10:13])
     assert X.bytes_read == 6 * N_SUBJECTS * 4
+
+
+def test_work_inside_a_worker_starts_no_further_threads() -> None:
+    inner = lambda _: set(in_order(lambda _: threading.get_ident(), range(4), 4))
+    assert all(len(found) == 1 for found in in_order(inner, range(3), 2))

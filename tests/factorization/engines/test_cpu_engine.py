@@ -120,15 +120,16 @@ def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> Non
         assert relative(found.objectives[:, -1], wanted.objectives[:, -1]) < 1e-9
 
 
-def test_starts_do_not_depend_on_groups_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    p, state = posed(small().stats, "LE-PNNMF", "default", 3, 40)
-    found = cpu.iterate(p, METHODS["LE-PNNMF"], state, 50)
+@pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
+def test_starts_do_not_depend_on_groups_or_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, state = posed(small().stats, name, "default", 3, 40)
+    found = cpu.iterate(p, METHODS[name], state, 50)
     monkeypatch.setattr(threads, "n_threads", lambda: 1)
-    alone = cpu.iterate(p, METHODS["LE-PNNMF"], state, 50)
+    alone = cpu.iterate(p, METHODS[name], state, 50)
     np.testing.assert_array_equal(found.objectives, alone.objectives)
     np.testing.assert_array_equal(found.state.B, alone.state.B)
     monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
-    assert_same(cpu.iterate(p, METHODS["LE-PNNMF"], state, 50), found, 1e-12)
+    assert_same(cpu.iterate(p, METHODS[name], state, 50), found, 1e-12)
 
 
 def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
