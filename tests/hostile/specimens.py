@@ -293,4 +293,4 @@ def _earlier_fit(folder: Path) -> Specimen:
 
     write()
     file = out / LIST
-    return Specimen("earlier fit", file, write, file.name, "json")
+    return Specimen("earlier fit", file, write, out.name, "json")  # it lists the other files with their checksums
