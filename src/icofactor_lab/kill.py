@@ -387,7 +387,7 @@ class Campaign:
         aimed, share = self.random.random() < 0.5 and command.state is results, self.random.random()
         child = started(lambda: command.run(out), self.log, self.slow)
         begin, found = time.monotonic(), 0
-        moment = share * (40 * self.slow + 0.004) if aimed else share * duration
+        moment = share * (40 * self.slow + 0.004) if aimed else share * 0.9 * duration
         while not found:
             found, status = os.waitpid(child, os.WNOHANG)
             passed = time.monotonic() - begin
@@ -413,7 +413,7 @@ class Campaign:
         said = self.log.read_text(errors="replace")
         problem = self._look(command, out, before, after, tally)
         if not problem and "Traceback" in said:
-            problem = f"said {_last_line(self.log)}"
+            problem = f"ended with a traceback: {said.strip().splitlines()[-1][-300:]}"
         if problem:
             tally.lost.append(f"{command.name}, {how.name}{', in the moves' if journal else ''}: {problem} ({out})")
         else:
@@ -539,7 +539,11 @@ def run(root: Path, runs: int, pairs: int, seed: int, slow: float, only: str = "
     both: dict[str, Tally] = defaultdict(Tally)
     with suppress(KeyboardInterrupt):  # what was done until then is reported
         for command in itertools.islice(itertools.cycle(chosen), runs):
-            campaign.kill(command, kills[command.name])
+            tally, tries = kills[command.name], 5
+            before = tally.counts["finished first"]
+            while tries and tally.counts["finished first"] - before == 5 - tries:
+                campaign.kill(command, tally)  # again where it was done before the signal came
+                tries -= 1
         for one, two in itertools.islice(itertools.cycle(campaign.pairs(chosen)), pairs):
             campaign.pair(one, two, both[f"{one.name} and another"])
     told = [table(found) for found in (kills, both) if sum(tally.counts["runs"] for tally in found.values())]
