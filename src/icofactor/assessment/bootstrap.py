@@ -31,7 +31,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, write_tsv
-from icofactor.preprocessing.covariates import as_the_fit
+from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.progress import Stages
 from icofactor.sphere.names import hemispheres, map_file, mesh_name_of
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
@@ -195,7 +195,7 @@ class _Resampling:
     def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
-        data = as_the_fit(cohort, model.covariates_)
+        data = as_the_fit(cohort, model.harmonization_, model.covariates_)
         given = read_input(data, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
         if given.X.shape[0] != len(model.loadings_):
             expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"

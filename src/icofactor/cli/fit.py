@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, plan_inputs, read_by, words, would_read
+from icofactor.cli.options import (
+    add_confounds,
+    add_dry_run,
+    add_inputs,
+    check_confounds,
+    plan_inputs,
+    read_by,
+    would_read,
+)
 from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ DESCRIPTION = (
 )
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
+icofactor fit store -o out --harmonize site --keep age,sex
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
@@ -69,14 +78,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the literal setting of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
     )
-    group.add_argument(
-        "--covariates",
-        metavar="COLUMN,...",
-        type=words,
-        default=(),
-        help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
-        "name:category where numbers stand for categories",
-    )
+    add_confounds(group)
     group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
     parser.add_argument(
         "--work-dir",
@@ -99,21 +101,18 @@ def penalty(text: str) -> float | str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from icofactor.preprocessing.covariates import code_terms
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
-    begin, adjusted = time.perf_counter(), ""
+    begin = time.perf_counter()
     model = _model(options)
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()
-    if options.covariates and not plan.problems:  # reading names what is wrong with the files
-        terms, _ = code_terms(options.covariates, plan.participants, plan.subjects)
-        adjusted = ", ".join(map(str, terms))
+    combat, done = check_confounds(options, plan)
     if options.dry_run:
-        print(_would_do(plan, model, options.out, adjusted))
+        print(_would_do(plan, model, options.out, done))
         return
     cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
@@ -121,6 +120,7 @@ def run(options: argparse.Namespace) -> None:
         cohort,
         model,
         place,
+        harmonize=combat,
         covariates=options.covariates,
         timing=timing,
         work_dir=options.work_dir,
@@ -141,7 +141,7 @@ def _model(options: argparse.Namespace) -> Any:
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path, adjusted: str) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, done: str) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
@@ -176,7 +176,7 @@ def _would_do(plan: Plan, model: Any, out: Path, adjusted: str) -> str:
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
-        *([f"take out the effects of {adjusted}"] if adjusted else []),
+        *([done] if done else []),
         f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
         f"{counted(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory, "

@@ -47,6 +47,7 @@ _ALIASES = {
     "n_spins": "spins",
     "seed": "random_seed",
     "fwhm": "smooth",
+    "reference": "reference_site",
 }
 
 

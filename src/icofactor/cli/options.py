@@ -151,6 +151,47 @@ class _Files(argparse.Action):
         setattr(namespace, self.dest, tuple(file for part in files for file in part))
 
 
+def add_confounds(group: Any) -> None:
+    """--harmonize, --keep, --reference-site and --covariates."""
+    group.add_argument(
+        "--harmonize",
+        metavar="COLUMN",
+        help="column of the participants' table that says where a scan was made, e.g. site: location and scale of its "
+        "values are taken out of the maps first, by ComBat",
+    )
+    group.add_argument(
+        "--keep", metavar="COLUMN,...", type=words, default=(), help="columns whose effects --harmonize keeps: age,sex"
+    )
+    group.add_argument("--reference-site", metavar="NAME", help="bring the others to this one (default: to their mean)")
+    group.add_argument(
+        "--covariates",
+        metavar="COLUMN,...",
+        type=words,
+        default=(),
+        help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
+        "name:category where numbers stand for categories",
+    )
+
+
+def check_confounds(options: argparse.Namespace, plan: Plan) -> tuple[Any, str]:
+    """What maps are harmonized by, if anything, and what is done to them, as text; refuses tables that will not do."""
+    from icofactor.preprocessing.combat import as_combat
+    from icofactor.preprocessing.covariates import check_left, code_terms
+
+    combat, done = as_combat(options.harmonize, options.keep, options.reference_site), []
+    if plan.problems:  # reading names what is wrong with the files
+        return combat, ""
+    table, subjects = plan.participants, plan.subjects
+    if combat is not None:
+        scans = combat.check(table, subjects)
+        done.append(f"harmonize over {combat.column} ({', '.join(scans.levels)})")
+    if options.covariates:
+        terms, _ = code_terms(options.covariates, table, subjects)
+        check_left(terms, [] if combat is None else [combat.column])
+        done.append(f"take out the effects of {', '.join(map(str, terms))}")
+    return combat, ", ".join(done)
+
+
 def map_name(text: str) -> str | int:
     """A map's name, or its number."""
     return int(text) if text.isdecimal() else text

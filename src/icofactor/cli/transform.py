@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SUMMARY = "loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
     "Read the maps of new subjects and write their loadings on the basis maps of a fit. What the fit did to its own "
-    "subjects is done to them: its mesh, hemispheres and mask, its covariates, its scale."
+    "subjects is done to them: its mesh, hemispheres and mask, its harmonization and covariates, its scale."
 )
 EXAMPLES = """icofactor transform out $NEW_SUBJECTS_DIR --measure thickness --target fsaverage5 -o new_loadings.tsv
 icofactor transform out/model.zip new_store -o new_loadings.tsv"""
@@ -33,16 +33,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.estimator.saving import load_model, model_at
-    from icofactor.preprocessing.covariates import columns_of
-    from icofactor.results.transform import loadings_of, table_at, write_loadings
+    from icofactor.results.transform import check_table, loadings_of, table_at, write_loadings
 
     table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)
     plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
     if options.dry_run:
         plan.check()
-    if model.covariates_ is not None and not plan.problems:  # reading names what is wrong with the files
-        columns_of(model.covariates_.terms, plan.participants, plan.subjects)
+    if not plan.problems:  # reading names what is wrong with the files
+        check_table(model, plan.participants, plan.subjects)
     if options.dry_run:
         print(_would_do(plan, model, options.inputs[0], table))
         return

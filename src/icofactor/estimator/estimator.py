@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
@@ -24,8 +24,10 @@ from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import check_penalty, check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
 from icofactor.io.tables import numbered
+from icofactor.preprocessing.adjusted import as_the_fit, step_of
 from icofactor.preprocessing.centering import Centering, center_of
-from icofactor.preprocessing.covariates import as_the_fit, covariates_of
+from icofactor.preprocessing.combat import ComBat, Harmonization
+from icofactor.preprocessing.covariates import covariates_of
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector, look_for_bounds
 from icofactor.streaming.passes import Stream, each_block, pass_over
@@ -90,6 +92,9 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         Where the updates run; `starts_.engine` says what "auto" chose.
     random_state : int, RandomState or None
         The same int gives the same bits.
+    harmonize : ComBat or None
+        How maps are harmonized over scanners before everything else, e.g. ``preprocessing.ComBat("site", ["age"])``;
+        needs a Cohort whose participants hold the columns. Maps that are harmonized already stay as they are.
     verbose : bool
         Show progress bars.
 
@@ -121,6 +126,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         Bytes of maps that were read, and how often that is all of them; 0 for arrays in memory.
     covariates_ : Covariates or None
         What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
+    harmonization_ : Harmonization or None
+        How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
         Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
 
@@ -165,6 +172,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         penalty: str | float = "paper",
         engine: str = "auto",
         random_state: RandomState = 0,
+        harmonize: ComBat | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -187,6 +195,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         self.penalty = penalty
         self.engine = engine
         self.random_state = random_state
+        self.harmonize = harmonize
         self.verbose = verbose
 
     @classmethod
@@ -254,6 +263,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
     def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
         method = self.check_parameters()
+        X = self.harmonized(X, self.harmonize)
         given = read_input(X, self.mesh, self.hemi)
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
         sites = given.sites if mask is None else given.sites.subset(mask)
@@ -262,7 +272,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         found = make_fit(self, method, place, sites, getattr(X, "subjects", None))
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
-        self.covariates_ = covariates_of(X)
+        self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
@@ -288,6 +298,15 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             self._warn_of_nothing_explained()
         self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, place.X.source.n_bytes)
         return self
+
+    def harmonized(self, X: Any, combat: ComBat | None) -> Any:
+        """X as `combat`, fitted to it, leaves it, ≥ 0 where the method needs it; data that are so already stay."""
+        if combat is None or step_of(X, Harmonization) is not None:
+            return X
+        chosen: ComBat = clone(combat)
+        if chosen.nonnegative is None:
+            chosen.set_params(nonnegative=not self.takes_negative)
+        return chosen.fit_transform(X, mask=self.mask)
 
     def _warn_of_nothing_explained(self) -> None:
         remedy = "use more components or more updates"
@@ -378,7 +397,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         """New data as sites × subjects on the sites of the fit."""
         check_is_fitted(self)
         check_names(X, getattr(self, "feature_names_in_", None))
-        given = read_input(as_the_fit(X, self.covariates_), self.sites_, self.hemi_ if self.hemi_ != "both" else None)
+        data = as_the_fit(X, self.harmonization_, self.covariates_)
+        given = read_input(data, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ArgumentError("X", None, "X holds no subject (0 rows)")
         return open_stream(given.X, self.mask_, client, self._adjustment)
@@ -423,6 +443,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         check_engine(self.engine)
         seeds_of(self.random_state)
         check_value("columns", self.columns, OneOf(KINDS))
+        if self.harmonize is not None and not isinstance(self.harmonize, ComBat):
+            raise ArgumentError("harmonize", Phrase(type(self.harmonize).__name__), "a ComBat or None")
         if self.refinement is not None and self.refinement != "auto":
             if not isinstance(self.refinement, Refinement):
                 raise ArgumentError(

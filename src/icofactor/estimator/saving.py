@@ -25,7 +25,8 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
-from icofactor.preprocessing.covariates import Covariates
+from icofactor.preprocessing.combat import ComBat, Harmonization
+from icofactor.preprocessing.covariates import Covariates, Term
 from icofactor.sphere.sites import Sites, check_sites
 
 
@@ -82,6 +83,7 @@ class ModelRecord:
     deviation: Annotated[np.ndarray | None, Numbers("v", least=0)] = None
     n_constant_sites: int = 0
     recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = None
+    harmonization: Harmonization | None = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
@@ -169,6 +171,8 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
         parameters["center"] = model.center_
     if isinstance(model.refinement, Refinement):
         parameters["refinement"] = asdict(model.refinement)
+    if model.harmonize is not None:
+        parameters["harmonize"] = {**model.harmonize.get_params(), "keep": list(model.harmonize.keep)}
     # what JSON cannot hold is rebuilt from the fit's arrays
     if not isinstance(parameters["mesh"], str | None):
         parameters["mesh"] = {"resolved": True}
@@ -183,6 +187,8 @@ def _fitted(record: ModelRecord) -> CorticalFactorization:
     parameters = dict(record.parameters)
     if isinstance(parameters["refinement"], dict):
         parameters["refinement"] = Refinement(**parameters["refinement"])
+    if isinstance(parameters.get("harmonize"), dict):
+        parameters["harmonize"] = ComBat(**parameters["harmonize"])
     resolved = {"mesh": record.sites, "mask": record.mask}
     parameters |= {name: value for name, value in resolved.items() if isinstance(parameters[name], dict)}
     model = CorticalFactorization(**parameters)
@@ -229,8 +235,17 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
             raise Unreadable(f"is damaged: {name} holds values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-    if record.covariates is not None:
-        columns = [1 if term.levels is None else len(term.levels) - 1 for term in record.covariates.terms]
-        means = [len(term.means) for term in record.covariates.terms]
-        if means != columns or sum(columns) != len(record.covariates.coefficients):
-            raise Unreadable("is damaged: its covariates do not go with their coefficients")
+    if record.covariates is not None and not _go_together(record.covariates.terms, record.covariates.coefficients):
+        raise Unreadable("is damaged: its covariates do not go with their coefficients")
+    done = record.harmonization
+    if done is not None:
+        n_levels = len(done.location)
+        levels = len(done.levels) == len(set(done.levels)) == len(done.counts) == n_levels
+        known = done.reference is None or done.reference in done.levels
+        if not (levels and known and _go_together(done.terms, done.coefficients) and (done.scale > 0).all()):
+            raise Unreadable("is damaged: its harmonization does not go with its coefficients")
+
+
+def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:
+    columns = [1 if term.levels is None else len(term.levels) - 1 for term in terms]
+    return [len(term.means) for term in terms] == columns and sum(columns) == len(coefficients)

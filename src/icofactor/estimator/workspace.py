@@ -17,7 +17,7 @@ from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import Cluster, Runner, Threads, active_client, check_client
 from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
 
-_NOT_SETTINGS = ("mesh", "hemi", "mask", "random_state", "verbose")
+_NOT_SETTINGS = ("mesh", "hemi", "mask", "random_state", "harmonize", "verbose")
 """Parameters of the estimator that change no piece, or are described better by what they led to."""
 
 

@@ -13,6 +13,7 @@ from icofactor.preprocessing.reho import reho, ring_incidence
 from icofactor.preprocessing.temporal import alff, bandpass, concatenate_runs, unit_series
 
 _HOMES = {
+    "ComBat": "icofactor.preprocessing.combat",
     "limit_outliers": "icofactor.preprocessing.outliers",
     "OutlierLimiter": "icofactor.preprocessing.transformers",
     "BandPass": "icofactor.preprocessing.transformers",
@@ -32,6 +33,7 @@ _HOMES = {
 __all__ = [
     "BandPass",
     "Changes",
+    "ComBat",
     "OutlierLimiter",
     "Resampler",
     "Steps",
@@ -62,6 +64,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import Target, prepare_hcp
+    from icofactor.preprocessing.combat import ComBat
     from icofactor.preprocessing.hcp import find_inputs
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import limit_outliers

@@ -21,23 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, Phrase, as_reference, literal
 from icofactor.io.records import Numbers
 from icofactor.io.tables import cell_text, is_missing, is_number
+from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of, step_of, steps_of
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Adjustment, MapSource, Subset, source_of
-
-_OF_THE_COHORT = (
-    *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
-    *("simulated", "path"),
-)
+from icofactor.streaming.source import Adjustment, Subset, source_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +55,8 @@ class Covariates:
     >>> adjusted = covariates.apply(cohort)
     >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(adjusted)
     """
+
+    kept_as: ClassVar[str] = "covariates_"
 
     terms: tuple[Term, ...]
     coefficients: Annotated[np.ndarray, Numbers("mv")]
@@ -86,8 +84,9 @@ class Covariates:
         mask : (n_sites,) bool, True where a site is used; the cohort's own when X is one.
         nonnegative : whether adjusted values must not be negative.
         """
-        maps, participants, subjects, own = _parts(X, participants)
+        maps, participants, subjects, own = parts_of(X, participants, ("harmonization_",))
         terms, Z = code_terms(names, participants, subjects)
+        check_left(terms, [name for step in steps_of(X) for name in step.names])
         norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
         solve = np.linalg.pinv(Z / norms) / norms[:, None]
         n_sites = maps.shape[1]
@@ -116,12 +115,18 @@ class Covariates:
         X : Cohort, or subjects × sites array with `participants`.
         participants : column → one value per subject; the cohort's own when X is one.
         """
-        maps, table, subjects, _ = _parts(X, participants)
+        maps, table, subjects, _ = parts_of(X, participants, ("harmonization_",))
         if maps.shape[1] != self.coefficients.shape[1]:
             text = f"The covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
             raise ArgumentError("X", None, text)
-        adjusted = AdjustedMaps(maps, columns_of(self.terms, table, subjects), self)
-        return AdjustedCohort(X, adjusted) if _is_cohort(X) else adjusted
+        Z, shift = columns_of(self.terms, table, subjects), self.shift
+        less = Adjustment(Z, self.coefficients, None if shift is None else -shift, None, shift is not None)
+        return adjusted(X, AdjustedMaps(maps, less, self))
+
+    @property
+    def done(self) -> str:
+        """What was done to maps."""
+        return f"adjusted for {', '.join(self.names)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,10 +138,10 @@ class Covariates:
         """Number of sites whose shift is not 0."""
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
-    def same_as(self, other: Covariates) -> bool:
+    def same_as(self, other: Any) -> bool:
         """Whether the other ones adjust alike, as those of a model do after saving and loading it."""
-        if self is other:
-            return True
+        if self is other or not isinstance(other, Covariates):
+            return self is other
         ours, theirs = (np.zeros(0) if c.shift is None else c.shift for c in (self, other))
         alike = self.terms == other.terms and np.array_equal(self.coefficients, other.coefficients)
         return alike and np.array_equal(ours, theirs)
@@ -153,123 +158,16 @@ def _regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     residual = deviation - beta @ shared["Z"].T
     return {
         "site.beta": beta,
-        "site.shift": np.maximum(-(mean + residual).min(axis=1), 0),
+        "site.shift": lift_to_zero(mean + residual),
         "sum.total": np.array(np.square(deviation).sum()),
         "sum.left": np.array(np.square(residual).sum()),
     }
 
 
-class AdjustedMaps:
-    """Subjects × sites with the covariates taken out, computed when sliced or passed over.
-
-    Attributes
-    ----------
-    covariates : what was taken out.
-    below : (n_sites,) number of values that were set to 0, of the sites sliced so far.
-    """
-
-    ndim = 2
-    dtype = np.dtype(np.float64)
-
-    def __init__(self, X: Any, Z: np.ndarray, covariates: Covariates) -> None:
-        shift = covariates.shift
-        self._adjustment = Adjustment(
-            Z, covariates.coefficients, None if shift is None else -shift, None, shift is not None
-        )
-        self._X, self.covariates = X, covariates
-        self.shape = tuple(X.shape)
-        self.below = np.zeros(X.shape[1], dtype=np.int64)
-
-    def map_source(self) -> MapSource:
-        """The maps as they are passed over."""
-        return Adjusted(source_of(self._X), self._adjustment, self.below)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
-            raise IndexError("adjusted maps are sliced by an array of numbers in one direction at a time")
-        adjustment = self._adjustment.at(rows, columns)
-        x = adjustment.linear(self._X[rows, columns])
-        if isinstance(rows, slice) and rows == slice(None):
-            # a new subject's; the fitted ones' are zero but for rounding
-            self.below[columns] = adjustment.n_below(x)
-        return adjustment.floored(x)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[:, :], dtype=dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class AdjustedCohort:
-    """A cohort whose maps have the covariates taken out; all else is the cohort's own."""
-
-    cohort: Any
-    X: AdjustedMaps
-
-    @property
-    def covariates(self) -> Covariates:
-        return self.X.covariates
-
-    def __getattr__(self, name: str) -> Any:
-        # named one by one, so that no other way to the maps leads past the covariates
-        if name not in _OF_THE_COHORT:
-            raise AttributeError(f"an adjusted cohort has no {name!r}")
-        return getattr(self.cohort, name)
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def __repr__(self) -> str:
-        return f"{self.cohort!r} adjusted for {', '.join(self.covariates.names)}"
-
-
 def covariates_of(X: Any) -> Covariates | None:
-    """What was taken out of these data, if anything."""
-    return X.covariates if isinstance(X, AdjustedMaps | AdjustedCohort) else None
-
-
-def as_the_fit(X: Any, covariates: Covariates | None) -> Any:
-    """New data, less what was taken out of the fitted data; data that are so already stay as they are."""
-    own = covariates_of(X)
-    if own is None:
-        if covariates is None:
-            return X
-        if not _is_cohort(X):
-            names = literal(", ".join(covariates.names))
-            what = f"X must be a Cohort whose participants hold {names}, which the fit took out of the maps; or give "
-            raise ArgumentError("X", None, what + "`model.covariates_.apply(X, participants)`")
-        return covariates.apply(X)
-    if covariates is None or not own.same_as(covariates):
-        fitted = "maps as they were" if covariates is None else "maps adjusted by other coefficients"
-        text = f"X is adjusted for {literal(', '.join(own.names))}, but the model was fitted to {fitted}: give X itself"
-        raise ArgumentError("X", None, text)
-    return X
-
-
-def _is_cohort(X: Any) -> bool:
-    return hasattr(X, "subjects") and hasattr(X, "participants")
-
-
-def _parts(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> tuple[Any, Any, list[str], np.ndarray | None]:
-    """Maps, table, names of subjects and mask of a cohort or of an array with its table."""
-    if isinstance(X, AdjustedMaps | AdjustedCohort):
-        raise ArgumentError("X", None, f"X is adjusted for {literal(', '.join(X.covariates.names))} already")
-    if _is_cohort(X):
-        return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask
-    if participants is None:
-        text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
-        raise ArgumentError("participants", None, text)
-    if hasattr(X, "mesh"):
-        raise ArgumentError("X", Phrase(f"a {type(X).__name__}"), "a Cohort or a subjects × sites array")
-    maps = X if hasattr(X, "shape") else np.asarray(X)
-    if len(maps.shape) != 2:
-        raise ArgumentError("X", Phrase(f"shape {tuple(maps.shape)}"), "subjects × sites, two dimensions")
-    n, named = maps.shape[0], participants.get("participant_id", [])
-    subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
-    return maps, participants, subjects, None
+    """What was taken out of these data by a regression, if anything."""
+    found: Covariates | None = step_of(X, Covariates)
+    return found
 
 
 CATEGORIES = ("sex", "gender", "site", "scanner", "center", "centre", "batch", "group", "study", "cohort")
@@ -294,7 +192,7 @@ class Term:
 
     def columns(self, values: Sequence[Any], subjects: Sequence[str]) -> np.ndarray:
         """z − z̄ of subjects, one row each."""
-        cells = _cells(self.name, values, subjects)
+        cells = cells_of(self.name, values, subjects)
         if self.levels is None:
             return _numbers(self.name, cells, subjects)[:, None] - self.means
         unknown = [i for i, cell in enumerate(cells) if cell not in self.levels]
@@ -302,7 +200,7 @@ class Term:
             found = sorted({cells[i] for i in unknown})
             name, levels = literal(repr(self.name)), some(self.levels, 10)
             raise _wrong(
-                f"covariate {name} is {some(found, 10)} in {_people(unknown, subjects)}; the fit knew only {levels}: "
+                f"covariate {name} is {some(found, 10)} in {people(unknown, subjects)}; the fit knew only {levels}: "
                 "nothing is known about how to adjust them, leave them out"
             )
         return _dummies(cells, self.levels) - self.means
@@ -312,12 +210,15 @@ class Term:
 
 
 def code_terms(
-    names: Sequence[str], participants: Mapping[str, Any], subjects: Sequence[str]
+    names: Sequence[str], participants: Mapping[str, Any], subjects: Sequence[str], argument: str = "covariates"
 ) -> tuple[tuple[Term, ...], np.ndarray]:
-    """The terms of the fitted subjects and their centred columns; refuses what cannot be told apart."""
+    """The terms of the fitted subjects and their centred columns; refuses what cannot be told apart.
+
+    `argument`: what the caller calls the names.
+    """
     plain = [name.removesuffix(_CATEGORY) for name in names]
     if not plain or len(set(plain)) < len(plain):
-        raise ArgumentError("covariates", Phrase(", ".join(names) or "none"), "names of columns, no two alike")
+        raise ArgumentError(argument, Phrase(", ".join(names) or "none"), "names of columns, no two alike")
     problems, terms, blocks = [], [], []
     for name, column in zip(names, plain, strict=True):
         try:
@@ -328,21 +229,32 @@ def code_terms(
         except ArgumentError as problem:
             problems.append(problem)
     if problems:
-        raise _all_of(problems)
+        raise _all_of(problems, argument)
     Z = np.hstack(blocks)
     if Z.shape[1] + 2 > len(Z):
-        raise _wrong(f"{{covariates}} make {Z.shape[1]} columns; {len(Z)} subjects leave nothing over: use fewer")
+        made = f"{as_reference(argument)} make {Z.shape[1]} columns; {len(Z)} subjects leave nothing over: use fewer"
+        raise ArgumentError(argument, None, made)
     for i in range(1, len(terms) + 1):
         sofar = np.hstack(blocks[:i])
         if np.linalg.matrix_rank(sofar / np.linalg.norm(sofar, axis=0), tol=1e-8) < sofar.shape[1]:
             last, before = literal(repr(terms[i - 1].name)), ", ".join(repr(term.name) for term in terms[: i - 1])
             raise _wrong(
-                f"covariate {last} cannot be told apart from {literal(before)} in these subjects: leave one out"
+                f"covariate {last} cannot be told apart from {literal(before)} in these subjects: leave one out",
+                argument,
             )
     return tuple(terms), Z
 
 
-def columns_of(terms: Sequence[Term], participants: Mapping[str, Any], subjects: Sequence[str]) -> np.ndarray:
+def check_left(terms: Sequence[Term], taken: Sequence[str]) -> None:
+    """Refuse covariates among columns whose effects were taken out already."""
+    for term in terms:
+        if term.name in taken:
+            raise _wrong(f"covariate {literal(repr(term.name))} is harmonized already: leave it out")
+
+
+def columns_of(
+    terms: Sequence[Term], participants: Mapping[str, Any], subjects: Sequence[str], argument: str = "covariates"
+) -> np.ndarray:
     """Centred columns of subjects, new or not; whatever is wrong with any covariate is said at once."""
     problems, blocks = [], []
     for term in terms:
@@ -351,8 +263,8 @@ def columns_of(terms: Sequence[Term], participants: Mapping[str, Any], subjects:
         except ArgumentError as problem:
             problems.append(problem)
     if problems:
-        raise _all_of(problems)
-    return np.hstack(blocks)
+        raise _all_of(problems, argument)
+    return np.hstack([np.zeros((len(subjects), 0)), *blocks])
 
 
 def is_category(name: str, cells: Sequence[str]) -> bool:
@@ -361,7 +273,7 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
 
 
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
-    cells = _cells(name, values, subjects)
+    cells = cells_of(name, values, subjects)
     levels = None
     if category or is_category(name, cells):
         levels = tuple(sorted(set(cells)))
@@ -386,12 +298,12 @@ def table_column(name: str, participants: Mapping[str, Any], subjects: Sequence[
     return values
 
 
-def _cells(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[str]:
+def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[str]:
     """Values as text, numbers written one way; none missing."""
     cells = [cell_text(value) for value in values]
     missing = [i for i, cell in enumerate(cells) if is_missing(cell)]
     if missing:
-        who = _people(missing, subjects)
+        who = people(missing, subjects)
         raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out")
     return cells
 
@@ -399,7 +311,7 @@ def _cells(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[st
 def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.ndarray:
     wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
     if wrong:
-        cell, who = literal(repr(cells[wrong[0]])), _people(wrong, subjects)
+        cell, who = literal(repr(cells[wrong[0]])), people(wrong, subjects)
         remedy = f"if it is a category, fit with {literal(name)}{_CATEGORY}"
         if all(is_number(cells[i].replace(",", ".")) for i in wrong):
             remedy = "write a decimal point, not a comma"
@@ -412,15 +324,15 @@ def _dummies(cells: Sequence[str], levels: Sequence[str]) -> np.ndarray:
     return np.array([[float(cell == level) for level in levels[1:]] for cell in cells]).reshape(len(cells), -1)
 
 
-def _people(numbers: Sequence[int], subjects: Sequence[str]) -> str:
+def people(numbers: Sequence[int], subjects: Sequence[str]) -> str:
     return f"{'subject' if len(numbers) == 1 else 'subjects'} {some([subjects[i] for i in numbers], 10)}"
 
 
-def _wrong(text: str) -> ArgumentError:
+def _wrong(text: str, argument: str = "covariates") -> ArgumentError:
     """A covariate cannot be used; the text says which and why."""
-    return ArgumentError("covariates", None, text[0].upper() + text[1:])
+    return ArgumentError(argument, None, text[0].upper() + text[1:])
 
 
-def _all_of(problems: Sequence[ArgumentError]) -> ArgumentError:
+def _all_of(problems: Sequence[ArgumentError], argument: str) -> ArgumentError:
     """What is wrong with several covariates, as one error."""
-    return ArgumentError("covariates", None, ". ".join(problem.expected for problem in problems))
+    return ArgumentError(argument, None, ". ".join(problem.expected for problem in problems))

@@ -109,7 +109,7 @@ def describe_fit(
     ----------
     model : fitted CorticalFactorization.
     cohort : the Cohort, or one on disk.
-    adjusted : the same cohort as it was fitted, when covariates were taken out.
+    adjusted : the same cohort as it was fitted, when something was taken out of its maps.
     folder : where a selection of the number of components may lie, which is shown with the fit.
     timing : stage of the fit → seconds.
     warnings : what the fit warned of.

@@ -13,6 +13,7 @@ from typing import Any
 
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import describe_fit
@@ -51,12 +52,18 @@ class FitResult:
     def found(self) -> str:
         """What was found, as text."""
         covariates, share = self.model.covariates_, 100 * self.model.explained_
-        lines = [repr(self.data)]
+        lines, harmonization = [repr(self.data)], self.model.harmonization_
+        if harmonization is not None:
+            shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
+            removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance"
+            lines.append(f"Harmonized over {harmonization}: that took away {removed}{shifted}.")
         if covariates is not None:
             shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
-            removed = f"{100 * covariates.explained:.1f} % of the between-subject variance"
+            whole = "the between-subject variance" if harmonization is None else "what was left"
+            removed = f"{100 * covariates.explained:.1f} % of {whole}"
             lines.append(f"{covariates} explained {removed} and were taken out{shifted}.")
-        n, of = len(self.model.components_), "the between-subject variance" if covariates is None else "the rest"
+        of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
+        n = len(self.model.components_)
         lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
         constant = self.model.n_constant_sites_
         if constant:
@@ -83,6 +90,8 @@ def fit_cohort(
     model: CorticalFactorization,
     out: str | Path | FitFolder,
     *,
+    harmonize: ComBat | str | None = None,
+    keep: Sequence[str] = (),
     covariates: Sequence[str] = (),
     timing: Mapping[str, float] | None = None,
     work_dir: str | Path | None = None,
@@ -104,6 +113,11 @@ def fit_cohort(
     out : str, Path or FitFolder
         Folder for the results, made when missing. A FitFolder was checked already and brings its own `figures` and
         `overwrite`.
+    harmonize : ComBat, str or None, default=None
+        How maps are harmonized over scanners first, or the column that says where a scan was made; None: as `model`
+        says.
+    keep : sequence of str, default=()
+        Columns whose effects harmonizing keeps, where `harmonize` is a column.
     covariates : sequence of str, default=()
         Columns of the participants' table whose effects are removed from the maps first; see `Covariates.fit`.
     timing : mapping of str to float, default=None
@@ -145,11 +159,13 @@ def fit_cohort(
     map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere)
     stages, spent = Stages(verbose), dict(timing or {})
-    adjusted = None
+    data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
+    if combat is not None:
+        with stages.stage("harmonization"), _timed(spent, "harmonization"):
+            data = model.harmonized(cohort, combat)
     if covariates:
         with stages.stage("covariates"), _timed(spent, "covariates"):
-            adjusted = _adjusted(cohort, model, covariates)
-    data = cohort if adjusted is None else adjusted
+            data = _adjusted(data, model, covariates)
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
         model.fit(data, work_dir=work_dir)
@@ -157,7 +173,7 @@ def fit_cohort(
     with stages.stage("diagnostics") as show:
         # a selection that was written about an earlier fit goes with it
         beside = None if place.replaces else place.path
-        fit = describe_fit(model, cohort, adjusted, folder=beside, timing=spent, warnings=said, report=show)
+        fit = describe_fit(model, cohort, data, folder=beside, timing=spent, warnings=said, report=show)
     return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed)
 
 

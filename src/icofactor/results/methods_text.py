@@ -25,6 +25,14 @@ _FS_LR = (
     "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric asymmetries of human "
     "cerebral cortex analyzed on surface-based atlases. Cerebral Cortex 22(10), 2241-2262 (2012)."
 )
+_COMBAT = (
+    "Johnson WE, Li C, Rabinovic A. Adjusting batch effects in microarray expression data using empirical Bayes "
+    "methods. Biostatistics 8(1), 118-127 (2007)."
+)
+_COMBAT_THICKNESS = (
+    "Fortin J-P, et al. Harmonization of cortical thickness measurements across scanners and sites. NeuroImage 167, "
+    "104-120 (2018)."
+)
 _NUMPY = "Harris CR, et al. Array programming with NumPy. Nature 585, 357-362 (2020)."
 _SCIPY = (
     "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods 17, "
@@ -79,6 +87,7 @@ def methods_text(model: Any, cohort: Any) -> str:
         _data(model, cohort, cite),
         _left_out(cohort.provenance),
         _preprocessing(cohort.provenance),
+        _harmonization(model, cite),
         _covariates(model),
         _problem(model, cite),
         _coarse(model, cite),
@@ -233,6 +242,21 @@ def _atlas(overlap: Any) -> str:
 
 def _and(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _harmonization(model: Any, cite: _Citations) -> str:
+    done = getattr(model, "harmonization_", None)
+    if done is None:
+        return ""
+    scans = _and([f"{level} ({n} scans)" for level, n in zip(done.levels, done.counts, strict=True)])
+    how = " with empirical Bayes estimates" if done.empirical_bayes else ""
+    kept = f"; linear effects of {_and(list(map(str, done.terms)))} were kept" if done.terms else ""
+    to = "" if done.reference is None else f"; {done.reference} was the reference"
+    lifted = "; sites were lifted by a constant where values would have become negative" if done.n_shifted else ""
+    return (
+        f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
+        f"scale were adjusted at every site{how}{kept}{to}{lifted}."
+    )
 
 
 def _covariates(model: Any) -> str:

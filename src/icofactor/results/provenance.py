@@ -45,6 +45,7 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             for name, value in model.get_params(deep=False).items()
         },
         "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
+        "harmonization": _words(getattr(model, "harmonization_", None)),
         "covariates": _words(getattr(model, "covariates_", None)),
         "result": {
             "mesh": repr(model.sites_),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
 from icofactor.io.publish import Names, Publication
 from icofactor.io.tables import numbered, plain, write_json, write_tsv
-from icofactor.preprocessing.covariates import as_the_fit
+from icofactor.preprocessing.adjusted import as_the_fit
+from icofactor.preprocessing.covariates import columns_of
 from icofactor.results.description import LOADINGS
 
 _MOST_LOST = 1e-3
@@ -62,15 +63,27 @@ def loadings_of(model: CorticalFactorization, cohort: Any) -> NewLoadings:
     """Loadings of a cohort, after doing to it what the fit did to its own subjects."""
     lost = _lost_sites(model, cohort)
     notes = _check_sites(model, lost)
-    data = as_the_fit(cohort, model.covariates_)
+    data = as_the_fit(cohort, model.harmonization_, model.covariates_)
     loadings = _without(model, lost).transform(data)
+    if model.harmonization_ is not None:
+        notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
-        below = int(data.X.below.sum())
+    if data is not cohort:
+        below = data.X.n_below
         if below:
             share = 100 * below / (len(loadings) * int(_used(model).sum()))
             notes.append(f"{below} values ({share:.2g} %) were negative after that and were set to 0")
     return NewLoadings(tuple(cohort.subjects), loadings, tuple(notes))
+
+
+def check_table(model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]) -> None:
+    """Refuse a table that lacks what the fit took out of its maps, before any map is read."""
+    if model.harmonization_ is not None:
+        model.harmonization_.check(participants, subjects)
+        columns_of(model.harmonization_.terms, participants, subjects, "keep")
+    if model.covariates_ is not None:
+        columns_of(model.covariates_.terms, participants, subjects)
 
 
 def write_loadings(

@@ -331,8 +331,8 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     if hasattr(given, "components_") or hasattr(given, "get_params"):
         if not hasattr(given, "loadings_"):
             raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
-        covariates = getattr(given, "covariates_", None)
-        taken_out = () if covariates is None else tuple(covariates.names)
+        steps = (getattr(given, name, None) for name in ("harmonization_", "covariates_"))
+        taken_out = tuple(name for step in steps if step is not None for name in step.names)
         given = given.loadings_
     labels = [str(name) for name in given.columns] if hasattr(given, "columns") else None
     try:

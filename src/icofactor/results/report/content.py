@@ -187,7 +187,8 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "modality": d.modality,
         "units": d.units,
         "simulated": d.simulated,
-        "adjusted": list(adjusted_for(fit)),
+        "adjusted": [] if model.covariates_ is None else list(model.covariates_.names),
+        "harmonized": None if model.harmonization_ is None else model.harmonization_.column,
     }
 
 
@@ -377,8 +378,9 @@ def alone_is_a_share(d: Diagnostics) -> bool:
 
 
 def adjusted_for(fit: FitDescription) -> tuple[str, ...]:
-    """The covariates that were taken out of the maps before the fit."""
-    return () if fit.model.covariates_ is None else fit.model.covariates_.names
+    """The columns whose effects were taken out of the maps before the fit."""
+    steps = (fit.model.harmonization_, fit.model.covariates_)
+    return tuple(name for step in steps if step is not None for name in step.names)
 
 
 def clearest_columns(fit: FitDescription) -> list[Association | Grouping]:

@@ -8,7 +8,7 @@ function header(data) {
   const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
   document.getElementById("lead").textContent =
     `${plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
-    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
+    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
   document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
   const cards = [

@@ -1,0 +1,573 @@
+"""ComBat: what scanners and sites add to maps, in location and scale, taken out by empirical Bayes.
+
+Model (Johnson et al. 2007; Fortin et al. 2018), per site of the mesh v and scan s made at scanner (or site) i:
+
+    X_sv = m_v + Σ_j (z_sj − z̄_j) β_jv + σ_v (γ_iv + δ_iv ε_sv)
+
+    harmonized X_sv = (X_sv − fitted_sv − σ_v γ*_iv) / δ*_iv + fitted_sv,     fitted_sv = m_v + Σ_j (z_sj − z̄_j) β_jv
+
+β are the effects of the covariates to keep, m the mean map (that of the reference, where there is one), σ_v the
+residual standard deviation. γ_i and δ_i² are estimated at every v by least squares and drawn towards priors that all v
+share: a normal one for γ_i, an inverse gamma one for δ_i². One pass over X finds the estimates, a second one what
+values need to stay ≥ 0 (as for covariates: a lift per v, the same in every scan; new scans below 0 are set to 0).
+
+To keep the two meanings of "site" apart, the places where people were scanned are called scanners in this module's
+code; in the table and in messages the column has its own name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from icofactor.checks import Whole, check_value
+from icofactor.cohort.problems import some
+from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.records import Numbers
+from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of
+from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
+from icofactor.streaming.blocks import Arrays, cut
+from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
+
+LEAST_SCANS = 10
+"""Scans that a scanner must have, in a fit and to be learnt later."""
+_TOL, _MOST_STEPS = 1e-12, 1000
+_SCANS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Harmonization:
+    """How scanners differ at each site of the mesh, as `ComBat` found it.
+
+    Attributes
+    ----------
+    column : of the participants' table that says where a scan was made.
+    levels, counts : its values in the fitted scans, and how many there were of each.
+    terms : covariates whose effects were kept.
+    reference : the level that the others were brought to; None: to the mean of all.
+    mean : (n_sites,) m.
+    coefficients : (n_columns, n_sites) β of the covariates kept.
+    sd : (n_sites,) σ; 0 where nothing was done: at masked sites and where all scans are equal.
+    location, scale : (n_levels, n_sites) σ γ* in units of the data, and δ*.
+    shift : (n_sites,) what a site was raised by to stay ≥ 0; None for data that may be negative.
+    explained : share of the between-subject variance that harmonizing took with it.
+    least : scans of a level that is not among `levels`, for which it is learnt from them.
+    """
+
+    kept_as: ClassVar[str] = "harmonization_"
+
+    column: str
+    levels: tuple[str, ...]
+    counts: tuple[int, ...]
+    terms: tuple[Term, ...]
+    reference: str | None
+    mean: Annotated[np.ndarray, Numbers("v")]
+    coefficients: Annotated[np.ndarray, Numbers("mv")]
+    sd: Annotated[np.ndarray, Numbers("v", least=0)]
+    location: Annotated[np.ndarray, Numbers("bv")]
+    scale: Annotated[np.ndarray, Numbers("bv", least=0)]
+    shift: Annotated[np.ndarray | None, Numbers("v", least=0)]
+    explained: float
+    empirical_bayes: bool = True
+    least: int = LEAST_SCANS
+
+    def apply(self, X: Any, participants: Any = None) -> Any:
+        """The harmonized maps of scans, new or not: a cohort of a Cohort, an array-like of an array.
+
+        Nothing is computed before it is sliced, except that a scanner which the fit did not know is learnt from its
+        scans, in one pass.
+
+        Parameters
+        ----------
+        X : Cohort, or subjects × sites array with `participants`.
+        participants : column → one value per subject; the cohort's own when X is one.
+        """
+        maps, table, subjects, mask = parts_of(X, _table(participants, self.column))
+        if maps.shape[1] != len(self.mean):
+            text = f"Harmonization was fitted on {len(self.mean)} sites; X has {maps.shape[1]} columns"
+            raise ArgumentError("X", None, text)
+        levels, codes = self.check(table, subjects)
+        Z = columns_of(self.terms, table, subjects, "keep")
+        new = levels[len(self.levels) :]
+        location, scale = self.location, self.scale
+        if new:
+            learnt = self._learn(maps, mask, codes, Z, len(new))
+            location, scale = np.vstack([location, learnt[0]]), np.vstack([scale, learnt[1]])
+        lift = None if self.shift is None else -self.shift
+        step = ScannerAdjustment(
+            Z, self.coefficients, lift, None, self.shift is not None, codes, self.mean, location, scale
+        )
+        counts = Counter(codes.tolist())
+        notes = tuple(
+            f"{self.column} {level} was not in the fit: how it differs was learnt from its {counts[i]} scans"
+            for i, level in enumerate(new, len(self.levels))
+        )
+        return adjusted(X, AdjustedMaps(maps, step, self, notes))
+
+    def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """All levels, those that must be learnt last, and the level of each scan; refuses what cannot be harmonized."""
+        cells = _scanners(self.column, participants, subjects)
+        counts = Counter(cell for cell in cells if cell not in self.levels)
+        few = sorted(level for level, n in counts.items() if n < self.least)
+        if few:
+            who = people([i for i, cell in enumerate(cells) if cell in few], subjects)
+            raise ArgumentError(
+                "harmonize",
+                None,
+                f"Column {literal(repr(self.column))} is {some(few, 10)} in {who}; the fit knew only "
+                f"{some(self.levels, 10)}: give at least {self.least} scans of a new one together, from which it is "
+                "learnt, or leave them out",
+            )
+        levels = [*self.levels, *sorted(counts)]
+        return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
+
+    def _learn(
+        self, maps: Any, mask: np.ndarray | None, codes: np.ndarray, Z: np.ndarray, n_new: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Location and scale of new levels, given the fitted mean, effects and standard deviations."""
+        used = (self.sd > 0) if mask is None else (self.sd > 0) & mask
+        location, scale = np.zeros((n_new, len(used))), np.ones((n_new, len(used)))
+        source = Subset(source_of(maps), used)
+        mean, beta, sd = self.mean[used], self.coefficients[:, used].T, self.sd[used]
+        with one_blas_thread():
+            for i in range(n_new):
+                who = np.flatnonzero(codes == len(self.levels) + i)
+                found = [np.zeros(used.sum()), np.ones(used.sum())]
+                stream = Stream(Subset(source, subjects=who))
+                for rows, part in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
+                    found[0][rows], found[1][rows] = part["site.level"], part["site.squares"]
+                known = np.isfinite(found[0]) & np.isfinite(found[1])
+                gamma, delta = _shrunk(found[0][known], found[1][known], len(who), self.empirical_bayes)
+                at = np.flatnonzero(used)[known]
+                location[i, at], scale[i, at] = gamma * sd[known], np.sqrt(delta)
+        return location, scale
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column that was harmonized."""
+        return (self.column,)
+
+    @property
+    def done(self) -> str:
+        """What was done to maps."""
+        return f"harmonized over {self.column}"
+
+    @property
+    def n_shifted(self) -> int:
+        """Number of sites whose shift is not 0."""
+        return 0 if self.shift is None else int((self.shift > 0).sum())
+
+    def same_as(self, other: Any) -> bool:
+        """Whether the other one adjusts alike, as that of a model does after saving and loading it."""
+        if self is other or not isinstance(other, Harmonization):
+            return self is other
+        shift = lambda one: np.zeros(0) if one.shift is None else one.shift
+        arrays = lambda one: (one.mean, one.coefficients, one.location, one.scale, shift(one))
+        alike = (self.column, self.levels, self.terms) == (other.column, other.levels, other.terms)
+        return alike and all(np.array_equal(a, b) for a, b in zip(arrays(self), arrays(other), strict=True))
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{level}: {n}" for level, n in zip(self.levels, self.counts, strict=True))
+        kept = f", keeping the effects of {', '.join(map(str, self.terms))}" if self.terms else ""
+        return f"{self.column} ({listed}){kept}"
+
+
+@dataclass(frozen=True, eq=False)
+class ScannerAdjustment(Adjustment):
+    """(x − fitted − location_i) / spread_i + fitted − offset, fitted = mean + Z coefficients, i the scan's scanner."""
+
+    codes: np.ndarray | None = None
+    mean: np.ndarray | None = None
+    location: np.ndarray | None = None
+    spread: np.ndarray | None = None
+
+    def at(self, subjects: Any, sites: Any) -> ScannerAdjustment:
+        chosen = lambda values: None if values is None else values[..., sites]
+        own = lambda values: None if values is None else values[subjects]
+        return ScannerAdjustment(
+            own(self.Z),
+            chosen(self.coefficients),
+            chosen(self.offset),
+            None,
+            self.floor,
+            own(self.codes),
+            chosen(self.mean),
+            chosen(self.location),
+            chosen(self.spread),
+        )
+
+    def linear(self, x: Any) -> np.ndarray:
+        assert self.Z is not None and self.codes is not None and self.coefficients is not None
+        assert self.mean is not None and self.location is not None and self.spread is not None
+        found = np.array(x, dtype=np.float64)
+        rows: list[Any] = [...] if self.Z.ndim < 2 else cut(len(self.Z), _SCANS_AT_ONCE)
+        for some_rows in rows:
+            fitted = self.mean + self.Z[some_rows] @ self.coefficients
+            code = self.codes[some_rows]
+            found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[code] + fitted
+        return found if self.offset is None else found - self.offset
+
+    def digest(self) -> str:
+        assert self.codes is not None and self.mean is not None
+        assert self.location is not None and self.spread is not None
+        return super().digest() + digest(self.codes, self.mean, self.location, self.spread)
+
+
+class ComBat(TransformerMixin, BaseEstimator):
+    """Harmonize maps over scanners or sites: location and scale of each, by empirical Bayes.
+
+    Parameters
+    ----------
+    site : str, default="site"
+        Column of the participants' table that says where a scan was made.
+    keep : sequence of str, default=()
+        Columns whose effects stay in the maps, e.g. ("age", "sex"); coded as those of `Covariates`. Leave out none that
+        differs between sites and matters: what is not kept and differs is taken for a difference of scanners.
+    reference : str or None, default=None
+        The site whose maps stay as they are; the others are brought to it. None: all are brought to their mean.
+    empirical_bayes : bool, default=True
+        Whether estimates are drawn towards what all sites of the mesh have in common.
+    nonnegative : bool or None, default=None
+        Whether harmonized values must not be negative. None: when no fitted value is.
+    min_scans : int, default=10
+        Scans that each site must have, at least 3.
+
+    Attributes
+    ----------
+    harmonization_ : Harmonization
+        What was found; a model that is fitted to harmonized maps keeps it as its own `harmonization_`.
+    n_features_in_ : int
+        Number of sites of the mesh.
+
+    See Also
+    --------
+    Covariates : takes out linear effects, e.g. of age.
+
+    References
+    ----------
+    Johnson, Li & Rabinovic 2007, Biostatistics 8:118-127. Fortin et al. 2018, NeuroImage 167:104-120.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3")
+    >>> people = {**cohort.participants, "site": ["A", "B"] * 20}
+    >>> combat = ico.preprocessing.ComBat(keep=["age", "sex"]).fit(cohort, people)
+    >>> harmonized = combat.transform(cohort, people)
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(harmonized)
+    >>> print(model.harmonization_)
+    site (A: 20, B: 20), keeping the effects of age, sex (F, M)
+    """
+
+    def __init__(
+        self,
+        site: str = "site",
+        keep: Sequence[str] = (),
+        *,
+        reference: str | None = None,
+        empirical_bayes: bool = True,
+        nonnegative: bool | None = None,
+        min_scans: int = LEAST_SCANS,
+    ) -> None:
+        self.site = site
+        self.keep = keep
+        self.reference = reference
+        self.empirical_bayes = empirical_bayes
+        self.nonnegative = nonnegative
+        self.min_scans = min_scans
+
+    @property
+    def column(self) -> str:
+        """The column's name."""
+        return str(self.site).removesuffix(_CATEGORY)
+
+    def fit(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> ComBat:
+        """Find how scanners differ, in two passes over X.
+
+        Parameters
+        ----------
+        X : Cohort, or subjects × sites array (anything sliced like one) with `participants`.
+        participants : column → one value per subject (a mapping or a DataFrame), or the values of the site column
+            alone; the cohort's own when X is one.
+        mask : (n_sites,) bool, True where a site of the mesh is used; the cohort's own when X is one.
+        """
+        maps, table, subjects, own = parts_of(X, _table(participants, self.column))
+        scans = self.check(table, subjects)
+        used = own if mask is None else np.asarray(mask, dtype=bool)
+        n_sites = maps.shape[1]
+        where = np.ones(n_sites, dtype=bool) if used is None else used
+        source = source_of(maps) if used is None else Subset(source_of(maps), where)
+        with one_blas_thread():
+            seen = _Seen(source, scans)
+            estimates = seen.estimates(scans, self.empirical_bayes)
+            nonnegative = seen.low >= 0 if self.nonnegative is None else bool(self.nonnegative)
+            step = scans.adjustment(estimates)
+            shift, left = np.zeros(source.shape[0]), 0.0
+            for rows, part in pass_over(Stream(Adjusted(source, step)), each_block(_look_block)):
+                shift[rows], left = part["site.shift"], left + float(part["sum.left"])
+        full = lambda values, empty=0.0: _on_all(values, where, empty)
+        self.harmonization_ = Harmonization(
+            column=self.column,
+            levels=scans.levels,
+            counts=tuple(scans.counts.tolist()),
+            terms=scans.terms,
+            reference=None if scans.reference is None else scans.levels[scans.reference],
+            mean=full(estimates.mean),
+            coefficients=full(estimates.coefficients),
+            sd=full(estimates.sd),
+            location=full(estimates.location),
+            scale=full(estimates.scale, 1.0),
+            shift=full(shift) if nonnegative else None,
+            explained=1 - left / seen.total if seen.total > 0 else 0.0,
+            empirical_bayes=bool(self.empirical_bayes),
+            least=int(self.min_scans),
+        )
+        self.n_features_in_ = n_sites
+        return self
+
+    def transform(self, X: Any, participants: Any = None) -> Any:
+        """Harmonized maps of scans, new or not, when they are sliced or passed over; see `Harmonization.apply`."""
+        check_is_fitted(self)
+        return self.harmonization_.apply(X, participants)
+
+    def fit_transform(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> Any:
+        """Fit, and the harmonized maps of the fitted scans."""
+        return self.fit(X, participants, mask=mask).transform(X, participants)
+
+    def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> Scans:
+        """The fitted scans as numbers; refuses parameters and tables that will not do, before any map is read."""
+        check_value("min_scans", self.min_scans, Whole(3))
+        column = self.column
+        cells, shown = _scanners(column, participants, subjects), literal(repr(column))
+        counts = Counter(cells)
+        if len(counts) < 2:
+            one = f"Column {shown} is {literal(cells[0])} in all subjects: there is nothing to harmonize"
+            raise ArgumentError("harmonize", None, f"{one}; leave out {{harmonize}}")
+        few = {level: n for level, n in sorted(counts.items()) if n < self.min_scans}
+        if few:
+            listed = some([f"{level} ({n})" for level, n in few.items()], 10)
+            raise ArgumentError(
+                "harmonize",
+                None,
+                f"Column {shown} has fewer than {self.min_scans} scans of {listed}: too few to estimate how they "
+                "differ; leave them out, or join them with others in that column",
+            )
+        levels = tuple(sorted(counts))
+        if self.reference is not None and str(self.reference) not in levels:
+            raise ArgumentError("reference", self.reference, f"a value of column {shown}: {some(levels, 10)}")
+        terms, Z = code_terms([f"{column}{_CATEGORY}", *self.keep], participants, subjects, "keep")
+        codes = np.array([levels.index(cell) for cell in cells], dtype=np.int64)
+        reference = None if self.reference is None else levels.index(str(self.reference))
+        return Scans(levels, codes, terms[1:], Z[:, len(levels) - 1 :], reference)
+
+
+_CATEGORY = ":category"
+
+
+def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), reference: str | None = None) -> ComBat | None:
+    """The ComBat that is meant by a column and the columns to keep."""
+    if isinstance(harmonize, str):
+        return ComBat(harmonize, tuple(keep), reference=reference)
+    if harmonize is None:
+        for name, given in (("keep", keep), ("reference", reference)):
+            if given:
+                raise ArgumentError(name, None, f"{{{name}}} is about harmonizing: give {{harmonize}} too")
+    elif not isinstance(harmonize, ComBat):
+        raise ArgumentError("harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None")
+    return harmonize
+
+
+@dataclass(frozen=True, eq=False)
+class Scans:
+    """What a fit needs to know of its scans.
+
+    Attributes
+    ----------
+    levels, codes : scanners, and which of them each scan was made with.
+    terms, Z : covariates to keep, and their centred columns.
+    reference : number of the scanner that the others are brought to, or None.
+    """
+
+    levels: tuple[str, ...]
+    codes: np.ndarray
+    terms: tuple[Term, ...]
+    Z: np.ndarray
+    reference: int | None
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Scans of each scanner."""
+        return np.bincount(self.codes, minlength=len(self.levels))
+
+    @property
+    def member(self) -> np.ndarray:
+        """(n_levels, n_scans) 1 where a scan was made with a scanner."""
+        return (self.codes == np.arange(len(self.levels))[:, None]).astype(np.float64)
+
+    def subset(self, scans: np.ndarray) -> tuple[Scans, np.ndarray]:
+        """Some of the scans as a fit to them sees them, and the columns of all scans centred on theirs."""
+        Z = self.Z - self.Z[scans].mean(axis=0)
+        return replace(self, codes=self.codes[scans], Z=Z[scans]), Z
+
+    def shared(self) -> dict[str, Any]:
+        """What `_fit_block` needs."""
+        within = self.Z.copy()  # the covariates within scanners, on one footing: their effects come from these alone
+        for i in np.unique(self.codes):
+            within[self.codes == i] -= self.Z[self.codes == i].mean(axis=0)
+        norms = np.linalg.norm(within, axis=0)
+        norms = np.where(norms > 0, norms, 1.0)
+        solve = np.linalg.pinv(within / norms) / norms[:, None]
+        return {"Z": self.Z, "solve": solve, "member": self.member, "counts": self.counts.astype(np.float64)}
+
+    def adjustment(self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None) -> Adjustment:
+        """What takes the scanners out of scans: of the fitted ones, unless others are given."""
+        Z, codes = self.Z if Z is None else Z, self.codes if codes is None else codes
+        of = (found.mean, found.location, found.scale)
+        return ScannerAdjustment(Z, found.coefficients, None, None, False, codes, *of)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """m, β, σ, σγ* and δ* at some sites; see the top of this module."""
+
+    mean: np.ndarray
+    coefficients: np.ndarray
+    sd: np.ndarray
+    location: np.ndarray
+    scale: np.ndarray
+
+
+def estimate(found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool = True) -> Estimates:
+    """From what `_fit_block` found at all sites."""
+    counts, reference = scans.counts, scans.reference
+    level, squares, n = found["site.level"].T, found["site.squares"].T, len(scans.codes)
+    base = np.zeros(level.shape[1]) if reference is None else level[reference]
+    variance = squares.sum(axis=0) / n if reference is None else squares[reference] / counts[reference]
+    mean, sd = found["site.mean"] + base, np.sqrt(variance)
+    # rounding leaves a little where all scans have the same value
+    varies = sd > 1e-12 * np.maximum(np.abs(mean), np.median(sd) if len(sd) else 0.0)
+    sd = np.where(varies, sd, 0.0)
+    location, scale = np.zeros_like(level), np.ones_like(level)
+    for i, count in enumerate(counts.tolist()):
+        if i == reference or count < 1:  # of a scanner without scans nothing is known
+            continue
+        gamma = (level[i, varies] - base[varies]) / sd[varies]
+        if count < 2:
+            location[i, varies] = gamma * sd[varies]
+            continue
+        delta = squares[i, varies] / ((count - 1) * variance[varies])
+        gamma, delta = _shrunk(gamma, delta, count, empirical_bayes)
+        location[i, varies], scale[i, varies] = gamma * sd[varies], np.sqrt(delta)
+    return Estimates(mean, found["site.beta"].T, sd, location, scale)
+
+
+def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True) -> Estimates:
+    """The same of an array, sites × scans."""
+    return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes)
+
+
+class _Seen:
+    """What one pass over maps finds at every site; see `_fit_block`."""
+
+    def __init__(self, source: Any, scans: Scans) -> None:
+        self.found: Arrays = {}
+        self.total, self.low = 0.0, np.inf
+        n_sites = source.shape[0]
+        for rows, part in pass_over(Stream(source), each_block(_fit_block), scans.shared()):
+            for name, values in part.items():
+                if name.startswith("site."):
+                    self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
+            self.total += float(part["sum.total"])
+            self.low = min(self.low, float(part["min.low"]))
+        if not np.isfinite(self.total):
+            text = "X holds NaN or infinite values at sites in use; give a mask that leaves them out"
+            raise ArgumentError("X", None, text)
+
+    def estimates(self, scans: Scans, empirical_bayes: bool) -> Estimates:
+        return estimate(self.found, scans, empirical_bayes)
+
+
+def estimates_from(source: Any, scans: Scans, empirical_bayes: bool) -> Estimates:
+    """The same of maps of the scans that are passed over once."""
+    return _Seen(source, scans).estimates(scans, empirical_bayes)
+
+
+def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """At some sites: mean, effects of covariates, deviation of each scanner from the mean, residual squares."""
+    member, counts = shared["member"], shared["counts"]
+    mean = x.mean(axis=1, keepdims=True)
+    deviation = x - mean
+    beta = deviation @ shared["solve"].T
+    rest = deviation - beta @ shared["Z"].T
+    level = rest @ member.T / np.maximum(counts, 1)
+    return {
+        "site.mean": mean[:, 0],
+        "site.beta": beta,
+        "site.level": level,
+        "site.squares": np.square(rest - level @ member) @ member.T,
+        "sum.total": np.array(np.square(deviation).sum()),
+        "min.low": np.array(x.min(initial=np.inf)),
+    }
+
+
+def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """What harmonized values need to stay ≥ 0, and their variance."""
+    left = np.square(x - x.mean(axis=1, keepdims=True)).sum()
+    return {"site.shift": lift_to_zero(x), "sum.left": np.array(left)}
+
+
+def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any) -> Arrays:
+    """Mean and variance of standardized values of one scanner that the fit did not know."""
+    standard = (x - mean[:, None] - beta @ shared["Z"].T) / sd[:, None]
+    return {"site.level": standard.mean(axis=1), "site.squares": standard.var(axis=1, ddof=1)}
+
+
+def _shrunk(gamma: np.ndarray, delta: np.ndarray, n: int, empirical_bayes: bool) -> tuple[np.ndarray, np.ndarray]:
+    """γ* and δ*² of one scanner, given its estimates at all sites: means of the posterior, each given the other."""
+    varies = delta > 0
+    spread = delta[varies].var(ddof=1) if varies.sum() > 1 else 0.0
+    if not empirical_bayes or not spread > 0:
+        return gamma, np.where(varies, delta, 1.0)
+    centre, tau = gamma.mean(), gamma.var(ddof=1)
+    middle = delta[varies].mean()
+    a, b = 2 + middle**2 / spread, middle + middle**3 / spread
+    g, d = gamma, np.where(varies, delta, middle)
+    for _ in range(_MOST_STEPS):
+        g_new = (tau * n * gamma + d * centre) / (tau * n + d)
+        d_new = (0.5 * ((n - 1) * delta + n * (gamma - g_new) ** 2) + b) / (n / 2 + a - 1)
+        change = max(float(np.abs(g_new - g).max()), float((np.abs(d_new - d) / d).max()))
+        g, d = g_new, d_new
+        if change < _TOL:
+            break
+    return g, d
+
+
+def _scanners(column: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:
+    """The site column as text, none missing."""
+    try:
+        return cells_of(column, table_column(column, participants, subjects), subjects)
+    except ArgumentError as problem:
+        raise ArgumentError("harmonize", None, problem.expected) from None
+
+
+def _table(participants: Any, site: str) -> Any:
+    """A table; the values of one column stand for the site's."""
+    if participants is None or hasattr(participants, "keys"):
+        return participants
+    return {site: list(participants)}
+
+
+def _on_all(values: np.ndarray, where: np.ndarray, empty: float) -> np.ndarray:
+    """Values of the sites used, on all sites."""
+    found = np.full((*values.shape[:-1], len(where)), empty)
+    found[..., where] = values
+    return found

@@ -1,0 +1,114 @@
+"""Harmonization from the command line: `icofactor fit --harmonize`, what the folder says of it, `transform`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icofactor import load_model, simulate_cohort
+from icofactor.cli.main import main
+from icofactor.cohort.store.create import save_store
+from icofactor.io.tables import write_tsv
+from icofactor.preprocessing import ComBat
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, tables of its subjects, and a fit that is harmonized over site and adjusted for age."""
+    root = tmp_path_factory.mktemp("harmonize")
+    cohort = simulate_cohort(N, 2, mesh="fsaverage3", random_state=2)
+    save_store(cohort, root / "store")
+    people = {"participant_id": cohort.subjects, "age": 20 + np.arange(N) % 17, "sex": ["F", "M"] * (N // 2)}
+    tables = {
+        "two": ["A", "A", "B", "B"] * (N // 4),
+        "one": ["A"] * N,
+        "few": ["A"] * (N - 4) + ["B"] * 4,
+        "known": ["A"] * (N - 12) + ["C"] * 12,
+        "group": ["A", "B"] * (N // 2),
+    }
+    for name, site in tables.items():
+        write_tsv(root / f"{name}.tsv", {**people, "site": site})
+    assert fit(root, "two", "out", "--keep", "sex", "--covariates", "age") == 0
+    return root
+
+
+def fit(root: Path, table: str, out: str, *more: str) -> int:
+    words = ["fit", str(root / "store"), "--participants", str(root / f"{table}.tsv"), "--harmonize", "site"]
+    small = ["--n-components", "2", "--n-starts", "2", "--level", "1", "--no-figures", "-q"]
+    return main([*words, *small, "-o", str(root / out), *more])
+
+
+def test_a_fit_says_what_was_done(place: Path) -> None:
+    out = place / "out"
+    model = load_model(out)
+    assert (model.harmonization_.names, model.covariates_.names) == (("site",), ("age",))
+    methods = (out / "methods.md").read_text()
+    assert "Maps were harmonized over site, A (20 scans) and B (20 scans), by ComBat [" in methods
+    assert "linear effects of sex (F, M) were kept" in methods and "Fortin J-P" in methods
+    record = json.loads((out / "provenance.json").read_text())
+    assert record["harmonization"] == "site (A: 20, B: 20), keeping the effects of sex (F, M)"
+    page = (out / "report.html").read_text()
+    assert '"harmonized":"site"' in page.replace(": ", ":") and "Harmonized over" in page
+
+
+def test_new_subjects_and_scanners(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["transform", str(place / "out"), str(place / "store"), "-o", str(tmp_path / "new.tsv"), "--participants"]
+    assert main([*words, str(place / "two.tsv")]) == 0
+    shown = np.loadtxt(tmp_path / "new.tsv", skiprows=1, usecols=(1, 2))
+    np.testing.assert_allclose(shown, load_model(place / "out").loadings_, rtol=1e-6, atol=1e-9)
+    assert main([*words, str(place / "known.tsv"), "--overwrite"]) == 0
+    assert "site C was not in the fit: how it differs was learnt from its 12 scans" in capsys.readouterr().out
+    write_tsv(tmp_path / "few.tsv", {"participant_id": ["sub-0001"], "age": [30], "sex": ["F"], "site": ["D"]})
+    few = str(tmp_path / "few.tsv")
+    capsys.readouterr()
+    assert main([*words, few, "--overwrite", "--dry-run"]) == 2
+    assert "the fit knew only A, B: give at least 10 scans of a new one" in capsys.readouterr().err
+
+
+def test_associations_do_not_test_it(place: Path, tmp_path: Path) -> None:
+    words = ["associate", str(place / "out"), "--formula", "site + sex", "--permutations", "99", "-q"]
+    assert main([*words, "--participants", str(place / "two.tsv"), "-o", str(tmp_path / "found")]) == 0
+    about = json.loads((tmp_path / "found" / "associations.json").read_text())
+    assert "site: not tested, as the fit took it out of the maps" in json.dumps(about)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "message"),
+    [
+        ("one", [], "'site' is A in all subjects: there is nothing to harmonize; leave out --harmonize"),
+        ("few", [], "'site' has fewer than 10 scans of B (4)"),
+        ("group", ["--keep", "sex"], "'sex' cannot be told apart from 'site'"),
+        ("two", ["--keep", "iq"], "no column 'iq'"),
+        ("two", ["--harmonize", "scanner"], "no column 'scanner'"),
+        ("two", ["--reference-site", "C"], "--reference-site must be a value of column 'site': A, B"),
+        ("two", ["--covariates", "site"], "'site' is harmonized already"),
+    ],
+)
+def test_what_is_refused(
+    place: Path, table: str, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(place, table, "refused", *more) == 2
+    found = capsys.readouterr().err
+    assert message in found and found.count("\n") == 1
+    assert not (place / "refused").exists()
+
+
+def test_what_would_be_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(place, "two", "planned", "--covariates", "age", "--dry-run") == 0
+    assert "harmonize over site (A, B), take out the effects of age\nand fit" in capsys.readouterr().out
+    words = ["fit", str(place / "store"), "--keep", "age", "-o", str(place / "planned")]
+    assert main(words) == 2
+    assert "--keep is about harmonizing: give --harmonize too" in capsys.readouterr().err
+
+
+def test_as_from_python(place: Path) -> None:
+    model = load_model(place / "out")
+    cohort = simulate_cohort(N, 2, mesh="fsaverage3", random_state=2)
+    people = {"site": ["A", "A", "B", "B"] * (N // 4), "sex": ["F", "M"] * (N // 2)}
+    found = ComBat(keep=["sex"], nonnegative=False).fit(cohort, people).harmonization_
+    np.testing.assert_allclose(model.harmonization_.location, found.location, rtol=1e-9, atol=1e-12)
