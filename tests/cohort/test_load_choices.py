@@ -128,7 +128,11 @@ def test_choices_without_effect_are_refused(tmp_path: Path) -> None:
     tree = freesurfer_tree(tmp_path / "fs", IDS, MAPS, target="fsaverage3")
     hcp = hcp_tree(tmp_path / "hcp", IDS, MAPS, sphere=SPHERE)
     cases = (
-        (files, {"smoothing": 0}, "smoothing: chooses among the files of a SUBJECTS_DIR; found files. Leave it out"),
+        (
+            files,
+            {"smoothing": 0},
+            "smoothing: chooses among the files of a SUBJECTS_DIR or CAT12's surfaces; found files. Leave it out",
+        ),
         (files, {"target": "fsaverage3"}, "target: chooses among .*; found files"),
         (files, {"measure": "area"}, "there are no maps of area: the names of the files are those of thickness"),
         (

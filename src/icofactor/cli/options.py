@@ -38,8 +38,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
     group.add_argument(
         "--subjects",
         metavar="ID,...",
-        type=words,
-        help="names of the subjects, in the order of the maps, where the files do not name them",
+        type=subjects,
+        help="who the maps are of, where names of files do not tell: names in the order of the maps, a FILE with one "
+        "per line, or a PATTERN of the files' names, e.g. 'lh.thickness.{subject}.mgh'",
     )
     group.add_argument(
         "--map-name", metavar="NAME", type=map_name, help="which map of files with several: its name, or number from 0"
@@ -208,6 +209,11 @@ def entities(text: str) -> dict[str, str]:
 def words(text: str) -> tuple[str, ...]:
     """a,b,c → its parts."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def subjects(text: str) -> str | tuple[str, ...]:
+    """Names, or the file or pattern that says them."""
+    return text if "{subject}" in text or Path(text).is_file() else words(text)
 
 
 def one_or_two(text: str) -> str | tuple[str, str]:

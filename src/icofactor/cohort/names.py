@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ _FINITE = "finite or missing in every column"
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
-_NO_SUBJECT = re.compile(r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|", re.IGNORECASE)
+_NO_SUBJECT = re.compile(
+    r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|mesh|resampled|smooth(ed)?|map|native|", re.IGNORECASE
+)
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
 _SMOOTHING = re.compile(r"(?:^|[._-])fwhm(\d+)(?=[._-]|mm)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
 _FS_LR = re.compile(r"(?:^|[._])(\d+k)_fs_LR|space-fsLR_(?:.*_)?den-(\d+k)")
+_CAT12 = re.compile(r"\.resampled(_32k)?\.(?=.+\.gii$)")
 _GRAYORDINATES = {"91k": "32k", "170k": "59k"}
 _DENSITIES = {mesh.density: mesh.name for mesh in MESHES.values() if mesh.space == "fsaverage"}
 _UNITS = {
@@ -68,43 +71,60 @@ def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **word
 def subject_of(path: Path) -> str | None:
     """The subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
     folders = path.parts[:-1]
-    if len(folders) >= 2 and folders[-1] == "surf":
+    named = _BIDS_SUBJECT.search(path.name)
+    if len(folders) >= 2 and folders[-1] == "surf" and named is None and _CAT12.search(path.name) is None:
         if len(folders) >= 3 and _SESSION.fullmatch(folders[-2]) and _BIDS_SUBJECT.fullmatch(folders[-3]):
             return folders[-3]
         return folders[-2]
     if "MNINonLinear" in folders[1:]:
         return folders[folders.index("MNINonLinear") - 1]
-    for pattern in (_BIDS_SUBJECT, _HCP_SUBJECT):
-        found = pattern.search(path.name)
-        if found:
-            return found[0]
+    found = named or _HCP_SUBJECT.search(path.name)
+    if found:
+        return found[0]
     return next((folder for folder in reversed(folders) if _BIDS_SUBJECT.fullmatch(folder)), None)
 
 
-def subjects_of(paths: Sequence[Path], stems: Sequence[str]) -> list[str]:
+def subjects_of(paths: Sequence[Path], stems: Sequence[str], known: Set[str] = frozenset()) -> list[str]:
     """Subjects of files that belong together.
 
     Where no convention tells, the part of the names that differs does: the stem (the name without hemisphere and
-    ending) less what all stems end with; or, when all stems are alike, the last folder that differs. Of one subject
-    alone the stem less the words that name measure, smoothing and mesh, else the folder.
+    ending) less what all stems end with, and less what all begin with up to the last word for a measure, smoothing or
+    mesh; or, when all stems are alike, the last folder that differs. Of one subject alone the stem less such words,
+    else the folder.
+
+    Parameters
+    ----------
+    known : names of subjects, without "sub-"; where they are the names less all that is common, or less nothing, that
+        is taken.
     """
+    stems = [
+        path.name[found.end() : -4] if (found := _CAT12.search(path.name)) else stem
+        for path, stem in zip(paths, stems, strict=True)
+    ]
     told = [subject_of(path) for path in paths]
+    if len(paths) > 1 and len(set(told)) == 1 and {path.parent.name for path in paths} == {"surf"}:
+        # one folder of everyone's maps, not a subject's: unless it holds one subject's maps of several kinds
+        apart = _told_apart(list(paths), stems, known)
+        if len({path.parent for path in paths}) == 1 and not any(map(_says_nothing, apart)):
+            return apart
     rest = [i for i, name in enumerate(told) if name is None]
     if rest:
-        names = _told_apart([paths[i] for i in rest], [stems[i] for i in rest])
+        names = _told_apart([paths[i] for i in rest], [stems[i] for i in rest], known)
         for i, name in zip(rest, names, strict=True):
             told[i] = name
     return [str(name) for name in told]
 
 
-def _told_apart(paths: list[Path], stems: list[str]) -> list[str]:
+def _told_apart(paths: list[Path], stems: list[str], known: Set[str] = frozenset()) -> list[str]:
     if len(set(stems)) > 1:
         pieces = [re.split(r"([._])", stem) for stem in stems]
-        shared = 0
-        while all(len(p) > shared + 1 for p in pieces) and len({p[-1 - shared] for p in pieces}) == 1:
-            shared += 1
-        shared -= shared % 2  # a separator goes with what follows it
-        return ["".join(p[: len(p) - shared]) for p in pieces]
+        end = _shared([p[::-1] for p in pieces])
+        start = _shared([p[: len(p) - end] for p in pieces])
+        words = pieces[0][:start:2]
+        kept = next((2 * i for i in range(len(words), 0, -1) if _says_nothing(words[i - 1])), 0)
+        cuts = [(kept, end), (start, end), (0, end), (0, 0)]
+        named = [["".join(p[first : len(p) - last]) for p in pieces] for first, last in cuts]
+        return next((names for names in named if not known.isdisjoint(names)), named[0]) if known else named[0]
     depth = min(len(path.parts) for path in paths)
     for up in range(2, depth + 1):
         folders = [path.parts[-up] for path in paths]
@@ -113,11 +133,26 @@ def _told_apart(paths: list[Path], stems: list[str]) -> list[str]:
     return [_named(stem) or path.parent.name or stem for path, stem in zip(paths, stems, strict=True)]
 
 
+def _shared(pieces: list[list[str]]) -> int:
+    """How many pieces all begin with, each word with the separator after it; something is left of each."""
+    n = 0
+    while all(len(p) > n + 1 for p in pieces) and len({p[n] for p in pieces}) == 1:
+        n += 1
+    return n - n % 2
+
+
+def _says_nothing(word: str) -> bool:
+    """Whether a word is for a measure, smoothing or mesh, not for a subject."""
+    return measure_of(word) is not None or _NO_SUBJECT.fullmatch(word) is not None
+
+
 def _named(stem: str) -> str:
     """A stem without the words at its end that name no subject, so that one file is called as among others."""
     pieces = re.split(r"([._-])", stem)
-    while pieces and (measure_of(pieces[-1]) is not None or _NO_SUBJECT.fullmatch(pieces[-1])):
+    while pieces and _says_nothing(pieces[-1]):
         del pieces[-2:]
+    while pieces and _says_nothing(pieces[0]):
+        del pieces[:2]
     return "".join(pieces)
 
 
@@ -128,6 +163,9 @@ def mesh_of(name: str) -> str | None:
         density = "" if told is None else told[1] or told[2]
         return f"fsLR{_GRAYORDINATES.get(density, density)}"
     found = _FSAVERAGE.search(name)
+    cat12 = _CAT12.search(name)
+    if found is None and cat12 is not None:
+        return "fsLR32k" if cat12[1] else "fsaverage7"
     if found is None:
         return None
     density = _DENSITY.search(name)

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.find import Found, Source, Wanted
 from icofactor.cohort.find.bids import entities_of
-from icofactor.cohort.find.files import find_sources
+from icofactor.cohort.find.files import find_sources, rename
 from icofactor.cohort.meshes import Mesh, read_image
 from icofactor.cohort.names import subject_of
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
 from icofactor.cohort.store.layout import is_zarr
-from icofactor.cohort.subjects import Selection, check_names, unnamed
+from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects, unnamed
 from icofactor.errors import ArgumentError, CohortError, Problem, literal
 from icofactor.sphere.names import SIDES, hemispheres, mesh_name_of
 from icofactor.sphere.sites import Sites
@@ -113,7 +113,7 @@ def plan_cohort(
     target: str | None = None,
     entities: Mapping[str, str] | None = None,
     mask: Any = None,
-    subjects: Sequence[str] | None = None,
+    subjects: str | os.PathLike[str] | Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     missing: str = "raise",
     map_name: str | int | None = None,
@@ -137,12 +137,16 @@ def plan_cohort(
         of_files |= {"entities": entities, "mask": mask, "subjects": subjects, "map_name": map_name}
         of_files |= {"modality": modality, "units": units}
         return _plan_store(Path(paths).expanduser(), of_files, selection, problems, journal)
-    names = None if subjects is None else tuple(map(str, subjects))
+    pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal)
     if hasattr(paths, "mesh") and hasattr(getattr(paths, "data", None), "parts"):
         return _plan_image(paths, hemisphere, names, details)
-    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {})
+    table = selection.participants
+    known = frozenset() if table is None else frozenset(map(bare, table.listed))
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known)
     found = find_sources(paths, wanted, problems)
+    if pattern is not None:
+        found.sources = rename(found.sources, pattern, problems)
     for note in found.notes:
         journal.note(note)
     details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)

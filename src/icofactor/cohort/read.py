@@ -39,7 +39,7 @@ def load_cohort(
     target: str | None = None,
     entities: Mapping[str, str] | None = None,
     mask: Any = None,
-    subjects: Sequence[str] | None = None,
+    subjects: str | os.PathLike[str] | Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     missing: Literal["raise", "skip"] = "raise",
     map_name: str | int | None = None,
@@ -67,7 +67,8 @@ def load_cohort(
     entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
     mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
         (left, right). In any case sites that are NaN or zero in every subject are left out.
-    subjects : names in the order of the files (or maps), instead of those in the paths.
+    subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
+        or a pattern of the names of files, such as "lh.thickness.{subject}.mgh" (* stands for anything).
     exclude : subjects to leave out.
     missing : whether subjects without all their files are an error ("raise") or left out ("skip").
     map_name : name or number of the map to take from files that hold several for one subject.

@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
+from icofactor.io.guard import Unreadable, naming
 from icofactor.io.maps import reading
 from icofactor.io.tables import MISSING, read_table, typed
 
 ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subject", "subjects", "id")
 """Names of the column of subjects, in whichever case."""
+PLACE = "{subject}"
+"""Where the subject stands in a pattern of names of files."""
 _SKIP = "{missing='skip'} leaves out subjects without all their files"
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
 
@@ -226,6 +229,28 @@ class Selection:
                 problems.add(path, text)
         # a subject that lacks a file is an error already; what is wrong with its other files is reported as well
         return [(name, found) for name, found in chosen if found not in missing or (found in there and not self.skips)]
+
+
+def read_subjects(given: Any) -> tuple[str | None, tuple[str, ...] | None]:
+    """What the argument `subjects` says: a pattern with {subject} in it, or names (as given, or from a file)."""
+    if given is None:
+        return None, None
+    if not isinstance(given, str | os.PathLike):
+        return None, tuple(map(str, given))
+    if PLACE in str(given):
+        return str(given), None
+    path = Path(given).expanduser()
+    advice = f"{{subjects}} is a list of names, a file with one name per line, or a pattern with {literal(PLACE)}"
+    with naming(path, "list of subjects", CohortError, advice):
+        if not path.is_file():
+            raise Unreadable("no such file")
+        columns, _ = read_table(path)
+        names = {name.lower(): name for name in reversed(columns)}
+        key = next((names[name] for name in ID_COLUMNS if name in names), None)
+        if key is None and len(columns) != 1:
+            raise Unreadable("is neither one name per line nor a table with a column participant_id")
+        first = [] if key is not None else list(columns)  # the first name, not a header
+        return None, (*first, *columns[key or next(iter(columns))])
 
 
 def check_names(subjects: Sequence[str], wanted: int, what: str) -> list[str]:

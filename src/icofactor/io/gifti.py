@@ -21,6 +21,8 @@ from icofactor.io.guard import (
     check_vertices,
     inflate,
     numbers_in,
+    open_file,
+    read_exactly,
     read_pieces,
     volume,
 )
@@ -80,10 +82,10 @@ class Gifti:
 class _Builder(XmlReader):
     """Puts a Gifti together."""
 
-    def __init__(self, stored: int) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         self.file = Gifti()
-        self._stored, self._size = stored, 0
+        self._path, self._stored, self._size, self._outside = path, path.stat().st_size, 0, 0
         self._array: DataArray | None = None
         self._name, self._key = "", 0
 
@@ -112,9 +114,15 @@ class _Builder(XmlReader):
         elif tag == "Label":
             self.file.labels[self._key] = escaped(text.strip())
         elif tag == "Data" and self._array is not None:
-            self._array.data = _decode(self._array.attributes, text)
+            if self._array.attributes.get("Encoding") == "ExternalFileBinary":
+                self._array.data, stored = _beside(self._path, self._array.attributes)
+                self._outside += self._array.data.nbytes
+                if self._outside > stored:  # each may be the same bytes again
+                    raise Unreadable(f"takes {self._outside} bytes or more from a file of {stored}: refused")
+            else:
+                self._array.data = _decode(self._array.attributes, text)
             self._size += self._array.data.nbytes
-            check_growth(self._size, self._stored)  # all together: each may be small
+            check_growth(self._size - self._outside, self._stored)  # all together: each may be small
         elif tag == "DataArray":
             self._array = None
 
@@ -122,7 +130,7 @@ class _Builder(XmlReader):
 def parse_gifti(path: Path) -> Gifti:
     """Everything in a GIFTI file."""
     check_regular(path)
-    builder = _Builder(path.stat().st_size)
+    builder = _Builder(path)
     try:
         builder.parse(read_pieces(path))
     except expat.ExpatError as error:
@@ -176,13 +184,37 @@ def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
         flat = _from_bytes(_plain_bytes(text), dtype, size)
     elif encoding == "GZipBase64Binary":
         flat = _from_bytes(inflate(_plain_bytes(text), size), dtype, size)
-    elif encoding == "ExternalFileBinary":
-        raise Unreadable(
-            "keeps its data in another file (ExternalFileBinary), which is not followed; "
-            "wb_command -gifti-convert GZIP_BASE64_BINARY puts them into one"
-        )
     else:
         raise Unreadable(f"has data in an unknown encoding {encoding[:40]!r}")
+    return _shaped(flat, attributes)
+
+
+def _beside(path: Path, attributes: dict[str, str]) -> tuple[NDArray[Any], int]:
+    """Numbers that SPM and CAT12 keep in a file of the same name with .dat at its end, and the size of that file.
+
+    No other file is followed.
+    """
+    name = path.with_suffix(".dat").name
+    if attributes.get("ExternalFileName", "") not in (name, f"./{name}"):
+        raise Unreadable(
+            f"keeps its data in another file (ExternalFileBinary), which is followed only to {name} beside it; "
+            "wb_command -gifti-convert GZIP_BASE64_BINARY puts them into one"
+        )
+    (shape, dtype), offset = _layout(attributes), _whole(attributes, "ExternalFileOffset", 0)
+    data, size = path.with_name(name), volume(shape) * dtype.itemsize
+    if not data.exists():
+        raise Unreadable(f"keeps its data in {name}, which is not beside it; copy both")
+    stored = data.stat().st_size
+    if not 0 <= offset <= stored - size:
+        raise Unreadable(f"is truncated: {size} bytes from {offset} on should be in {name}, which has {stored}")
+    with open_file(data) as file:
+        file.seek(offset)
+        flat = np.frombuffer(read_exactly(file, size, stored), dtype)
+    return _shaped(flat, attributes), stored
+
+
+def _shaped(flat: NDArray[Any], attributes: dict[str, str]) -> NDArray[Any]:
+    shape, _ = _layout(attributes)
     column_major = attributes.get("ArrayIndexingOrder") == "ColumnMajorOrder"
     return flat.reshape(shape, order="F" if column_major else "C")
 
@@ -201,18 +233,18 @@ def _from_bytes(data: bytes, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
 
 
 def read_gifti(path: Path) -> Maps:
-    """Maps of a GIFTI shape or func file."""
+    """Maps of a GIFTI shape or func file; CAT12 writes the surface into the same file."""
     file = parse_gifti(path)
-    intents = {array.intent for array in file.arrays}
-    if intents & {POINTS, TRIANGLES}:
+    arrays = [array for array in file.arrays if array.intent not in (POINTS, TRIANGLES)]
+    if not arrays:
         raise Unreadable("is a surface (points and triangles), not a map")
-    if LABELS in intents:
+    if any(array.intent == LABELS for array in arrays):
         raise Unreadable("holds labels, not a map")
-    sizes = {len(array.data) for array in file.arrays}
+    sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
-    rows = [array.data.reshape(len(array.data), -1).T for array in file.arrays]
-    names = [array.meta.get("Name", "") for array in file.arrays]
+    rows = [array.data.reshape(len(array.data), -1).T for array in arrays]
+    names = [array.meta.get("Name", "") for array in arrays]
     named = all(len(row) == 1 for row in rows) and all(names)
     return Maps(
         {file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)}, "GIFTI", tuple(names) if named else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class Wanted:
     smoothing : full width at half maximum in mm of the files to take, as their names say.
     target : the mesh the maps were brought to, e.g. "fsaverage5" or "32k".
     entities : BIDS entity → its value, e.g. {"task": "rest"}.
+    known : names of subjects that a table lists, without "sub-".
     """
 
     hemisphere: str | None = None
@@ -30,6 +31,7 @@ class Wanted:
     smoothing: float | None = None
     target: str | None = None
     entities: Mapping[str, str] = field(default_factory=dict)
+    known: Set[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.smoothing is not None and not 0 <= self.smoothing < math.inf:

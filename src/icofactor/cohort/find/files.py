@@ -6,17 +6,20 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from icofactor.cohort.find import Found, Source, Wanted, names_in
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.find.cat12 import cat12_folders, find_cat12
 from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
 from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
 from icofactor.cohort.problems import Problems
 from icofactor.cohort.store.layout import is_zarr
-from icofactor.errors import ArgumentError, CohortError, Phrase, literal
+from icofactor.cohort.subjects import PLACE
+from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
 from icofactor.io.guard import denying, is_kernels
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_map, without_ending
@@ -24,13 +27,24 @@ from icofactor.io.maps import is_map, without_ending
 _OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")
 _BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|model\.zip")
 _GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS -o TABLE`"
-_TREES = ((hcp_subjects, find_hcp), (freesurfer_subjects, find_freesurfer), (bids_subjects, find_bids))
-_KINDS = {find_hcp: "an HCP tree", find_freesurfer: "a SUBJECTS_DIR", find_bids: "BIDS derivatives"}
+_TREES = (
+    (hcp_subjects, find_hcp),
+    (cat12_folders, find_cat12),
+    (freesurfer_subjects, find_freesurfer),
+    (bids_subjects, find_bids),
+)
+_KINDS = {
+    find_hcp: "an HCP tree",
+    find_cat12: "CAT12's surfaces",
+    find_freesurfer: "a SUBJECTS_DIR",
+    find_bids: "BIDS derivatives",
+}
+_AS_REGEX = {PLACE: "(?P<subject>[^/]+?)", "*": "[^/]*"}
 # what chooses files, for which kinds of input, and these as text
 _CHOICES = (
-    ("smoothing", {"a SUBJECTS_DIR"}, "a SUBJECTS_DIR"),
-    ("target", {"a SUBJECTS_DIR", "an HCP tree", "BIDS derivatives"}, "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
-    ("entities", {"BIDS derivatives", "files"}, "BIDS derivatives"),
+    ("smoothing", {"a SUBJECTS_DIR", "CAT12's surfaces"}, "a SUBJECTS_DIR or CAT12's surfaces"),
+    ("target", set(_KINDS.values()), "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
+    ("entities", {"BIDS derivatives", "CAT12's surfaces", "files"}, "BIDS derivatives"),
 )
 
 
@@ -70,6 +84,23 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
         _check_used(wanted, {_KINDS[find] for find, roots in trees.items() if roots} | ({"files"} if files else set()))
     except CohortError as error:
         problems.add_error(error)
+    return found
+
+
+def rename(sources: list[Source], pattern: str, problems: Problems) -> list[Source]:
+    """The files with their subjects by a pattern of their names: {subject}, and * for anything within a name."""
+    parts = re.split(r"(\{subject\}|\*)", pattern)
+    if parts.count(PLACE) != 1:
+        raise ArgumentError("subjects", pattern, f"a pattern with {literal(PLACE)} once")
+    regex = re.compile("".join(_AS_REGEX.get(part, re.escape(part)) for part in parts) + "$")
+    found = []
+    for source in sources:
+        match = regex.search(source.path.absolute().as_posix())
+        if match is None:
+            what = f"fit the pattern {literal(repr(pattern))} of {{subjects}}"
+            problems.add(source.path, Problem(f"does not {what}", f"do not {what}"))
+        else:
+            found.append(replace(source, subject=match["subject"]))
     return found
 
 
@@ -164,7 +195,7 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
         return
     _check_measure(files, wanted)
     sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
-    subjects = subjects_of([path.absolute() for path in files], stems)
+    subjects = subjects_of([path.absolute() for path in files], stems, wanted.known)
     for path, side, subject in zip(files, sides, subjects, strict=True):
         if side is None or side in wanted.sides:
             found.sources.append(Source(path, subject, side))

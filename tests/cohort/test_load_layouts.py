@@ -1,0 +1,162 @@
+"""Folders as the tools make them, from one command to a page; and what is said where they are not quite so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.trees import write_gifti, write_mgh
+from icofactor.cli.main import main
+from icofactor.cohort.names import subjects_of
+from icofactor.errors import CohortError
+from icofactor.io.maps import read_maps
+from icofactor.sphere.names import N_FS_LR
+
+N = 642
+IDS = [f"HC{i + 1:02d}" for i in range(6)]
+X = (np.random.default_rng(5).random((6, 2 * N)) + 2).astype(np.float32)
+
+
+def a_page(tmp_path: Path, *command: Any) -> str:
+    """The text of the page that a fit of these inputs gives."""
+    out = tmp_path / "fit"
+    told = ["fit", *map(str, command), "-o", str(out), "--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
+    assert main(told) == 0
+    return (out / "report.html").read_text()
+
+
+def people_of(tmp_path: Path) -> list[str]:
+    table = (tmp_path / "fit" / "desc-icofactor_loadings.tsv").read_text().splitlines()
+    return [line.split("\t")[0] for line in table[1:]]
+
+
+def cat12_folder(
+    folder: Path, ids: list[str], n: int = N_FS_LR, start: str = "s12.mesh", end: str = "_32k"
+) -> np.ndarray:
+    """Surface and map in one file, both hemispheres, as CAT12's resampling and smoothing leaves them."""
+    (folder / "surf").mkdir(parents=True)
+    maps = (np.random.default_rng(2).random((len(ids), 2 * n)) + 2).astype(np.float32)
+    for name, values in zip(ids, maps, strict=True):
+        points, triangles = np.zeros((2 * n, 3), np.float32), np.zeros((4, 3), np.int32)
+        arrays = [
+            nib.gifti.GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"),
+            nib.gifti.GiftiDataArray(points, "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"),
+            nib.gifti.GiftiDataArray(values, "NIFTI_INTENT_NONE", "NIFTI_TYPE_FLOAT32"),
+        ]
+        nib.save(nib.gifti.GiftiImage(darrays=arrays), folder / "surf" / f"{start}.thickness.resampled{end}.{name}.gii")
+        (folder / "surf" / f"lh.thickness.{name}").write_bytes(b"on the subject's own surface")
+        (folder / "surf" / f"lh.central.{name}.gii").write_text("its own surface")
+    return maps
+
+
+@pytest.mark.parametrize("given", ["", "surf", "surf/s12.mesh.thickness.resampled_32k.*.gii"])
+@pytest.mark.parametrize("form", ["sub-{}", "{}", "IXI-{}_T1w"])
+def test_cat12_is_read_from_its_folder(tmp_path: Path, given: str, form: str) -> None:
+    ids = [form.format(name) for name in IDS[:3]]
+    maps = cat12_folder(tmp_path / "cat12", ids)
+    cohort = ico.load_cohort(tmp_path / "cat12" / given)
+    assert list(cohort.subjects) == [name.removesuffix("_T1w") for name in ids]
+    assert (cohort.hemisphere, cohort.modality) == ("both", "thickness")
+    np.testing.assert_array_equal(cohort.X, maps)
+
+
+@pytest.mark.slow
+def test_cat12_to_a_page(tmp_path: Path) -> None:
+    cat12_folder(tmp_path / "cat12", [f"sub-{name}" for name in IDS])
+    a_page(tmp_path, tmp_path / "cat12")
+    assert people_of(tmp_path) == [f"sub-{name}" for name in IDS]
+
+
+def test_what_cat12_leaves_open_is_said(tmp_path: Path) -> None:
+    cat12_folder(tmp_path / "a", IDS[:2], n=4)
+    twelve = tmp_path / "a" / "surf" / f"s12.mesh.thickness.resampled_32k.{IDS[0]}.gii"
+    twelve.with_name(twelve.name.replace("s12", "s15")).write_bytes(twelve.read_bytes())
+    with pytest.raises(CohortError, match=r"choose with smoothing or target; .*smoothing 12.*\(2.*smoothing 15"):
+        ico.load_cohort(tmp_path / "a")
+    with pytest.raises(CohortError, match="no subject has gyrification; there are thickness: choose with measure"):
+        ico.load_cohort(tmp_path / "a", measure="gyrification")
+    for file in (tmp_path / "a" / "surf").glob("s1*"):
+        file.unlink()
+    with pytest.raises(CohortError, match=r"no resampled maps .* Resample and Smooth Surface Data"):
+        ico.load_cohort(tmp_path / "a")
+
+
+def spm_gifti(folder: Path, values: np.ndarray, data: str = "", n_arrays: int = 1) -> Path:
+    """A map whose numbers lie beside it, as SPM's gifti toolbox writes them."""
+    file = folder / "mesh.x.gii"
+    array = (
+        f'<DataArray Intent="NIFTI_INTENT_NONE" DataType="NIFTI_TYPE_FLOAT32" Dimensionality="1" Dim0="{len(values)}" '
+        f'Encoding="ExternalFileBinary" Endian="LittleEndian" ExternalFileName="{data or "mesh.x.dat"}" '
+        'ExternalFileOffset="0"><Data></Data></DataArray>'
+    )
+    file.write_text(f"<GIFTI>{array * n_arrays}</GIFTI>")
+    file.with_suffix(".dat").write_bytes(values.astype("<f4").tobytes())
+    return file
+
+
+def test_the_dat_file_of_spm_is_followed_and_no_other(tmp_path: Path) -> None:
+    file = spm_gifti(tmp_path, X[0])
+    np.testing.assert_array_equal(read_maps(file).parts[None][0], X[0])
+    file.with_suffix(".dat").write_bytes(b"1234")
+    for bad, why in (("", "truncated"), ("../mesh.x.dat", "only to mesh.x.dat"), ("/etc/passwd", "only to mesh.x.dat")):
+        if bad:
+            spm_gifti(tmp_path, X[0], bad)
+        with pytest.raises(CohortError, match=why):
+            read_maps(file)
+    with pytest.raises(CohortError, match=r"from a file of .*: refused"):
+        read_maps(spm_gifti(tmp_path, X[0], n_arrays=3))
+    file.with_suffix(".dat").unlink()
+    with pytest.raises(CohortError, match="not beside it; copy both"):
+        read_maps(file)
+
+
+def test_ids_at_the_end_of_names(tmp_path: Path) -> None:
+    for row, name in zip(X, IDS, strict=True):
+        write_mgh(tmp_path / f"lh.thickness.{name}.mgh", row[:N])
+        write_mgh(tmp_path / f"rh.thickness.{name}.mgh", row[N:])
+    cohort = ico.load_cohort(tmp_path, participants=IDS[::-1])
+    assert list(cohort.subjects) == IDS[::-1]
+    np.testing.assert_array_equal(cohort.X, X[::-1])
+
+
+@pytest.mark.parametrize(
+    ("names", "known", "subjects"),
+    [
+        (["lh.thickness.HC01.mgh", "lh.thickness.HC02.mgh"], "", "HC01 HC02"),
+        (["OAS1_0001_ct.mgh", "OAS1_0002_ct.mgh"], "", "OAS1_0001 OAS1_0002"),
+        (["ct_HC01_a.mgh", "ct_HC02_a.mgh"], "HC02 HC09", "HC01 HC02"),
+        (["ct_HC01_a.mgh", "ct_HC02_a.mgh"], "ct_HC01_a", "ct_HC01_a ct_HC02_a"),
+        (["surf/lh.thickness.HC01.mgh", "surf/lh.thickness.HC02.mgh"], "", "HC01 HC02"),
+        (["surf/lh.thickness.fwhm5.mgh", "surf/lh.thickness.fwhm10.mgh"], "", "d d"),
+    ],
+)
+def test_names_are_cut_where_they_begin_alike(names: list[str], known: str, subjects: str) -> None:
+    from icofactor.io.hemispheres import side_of
+    from icofactor.io.maps import without_ending
+
+    paths = [Path("/d") / name for name in names]
+    stems = [side_of(without_ending(path.name))[1] for path in paths]
+    assert subjects_of(paths, stems, frozenset(known.split())) == subjects.split()
+
+
+def test_subjects_by_file_and_by_pattern(tmp_path: Path) -> None:
+    for row, name in zip(X, IDS, strict=True):
+        write_gifti(tmp_path / f"run_{name}_lh_v2-{name[2:]}.shape.gii", row[:N])
+    table, lines = tmp_path / "ids.tsv", tmp_path / "ids.txt"
+    table.write_text("participant_id\tage\n" + "".join(f"{name}\t1\n" for name in IDS))
+    lines.write_text("\n".join(IDS) + "\n")
+    for given in (str(table), lines, "run_{subject}_lh_*.gii", IDS):
+        assert list(ico.load_cohort(str(tmp_path / "run*"), subjects=given).subjects) == IDS
+    with pytest.raises(CohortError, match=r"run_HC01.*do not fit the pattern 'nothing_\{subject\}' of subjects"):
+        ico.load_cohort(str(tmp_path / "run*"), subjects="nothing_{subject}")
+    with pytest.raises(CohortError, match=r"no such file. subjects is a list of names, a file .* or a pattern"):
+        ico.load_cohort(str(tmp_path / "run*"), subjects="HC01")
+    lines.write_bytes(b"\x00\xff" * 10)
+    with pytest.raises(CohortError, match=re.escape(str(lines))):
+        ico.load_cohort(str(tmp_path / "run*"), subjects=lines)
