@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_atlas, add_inputs, plan_inputs, read_by, words
+from icofactor.cli.options import add_atlas, add_confounds, add_inputs, check_confounds, plan_inputs, read_by, words
 from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns that the halves share evenly"
     )
-    group.add_argument(
-        "--covariates",
-        type=words,
-        default=(),
-        metavar="COLUMN,...",
-        help="columns of the participants' table to take out of the maps first, as in icofactor fit",
-    )
+    add_confounds(group)
     group.add_argument(
         "--method", metavar="NAME", help="the method you will fit with (default: the model's, else that of fit)"
     )
@@ -173,7 +167,7 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     from icofactor.assessment.selection.agreement import strata_of
     from icofactor.assessment.selection.choose import check_subjects
-    from icofactor.preprocessing.covariates import code_terms, columns_of
+    from icofactor.results.transform import check_table
 
     known: dict[str, Any] = {}
     if model is not None:  # as the model was fitted, unless options say otherwise
@@ -184,32 +178,26 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
         if ranks:
             check_subjects(ranks, len(subjects))
             strata_of(table, options.stratify, len(subjects))
-            if options.covariates:
-                code_terms(options.covariates, table, subjects)
-        if options.bootstrap and model.covariates_ is not None:
-            columns_of(model.covariates_.terms, table, subjects)
+            check_confounds(options, plan)
+        if options.bootstrap:
+            check_table(model, table, subjects)
     return plan.read()
 
 
 def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int], place: Publication) -> None:
     from icofactor.assessment.selection.choose import choose_n_components
-    from icofactor.factorization.methods import method_named
-    from icofactor.preprocessing.centering import center_of
-    from icofactor.preprocessing.covariates import Covariates
+    from icofactor.preprocessing.combat import as_combat
 
     method, center = _method(options, model)
-    data = cohort
-    if options.covariates:
-        chosen = method_named(method)
-        signed = chosen.takes_negative(center_of(center, chosen.scheme.centers, method))
-        data = Covariates.fit(cohort, options.covariates, nonnegative=not signed).apply(cohort)
     choice = choose_n_components(
-        data,
+        cohort,
         ranks,
         n_splits=options.splits,
         n_starts=options.starts,
         n_nulls=options.nulls,
         stratify=options.stratify,
+        covariates=options.covariates,
+        harmonize=as_combat(options.harmonize, options.keep, options.reference_site),
         method=method,
         center=center,
         level=options.level,

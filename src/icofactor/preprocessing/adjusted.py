@@ -52,6 +52,7 @@ class AdjustedMaps:
 
     Attributes
     ----------
+    base, adjustment : what the maps were before the last step, and what it does.
     steps : what was done, in order.
     below : (n_sites,) number of values that the last step set to 0, of the sites sliced so far.
     notes : what is worth knowing about how it was done.
@@ -61,7 +62,7 @@ class AdjustedMaps:
     dtype = np.dtype(np.float64)
 
     def __init__(self, X: Any, adjustment: Adjustment, step: Step, notes: tuple[str, ...] = ()) -> None:
-        self._X, self._adjustment = X, adjustment
+        self.base, self.adjustment = X, adjustment
         self.steps: tuple[Step, ...] = (*steps_of(X), step)
         self.shape = tuple(X.shape)
         self.below = np.zeros(X.shape[1], dtype=np.int64)
@@ -70,11 +71,11 @@ class AdjustedMaps:
     @property
     def n_below(self) -> int:
         """Number of values that all steps set to 0, of the sites sliced so far."""
-        return int(self.below.sum()) + getattr(self._X, "n_below", 0)
+        return int(self.below.sum()) + getattr(self.base, "n_below", 0)
 
     def map_source(self) -> MapSource:
         """The maps as they are passed over."""
-        return Adjusted(source_of(self._X), self._adjustment, self.below)
+        return Adjusted(source_of(self.base), self.adjustment, self.below)
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -83,8 +84,8 @@ class AdjustedMaps:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
             raise IndexError("adjusted maps are sliced by an array of numbers in one direction at a time")
-        adjustment = self._adjustment.at(rows, columns)
-        x = adjustment.linear(self._X[rows, columns])
+        adjustment = self.adjustment.at(rows, columns)
+        x = adjustment.linear(self.base[rows, columns])
         if isinstance(rows, slice) and rows == slice(None):
             # a new subject's; the fitted ones' are zero but for rounding
             self.below[columns] = adjustment.n_below(x)

@@ -31,7 +31,7 @@ from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.records import Numbers
 from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of
-from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
+from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, solver, table_column
 from icofactor.streaming.blocks import Arrays, cut
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.passes import Stream, each_block, pass_over
@@ -307,7 +307,7 @@ class ComBat(TransformerMixin, BaseEstimator):
         where = np.ones(n_sites, dtype=bool) if used is None else used
         source = source_of(maps) if used is None else Subset(source_of(maps), where)
         with one_blas_thread():
-            seen = _Seen(source, scans)
+            seen = Look(Stream(source), scans)
             estimates = seen.estimates(scans, self.empirical_bayes)
             nonnegative = seen.low >= 0 if self.nonnegative is None else bool(self.nonnegative)
             step = scans.adjustment(estimates)
@@ -423,10 +423,7 @@ class Scans:
         within = self.Z.copy()  # the covariates within scanners, on one footing: their effects come from these alone
         for i in np.unique(self.codes):
             within[self.codes == i] -= self.Z[self.codes == i].mean(axis=0)
-        norms = np.linalg.norm(within, axis=0)
-        norms = np.where(norms > 0, norms, 1.0)
-        solve = np.linalg.pinv(within / norms) / norms[:, None]
-        return {"Z": self.Z, "solve": solve, "member": self.member, "counts": self.counts.astype(np.float64)}
+        return {"Z": self.Z, "solve": solver(within), "member": self.member, "counts": self.counts.astype(np.float64)}
 
     def adjustment(self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None) -> Adjustment:
         """What takes the scanners out of scans: of the fitted ones, unless others are given."""
@@ -475,14 +472,14 @@ def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True) -> Es
     return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes)
 
 
-class _Seen:
+class Look:
     """What one pass over maps finds at every site; see `_fit_block`."""
 
-    def __init__(self, source: Any, scans: Scans) -> None:
+    def __init__(self, X: Stream, scans: Scans) -> None:
         self.found: Arrays = {}
         self.total, self.low = 0.0, np.inf
-        n_sites = source.shape[0]
-        for rows, part in pass_over(Stream(source), each_block(_fit_block), scans.shared()):
+        n_sites = X.shape[0]
+        for rows, part in pass_over(X, each_block(_fit_block), scans.shared()):
             for name, values in part.items():
                 if name.startswith("site."):
                     self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
@@ -494,11 +491,6 @@ class _Seen:
 
     def estimates(self, scans: Scans, empirical_bayes: bool) -> Estimates:
         return estimate(self.found, scans, empirical_bayes)
-
-
-def estimates_from(source: Any, scans: Scans, empirical_bayes: bool) -> Estimates:
-    """The same of maps of the scans that are passed over once."""
-    return _Seen(source, scans).estimates(scans, empirical_bayes)
 
 
 def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:

@@ -87,8 +87,6 @@ class Covariates:
         maps, participants, subjects, own = parts_of(X, participants, ("harmonization_",))
         terms, Z = code_terms(names, participants, subjects)
         check_left(terms, [name for step in steps_of(X) for name in step.names])
-        norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
-        solve = np.linalg.pinv(Z / norms) / norms[:, None]
         n_sites = maps.shape[1]
         coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
         total = left = 0.0
@@ -96,7 +94,7 @@ class Covariates:
         source = source_of(maps) if used is None else Subset(source_of(maps), used)
         sites = np.arange(n_sites) if used is None else np.flatnonzero(used)
         with one_blas_thread():
-            for rows, found in pass_over(Stream(source), each_block(_regress_block), {"solve": solve, "Z": Z}):
+            for rows, found in pass_over(Stream(source), each_block(regress_block), {"solve": solver(Z), "Z": Z}):
                 coefficients[:, sites[rows]] = found["site.beta"].T
                 shift[sites[rows]] = found["site.shift"]
                 total, left = total + float(found["sum.total"]), left + float(found["sum.left"])
@@ -150,7 +148,14 @@ class Covariates:
         return ", ".join(map(str, self.terms))
 
 
-def _regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+def solver(Z: np.ndarray) -> np.ndarray:
+    """(n_columns, n_subjects) what makes coefficients of deviations; 0 for columns that do not vary."""
+    norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
+    norms = np.where(norms > 0, norms, 1.0)
+    return np.asarray(np.linalg.pinv(Z / norms) / norms[:, None])
+
+
+def regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """Coefficients and shift of some sites, and their sums of squares before and after."""
     mean = x.mean(axis=1, keepdims=True)
     deviation = x - mean

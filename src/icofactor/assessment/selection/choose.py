@@ -32,11 +32,14 @@ from icofactor.assessment.selection.heldout import (
 )
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
+from icofactor.preprocessing.adjusted import steps_of
 from icofactor.preprocessing.centering import center_of
+from icofactor.preprocessing.combat import ComBat, as_combat
+from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.runners import in_order, one_blas_thread
@@ -55,6 +58,8 @@ def choose_n_components(
     n_starts: int = 10,
     n_nulls: int = 10,
     stratify: Sequence[str] = (),
+    covariates: Sequence[str] = (),
+    harmonize: ComBat | str | None = None,
     method: str = "parts",
     center: str = "auto",
     level: int = 2,
@@ -80,6 +85,9 @@ def choose_n_components(
     n_starts : random starts of every fit; hard starts for "parts", of which the best three are compared.
     n_nulls : cohorts of rotated maps, at least 5; one split each.
     stratify : columns of the cohort's participants whose values the halves and folds share evenly.
+    covariates : columns of the cohort's participants whose effects are taken out of the maps, as by `Covariates`.
+    harmonize : ComBat, or the column that says where a scan was made; its values stratify too. Every half and fold is
+        adjusted and harmonized by its own subjects alone, also where `cohort` was adjusted or harmonized before.
     method : one of `icofactor.METHODS`: the one you will fit with.
     center : as in `CorticalFactorization`. Every half and fold is centred on its own subjects; z-scores are those of
         the means over faces.
@@ -102,14 +110,26 @@ def choose_n_components(
     chosen = method_named(method)
     center = center_of(center, chosen.scheme.centers, method)
     check_engine(engine)
+    if steps_of(cohort) and (covariates or harmonize is not None):
+        raise ArgumentError("cohort", None, f"The cohort is {literal(steps_of(cohort)[-1].done)} already")
+    cohort, confounds = unadjusted(cohort)
     given = read_input(cohort, mesh, hemi)
     n_subjects = int(given.X.shape[0])
+    if covariates or harmonize is not None:
+        table = getattr(cohort, "participants", {})
+        names = list(getattr(cohort, "subjects", map(str, range(n_subjects))))
+        confounds = Confounds.of(
+            table, names, as_combat(harmonize), covariates, nonnegative=not chosen.takes_negative(center)
+        )
     check_subjects(tried, n_subjects)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
+    if confounds is not None and confounds.scans is not None:
+        codes = confounds.scans.codes
+        _, strata = np.unique(strata * (codes.max() + 1) + codes, return_inverse=True)
     stages = Stages(verbose)
     with one_blas_thread():
         with stages.stage("statistics") as show:
-            cohorts = gather(given, level, chosen, show, center)
+            cohorts = gather(given, level, chosen, show, center, confounds)
         _check_faces(tried, cohorts.coarse)
         fit = Fitter(method, n_starts, random_state, engine)
         store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata))
@@ -163,6 +183,7 @@ def _check_faces(ranks: list[int], data: Coarse) -> None:
 
 def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray) -> dict[str, Any]:
     """All that changes a piece. Ranks are not in it, so that more of them can be tried later."""
+    confounds = cohorts.coarse.confounds
     return {
         "command": "select",
         "data": digest(cohorts.fine.L, cohorts.fine.design.faces),
@@ -177,6 +198,7 @@ def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, stra
         "n_nulls": int(n_nulls),
         "random_state": int(fit.seed),
         "strata": digest(strata),
+        **({} if confounds is None else {"confounds": confounds.digest()}),
     }
 
 

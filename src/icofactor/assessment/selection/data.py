@@ -21,6 +21,7 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.factorization.update import State, begin
+from icofactor.preprocessing.confounds import Confounds
 from icofactor.sphere.rotations import FaceSpinner
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector
@@ -71,23 +72,38 @@ class Coarse:
     stats : Statistics of the partition design of that level; ‖X‖² counts what the faces resolve, not more
     design : Design
     center : what every fit takes out of the maps of its own subjects first: "none", "mean" or "zscore"
+    confounds : what it takes out before that
     """
 
     stats: Statistics
     design: Design
     center: str = "none"
+    confounds: Confounds | None = None
 
     @classmethod
-    def of(cls, pyramid: Pyramid, level: int, center: str = "none") -> Coarse:
+    def of(cls, pyramid: Pyramid, level: int, center: str = "none", confounds: Confounds | None = None) -> Coarse:
         design = Design(pyramid.sites, level=level)
         found = pyramid.statistics(design)
-        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center)
+        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center, confounds)
+
+    def adjusted(self, subjects: np.ndarray) -> Coarse:
+        """All maps less their confounds, as far as `subjects` tell what these do; of nobody else is anything used."""
+        if self.confounds is None:
+            return self
+        return replace(self.with_means(self.confounds.taken_out(self.means, subjects)), confounds=None)
+
+    @property
+    def all_adjusted(self) -> Coarse:
+        """All maps less their confounds, by all subjects."""
+        return self.adjusted(np.arange(self.n_subjects))
 
     def centred(self, subjects: np.ndarray) -> Coarse:
-        """All maps as a fit to `subjects` sees them: less their mean, over their standard deviation for z-scores.
+        """All maps as a fit to `subjects` sees them: less confounds and mean, over standard deviations for z-scores.
 
         Of nobody else is anything used. z-scores are those of the means over faces, not of sites.
         """
+        if self.confounds is not None:
+            return self.adjusted(subjects).centred(subjects)
         if self.center == "none":
             return self
         own = self.means[subjects]
@@ -125,7 +141,7 @@ class Coarse:
 
     def with_means(self, means: np.ndarray) -> Coarse:
         """Other maps on the same faces."""
-        return Coarse(self._statistics(means * self.counts, np.arange(len(self.counts))), self.design, self.center)
+        return replace(self, stats=self._statistics(means * self.counts, np.arange(len(self.counts))))
 
     def subset(self, subjects: np.ndarray | None = None, faces: np.ndarray | None = None) -> Statistics:
         """Statistics of some subjects on some faces, as if there were no others."""
@@ -176,7 +192,12 @@ class Cohorts:
 
 
 def gather(
-    given: Input, level: int, method: Method, report: Callable[[float], None] | None = None, center: str = "none"
+    given: Input,
+    level: int,
+    method: Method,
+    report: Callable[[float], None] | None = None,
+    center: str = "none",
+    confounds: Confounds | None = None,
 ) -> Cohorts:
     """One pass over X; `report` is called with the fraction that is done."""
     mask = check_mask(given.mask, given.sites)
@@ -188,8 +209,8 @@ def gather(
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center))
     pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
     inspector.check()
-    coarse = Coarse.of(pyramid, level, center)
-    fine = coarse if finer == level else Coarse.of(pyramid, finer, center)
+    coarse = Coarse.of(pyramid, level, center, confounds)
+    fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds)
     return Cohorts(X, sites, coarse, fine, inspector.mean, inspector.variance)
 
 
@@ -284,7 +305,8 @@ def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = F
     Maps are turned on the fine faces, and summed up afterwards: turning coarse faces would copy some of them into their
     neighbours, and make the maps smoother.
     """
-    fine, coarse = cohorts.fine, cohorts.coarse
+    coarse, same = cohorts.coarse, cohorts.fine is cohorts.coarse
+    fine = cohorts.fine.all_adjusted
     middle, spread = fine.means.mean(axis=0), fine.means.std(axis=0)
     rng = np.random.default_rng(seed)
     spinner = FaceSpinner(cohorts.sites, int(fine.design.faces[0, 0]), fine.design.faces[:, 1])
@@ -294,7 +316,7 @@ def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = F
         own[:] = middle + deviation[spinner.draw(rng)] * spread
     if not signed:
         np.maximum(maps, 0.0, out=maps)
-    if fine is coarse:
+    if same:
         return coarse.with_means(maps)
     parent = np.searchsorted(coarse.design.faces[:, 1], fine.design.faces[:, 1] >> 2)
     sums = np.zeros((coarse.stats.n_columns, len(maps)))

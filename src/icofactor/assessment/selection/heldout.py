@@ -126,7 +126,7 @@ def heldout_full(
     report: Callable[[float], None] = lambda done: None,
 ) -> np.ndarray:
     """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold, one more where the mean
-    map is needed and one more for z-scores, which are those of the sites here."""
+    map is needed, one more for z-scores or covariates, and two or three for scanners, all at the sites here."""
     errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
@@ -147,6 +147,8 @@ def _full_fit(
     """All maps as a fit to `train` sees them, and that fit with its basis on every site."""
     X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
     stats = coarse.centred(train).subset(train)
+    if coarse.confounds is not None:
+        X = coarse.confounds.stream(X, train)
     if scheme.projective or coarse.center != "none":
         inspector = Inspector(X.shape[0], len(train))
         for rows, seen in pass_over(X.subset(train), each_block(look_block)):
@@ -156,8 +158,9 @@ def _full_fit(
             X = Stream(Adjusted(X.source, centering.adjustment), X.runner)
         elif not (inspector.low < 0).any():
             mean = inspector.mean
-        if coarse.center == "zscore":
-            stats = Statistics.from_data(X.subset(train), coarse.design)
+    # a scale of sites does not act on their sums
+    if coarse.center == "zscore" or (coarse.confounds is not None and coarse.confounds.scans is not None):
+        stats = Statistics.from_data(X.subset(train), coarse.design)
     found = fit(stats, rank, *where)
     basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
     return X, basis.W, found

@@ -1,0 +1,124 @@
+"""Scanners and covariates taken out of maps by what some of the subjects say: a training part, and nobody else.
+
+A regression acts on each site alone and is linear, so that of sums over faces is the sum of those of their sites. The
+scale of a scanner and the shift that keeps values ≥ 0 are not: on faces they are those of the means over faces, as
+z-scores are; `stream` finds them at every site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from icofactor.preprocessing.adjusted import AdjustedCohort, AdjustedMaps, lift_to_zero
+from icofactor.preprocessing.combat import ComBat, Harmonization, Look, ScannerAdjustment, Scans, estimate_of
+from icofactor.preprocessing.covariates import check_left, code_terms, regress_block, solver
+from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.source import Adjusted, Adjustment
+
+
+@dataclass(frozen=True, eq=False)
+class Confounds:
+    """What is known of the subjects and is not wanted in their maps.
+
+    Attributes
+    ----------
+    scans : where each scan was made and what harmonizing keeps; None: not harmonized.
+    Z : (n_subjects, n_columns) covariates; None: none.
+    nonnegative : whether values must not be negative.
+    empirical_bayes : of the scanners' estimates.
+    """
+
+    scans: Scans | None = None
+    Z: np.ndarray | None = None
+    nonnegative: bool = True
+    empirical_bayes: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        participants: Mapping[str, Any],
+        subjects: Sequence[str],
+        combat: ComBat | None,
+        covariates: Sequence[str],
+        nonnegative: bool,
+    ) -> Confounds | None:
+        """Those of a table; None when there are none."""
+        scans = None if combat is None else combat.check(participants, subjects)
+        terms, Z = code_terms(covariates, participants, subjects) if covariates else ((), None)
+        check_left(terms, [] if combat is None else [combat.column])
+        if scans is None and Z is None:
+            return None
+        return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes))
+
+    def digest(self) -> str:
+        """By what a resumed run recognises the same ones."""
+        codes = () if self.scans is None else (self.scans.codes, self.scans.Z, np.array(str(self.scans.reference)))
+        settings = np.array([self.nonnegative, self.empirical_bayes])
+        return digest(*codes, np.zeros(0) if self.Z is None else self.Z, settings)
+
+    def taken_out(self, maps: np.ndarray, train: np.ndarray) -> np.ndarray:
+        """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them."""
+        if self.scans is not None:
+            own, Z = self.scans.subset(train)
+            found = estimate_of(maps[train].T, own, self.empirical_bayes)
+            maps = own.adjustment(found, Z, self.scans.codes).linear(maps)
+            maps = self._above_zero(maps, lift_to_zero(maps[train].T))
+        if self.Z is not None:
+            Z = self.Z - self.Z[train].mean(axis=0)
+            seen = regress_block(maps[train].T, {"Z": Z[train], "solve": solver(Z[train])})
+            maps = self._above_zero(maps - Z @ seen["site.beta"].T, seen["site.shift"])
+        return maps
+
+    def _above_zero(self, maps: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        return np.maximum(maps + shift, 0.0) if self.nonnegative else maps
+
+    def stream(self, X: Stream, train: np.ndarray) -> Stream:
+        """The same at every site: one pass over the maps for covariates, and two for scanners."""
+        if self.scans is not None:
+            own, Z = self.scans.subset(train)
+            found = Look(X.subset(train), own).estimates(own, self.empirical_bayes)
+            step = own.adjustment(found, Z, self.scans.codes)
+            shift = np.zeros(X.shape[0])
+            if self.nonnegative:
+                harmonized = Stream(Adjusted(X.source, step), X.runner).subset(train)
+                for rows, part in pass_over(harmonized, each_block(_low_block)):
+                    shift[rows] = part["site.shift"]
+                step = replace(step, offset=-shift, floor=True)
+            X = Stream(Adjusted(X.source, step), X.runner)
+        if self.Z is not None:
+            Z = self.Z - self.Z[train].mean(axis=0)
+            beta, shift = np.zeros((Z.shape[1], X.shape[0])), np.zeros(X.shape[0])
+            shared = {"Z": Z[train], "solve": solver(Z[train])}
+            for rows, part in pass_over(X.subset(train), each_block(regress_block), shared):
+                beta[:, rows], shift[rows] = part["site.beta"].T, part["site.shift"]
+            less = Adjustment(Z, beta, -shift if self.nonnegative else None, None, self.nonnegative)
+            X = Stream(Adjusted(X.source, less), X.runner)
+        return X
+
+
+def _low_block(x: np.ndarray, shared: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {"site.shift": lift_to_zero(x)}
+
+
+def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
+    """Data before anything was taken out of them, and what it was, to be found anew in parts of the subjects."""
+    found = Confounds()
+    while isinstance(X, AdjustedMaps | AdjustedCohort):
+        maps = X.X if isinstance(X, AdjustedCohort) else X
+        step, adjustment = maps.steps[-1], maps.adjustment
+        found = replace(found, nonnegative=adjustment.floor)
+        if isinstance(step, Harmonization) and isinstance(adjustment, ScannerAdjustment):
+            assert adjustment.codes is not None and adjustment.Z is not None
+            reference = None if step.reference is None else step.levels.index(step.reference)
+            names = tuple(map(str, range(int(adjustment.codes.max()) + 1)))
+            scans = Scans(names, adjustment.codes, step.terms, adjustment.Z, reference)
+            found = replace(found, scans=scans, empirical_bayes=step.empirical_bayes)
+        else:
+            found = replace(found, Z=adjustment.Z)
+        X = X.cohort if isinstance(X, AdjustedCohort) else X.base
+    return X, None if found.scans is None and found.Z is None else found

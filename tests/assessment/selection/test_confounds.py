@@ -1,0 +1,129 @@
+"""Covariates and scanners inside a selection: every part is adjusted by its own subjects, and by nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.refusals import refused
+from icofactor.assessment.selection.data import Cohorts, Fitter, gather
+from icofactor.assessment.selection.heldout import _full_fit
+from icofactor.estimator.inputs import read_input
+from icofactor.estimator.workspace import open_stream
+from icofactor.factorization.methods import method_named
+from icofactor.preprocessing import ComBat
+from icofactor.preprocessing.confounds import Confounds, unadjusted
+from icofactor.streaming.passes import each_block, pass_over
+
+N = 48
+TRAIN = np.flatnonzero(np.arange(N) % 4)
+COMBAT = ComBat("site", ["age"], nonnegative=False, min_scans=3)
+EVERYTHING: dict[str, Any] = {"combat": COMBAT, "covariates": ["age", "sex"]}
+
+
+@pytest.fixture(scope="module")
+def cohort() -> ico.Cohort:
+    cohort = ico.simulate_cohort(N, 3, mesh="fsaverage3", random_state=1)
+    rng = np.random.default_rng(0)
+    people = {
+        "age": rng.uniform(20, 80, N),
+        "sex": rng.permutation(["F", "M"] * (N // 2)),
+        "site": rng.permutation(["A", "B", "C"] * (N // 3)),
+    }
+    return replace(cohort, participants=people, truth=None)
+
+
+def confounds_of(cohort: ico.Cohort, nonnegative: bool = False, **chosen: Any) -> Confounds:
+    wanted = {"combat": None, "covariates": (), **chosen}
+    found = Confounds.of(cohort.participants, cohort.subjects, wanted["combat"], wanted["covariates"], nonnegative)
+    assert found is not None
+    return found
+
+
+def gathered(cohort: ico.Cohort, method: str, center: str, confounds: Confounds) -> Cohorts:
+    return gather(read_input(cohort), 1, method_named(method), None, center, confounds)
+
+
+@pytest.mark.parametrize(("method", "center"), [("parts", "zscore"), ("parts", "mean"), ("CD-PNNMF", "none")])
+@pytest.mark.parametrize("value", [np.nan, 1e3])
+def test_held_out_people_change_no_bit_of_a_training_fit(
+    cohort: ico.Cohort, method: str, center: str, value: float
+) -> None:
+    """With covariates, ComBat and z-scores on, whatever their maps hold: on faces and at every site."""
+    confounds = confounds_of(cohort, method == "CD-PNNMF", **EVERYTHING)
+    held = np.setdiff1d(np.arange(N), TRAIN)
+    clean, fit = gathered(cohort, method, center, confounds), Fitter(method, 2, 0)
+    other = clean.coarse.with_means(np.where(np.isin(np.arange(N), held)[:, None], value, clean.coarse.means))
+    with np.errstate(invalid="ignore"):
+        views = [data.centred(TRAIN).subset(TRAIN) for data in (clean.coarse, other)]
+        np.testing.assert_array_equal(views[0].L, views[1].L)
+        fits = [fit(view, 3) for view in views]
+        np.testing.assert_array_equal(fits[0].B, fits[1].B)
+        poisoned = cohort.X.copy()
+        poisoned[held] = value
+        # NaN would be refused on the way to the sums; here they come to the fit
+        spoilt = replace(clean, X=open_stream(poisoned, None), coarse=other)
+        W, changed = (_full_fit(data, fit, 3, TRAIN)[1] for data in (clean, spoilt))
+    np.testing.assert_array_equal(W, changed)
+    assert not np.array_equal(clean.coarse.adjusted(held).means, clean.coarse.adjusted(TRAIN).means)
+
+
+def test_a_regression_of_sums_over_faces_is_the_sum_of_those_of_sites(cohort: ico.Cohort) -> None:
+    found = gathered(cohort, "parts", "mean", confounds_of(cohort, covariates=["age", "sex"])).coarse.adjusted(TRAIN)
+    covariates = ico.Covariates.fit(cohort[TRAIN], ["age", "sex"], nonnegative=False)
+    given = read_input(covariates.apply(cohort))
+    expected = gather(given, 1, method_named("parts")).coarse
+    np.testing.assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+def test_at_every_site_it_is_what_a_fit_to_the_training_part_does(cohort: ico.Cohort, nonnegative: bool) -> None:
+    stream = confounds_of(cohort, nonnegative, **EVERYTHING).stream(open_stream(cohort.X, None), TRAIN)
+    found = np.zeros(cohort.X.T.shape)
+    for rows, part in pass_over(stream, each_block(lambda x, shared: {"site.x": x})):
+        found[rows] = part["site.x"]
+    own = cohort[TRAIN]
+    harmonized = ComBat("site", ["age"], nonnegative=nonnegative, min_scans=3).fit(own)
+    covariates = ico.Covariates.fit(harmonized.transform(own), ["age", "sex"], nonnegative=nonnegative)
+    np.testing.assert_allclose(found.T, covariates.apply(harmonized.transform(cohort)).X, rtol=1e-9, atol=1e-9)
+
+
+def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) -> None:
+    harmonized = COMBAT.fit_transform(cohort)
+    both = ico.Covariates.fit(harmonized, ["age", "sex"], nonnegative=False).apply(harmonized)
+    for X, raw in ((both, cohort), (both.X, cohort.X)):
+        base, found = unadjusted(X)
+        assert base is raw and found is not None
+        expected = confounds_of(cohort, **EVERYTHING)
+        maps = np.random.default_rng(2).gamma(5, size=(N, 7))
+        np.testing.assert_allclose(found.taken_out(maps, TRAIN), expected.taken_out(maps, TRAIN), rtol=1e-9)
+    small: dict[str, Any] = {"n_splits": 2, "n_starts": 1, "n_nulls": 5, "level": 1}
+    choices = [
+        ico.choose_n_components(cohort, [2, 3], covariates=["age", "sex"], harmonize=COMBAT, **small),
+        ico.choose_n_components(both, [2, 3], **small),
+        ico.choose_n_components(cohort, [2, 3], **small),
+    ]
+    for name in ("agreement", "heldout", "bicv", "error", "null_agreement"):
+        a, b, plain = (choice.table[name] for choice in choices)
+        np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=name)
+        assert not np.allclose(a, plain, rtol=1e-3)
+    with refused("cohort", "is adjusted for age, sex already"):
+        ico.choose_n_components(both, [2], covariates=["age"], **small)
+    with refused("harmonize", "no column 'scanner'"):
+        ico.choose_n_components(cohort, [2], harmonize="scanner", **small)
+    with refused("covariates", "needs participants"):
+        ico.choose_n_components(cohort.X, [2], covariates=["age"], mesh="fsaverage3", **small)
+
+
+def test_a_part_may_lack_a_scanner_or_a_category(cohort: ico.Cohort) -> None:
+    """Its people are left as they are: nothing is known of how they differ."""
+    train = np.flatnonzero(np.asarray(cohort.participants["site"]) != "C")
+    found = confounds_of(cohort, combat=ComBat("site", min_scans=3)).taken_out(cohort.X.astype(np.float64), train)
+    others = np.setdiff1d(np.arange(N), train)
+    np.testing.assert_allclose(found[others], cohort.X[others], rtol=1e-6)
+    one = confounds_of(cohort, covariates=["site"]).taken_out(cohort.X.astype(np.float64), train)
+    assert np.isfinite(one).all()
