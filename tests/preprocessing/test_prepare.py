@@ -447,7 +447,7 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
             ["alff", "TREE", "--spheres", "x", "--limit-outliers"],
             "--limit-outliers is for thickness and myelin, not alff",
         ),
-        (["reho", "TREE", "TREE"], "takes one HCP folder; found 2"),
+        (["reho", "TREE", "TREE"], "takes one folder; found 2"),
         (["reho", "TREE", "--mask", "x"], "--mask is not for icofactor prepare reho"),
         (["TREE", "--tr", "2"], "--tr needs a kind before the input: thickness, myelin, reho, alff"),
         (["thickness", "TREE", "--spheres", "x", "--rings", "2"], "--rings is for reho, not thickness"),

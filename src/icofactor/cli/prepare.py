@@ -1,4 +1,4 @@
-"""`icofactor prepare`: maps of four kinds from an HCP tree, or any cohort, to a cohort store."""
+"""`icofactor prepare`: maps of four kinds from an HCP tree, ReHo and ALFF from fMRIPrep, or any cohort, to a store."""
 
 from __future__ import annotations
 
@@ -30,10 +30,16 @@ ReHo puts a subject's runs together; ALFF makes one store per run, STORE_RUN. Th
 limited. Spheres and cortex region come from a folder of HCPpipelines or TemplateFlow (--spheres); nothing is
 downloaded. Finished subjects are kept beside STORE: a run that was interrupted goes on where it was.
 
+icofactor prepare reho|alff FMRIPREP_DIR -o STORE takes the series that fMRIPrep put on fsaverage or fs_LR and stays on
+that mesh; no spheres are needed. --confounds are regressed out together with mean and straight line (n/a is 0);
+volumes above --max-fd are zeroed by a regressor each, and ReHo leaves them out after its band-pass. Nothing else is
+done: no smoothing, and without --confounds no cleaning. ReHo joins a subject's runs; ALFF takes one (--entities run=1).
+
 icofactor prepare INPUT... -o STORE takes any maps that are read, with --limit-outliers, --smooth and --resample-to."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
 icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
 icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
+icofactor prepare reho fmriprep -o reho.store --target fsaverage5 --entities task=rest --confounds 24p --max-fd 0.5
 icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
     --spheres HCPpipelines"""
 KINDS = ("thickness", "myelin", "reho", "alff")
@@ -45,10 +51,14 @@ _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
 _FOR_KINDS = {
     **dict.fromkeys(("limit_outliers", "n_deviations", "map"), _MAPS),
-    **dict.fromkeys(("runs", "series", "tr", "low", "high"), _SERIES),
+    **dict.fromkeys(("runs", "series", "tr", "low", "high", "confounds", "max_fd"), _SERIES),
     **dict.fromkeys(("filter", "order", "rings", "no_tie_correction"), ("reho",)),
     **dict.fromkeys(("detrend", "normalize"), ("alff",)),
 }
+_NOT_FOR_BOLD = (
+    *("mesh", "measure", "smoothing", "missing", "mask", "map_name", "subjects", "smooth", "surfaces", "resample_to"),
+    *("spheres", "method", "runs", "series", "n_procs", "work_dir"),
+)
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind before the input: {', '.join(KINDS)}"
 _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
@@ -103,7 +113,16 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
     tree.add_argument("--n-procs", type=int, metavar="N", help="subjects at the same time (default: 1)")
     tree.add_argument("--work-dir", type=Path, metavar="DIR", help="where finished maps are kept (default: STORE.work)")
     time = parser.add_argument_group("ReHo and ALFF")
-    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: as the file says)")
+    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: as file or sidecar say)")
+    time.add_argument(
+        "--confounds",
+        type=words,
+        metavar="NAME,...",
+        help="fMRIPrep: columns of its confounds to regress out, or a set: 6p, 9p, 24p, 36p (default: none)",
+    )
+    time.add_argument(
+        "--max-fd", type=float, metavar="MM", help="fMRIPrep: leave out volumes with more framewise displacement"
+    )
     time.add_argument("--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)")
     time.add_argument("--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)")
     time.add_argument("--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)")
@@ -119,16 +138,58 @@ def run(options: argparse.Namespace) -> None:
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
             found = len(options.inputs) - 1
-            raise ArgumentError("inputs", None, f"Icofactor prepare {first} takes one HCP folder; found {found}")
+            raise ArgumentError("inputs", None, f"Icofactor prepare {first} takes one folder; found {found}")
+        if _is_bold(first, options.inputs[1]):
+            _refuse(options, _NOT_FOR_BOLD, "is not for fMRIPrep's series, which stay on the mesh they are on")
+            _refuse_kinds(options, first)
+            _run_bold(options, first, Path(options.inputs[1]))
+            return
+        _refuse(options, ("confounds", "max_fd"), "is for fMRIPrep's series; the HCP's are cleaned already")
         _refuse(options, _FOR_FILES, f"is not for icofactor prepare {first}: it takes an HCP tree as it is")
-        for name, kinds in _FOR_KINDS.items():
-            if first not in kinds:
-                _refuse(options, (name,), f"is for {' and '.join(kinds)}, not {first}")
+        _refuse_kinds(options, first)
         _run_hcp(options, first, Path(options.inputs[1]))
     else:
         of_files = ("limit_outliers", "n_deviations")
         _refuse(options, (*(name for name in _FOR_KINDS if name not in of_files), *_FOR_ALL_KINDS), _NO_KIND)
         _run_files(options)
+
+
+def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:
+    for name, kinds in _FOR_KINDS.items():
+        if kind not in kinds:
+            _refuse(options, (name,), f"is for {' and '.join(kinds)}, not {kind}")
+
+
+def _is_bold(kind: str, folder: str) -> bool:
+    """Whether to look for fMRIPrep's series: a folder of sub-* folders that is not an HCP tree."""
+    from icofactor.cohort.find.hcp import hcp_subjects
+    from icofactor.preprocessing.bold import is_bold_tree
+
+    return kind in _SERIES and is_bold_tree(folder) and not hcp_subjects(Path(folder))
+
+
+def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
+    from icofactor.io.publish import check_apart
+    from icofactor.preprocessing.bold import Cleaning, prepare_bold
+    from icofactor.preprocessing.hcp_subject import Steps
+
+    check_apart(options.out, read_by(options)[1:])
+    asked = {name: value for name in _STEPS if (value := getattr(options, name)) is not None}
+    made = prepare_bold(
+        folder,
+        options.out,
+        Steps(kind, limit=None, tie_correction=not options.no_tie_correction, **asked),
+        Cleaning(tuple(options.confounds or ()), options.max_fd),
+        hemisphere=options.hemisphere,
+        target=options.target,
+        entities=options.entities,
+        participants=options.participants,
+        exclude=options.exclude,
+        overwrite=options.overwrite,
+        progress=not options.quiet,
+        dry_run=options.dry_run,
+    )
+    print(made if options.dry_run else f"{options.out}: {made!r}")
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:

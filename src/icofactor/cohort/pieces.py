@@ -197,7 +197,7 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
 
 def several(piece: Piece) -> CohortError:
     """A file with many maps where one was expected."""
-    remedy = "take one with {map_name}, or bring a time series to one map first (icofactor prepare)"
+    remedy = "take one with {map_name}, or make a map of a time series first (icofactor prepare reho FOLDER, or alff)"
     text = f"holds {piece.n_maps} maps, one per subject was expected; {remedy}"
     return CohortError(piece.seen.path, Problem(text, f"hold several maps, one per subject was expected; {remedy}"))
 

@@ -88,7 +88,10 @@ def find_inputs(
         raise CohortError(tree, "no such folder; an HCP tree has one folder per subject")
     places = {place.name: place for place in folders_in(tree) if (place / "MNINonLinear").is_dir()}
     if not places:
-        raise CohortError(tree, "is not an HCP tree: none of its folders holds MNINonLinear")
+        raise CohortError(
+            tree,
+            "is not an HCP tree: none of its folders holds MNINonLinear; it has no sub-* folders of fMRIPrep either",
+        )
     absent = sorted(set(subjects or ()) - set(places))
     if absent:
         raise CohortError(tree, f"has no subject {some(absent)}; it has {len(places)}: {some(places)}")

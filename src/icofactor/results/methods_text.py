@@ -154,6 +154,13 @@ def _step(step: Mapping[str, Any]) -> str:
         kind = f"a Butterworth filter of order {say('order')}"
         kind = kind if of.get("method") == "butterworth" else "a filter in the frequency domain"
         return f"Time series were band-pass filtered {band} with {kind}"
+    if name == "regress_confounds":
+        return (
+            f"{say('n_columns')} confounds that fMRIPrep estimated were regressed out of the series together with mean "
+            "and linear trend"
+        )
+    if name == "censor":
+        return f"Volumes with a framewise displacement above {say('max_fd_mm')} mm were censored"
     if name == "concatenate_runs":
         return "Each run was brought to zero mean and unit norm, and runs were joined"
     if name == "reho":

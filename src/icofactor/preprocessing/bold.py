@@ -1,0 +1,355 @@
+"""ReHo and ALFF from fMRIPrep's time series, on the surface they came on: no spheres, nothing resampled.
+
+Done, in this order: confounds, when named, are regressed out together with mean and straight line; volumes with more
+motion than allowed are set to zero by one regressor each; ReHo's series are band-passed and these volumes left out;
+runs are joined. Not done: smoothing, slice timing, ICA-AROMA or CompCor unless their columns are named; ALFF keeps the
+zeroed volumes, as its spectrum needs even steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor import __version__
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.find import Source, Wanted
+from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.meshes import Mesh
+from icofactor.cohort.problems import Journal, Problems
+from icofactor.cohort.store.create import save_store
+from icofactor.cohort.store.read import StoredCohort
+from icofactor.cohort.subjects import Selection
+from icofactor.errors import ArgumentError, CohortError, literal
+from icofactor.io.guard import Unreadable, hash_file
+from icofactor.io.json import read_json
+from icofactor.io.maps import read_maps, reading
+from icofactor.io.tables import MISSING, is_number, read_table
+from icofactor.preprocessing._prepare_hcp import check_new_store
+from icofactor.preprocessing.hcp import MOSTLY, naming
+from icofactor.preprocessing.hcp_subject import Steps, check_missing, fill_from_neighbours, still_vertices
+from icofactor.preprocessing.reho import reho
+from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs
+from icofactor.progress import Stages
+from icofactor.sphere.names import SIDES, mesh_name_of
+
+_MOTION = tuple(f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz")
+_TISSUES = ("csf", "white_matter", "global_signal")
+_expanded = lambda names: tuple(
+    f"{n}{end}" for n in names for end in ("", "_derivative1", "_power2", "_derivative1_power2")
+)
+CONFOUNDS = {
+    "6p": _MOTION,
+    "9p": (*_MOTION, *_TISSUES),
+    "24p": _expanded(_MOTION),
+    "36p": _expanded((*_MOTION, *_TISSUES)),
+}
+"""Named sets of fMRIPrep's confounds: motion, with tissues' signals, and with derivatives and squares."""
+_FD = "framewise_displacement"
+_LEAST = 10  # volumes, or degrees of freedom, that must be left
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is taken out of series before ReHo and ALFF.
+
+    Attributes
+    ----------
+    confounds : columns of fMRIPrep's confounds, or one of the sets 6p, 9p, 24p and 36p; none leaves the series.
+    max_fd : framewise displacement in mm above which a volume does not count; None keeps all.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Cleaning
+    >>> len(Cleaning(("24p",)).columns)
+    24
+    """
+
+    confounds: tuple[str, ...] = ()
+    max_fd: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_fd is not None and not self.max_fd > 0:
+            raise ArgumentError("max_fd", self.max_fd, "a displacement in mm, above 0")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns by name."""
+        return tuple(dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,))))
+
+    def record(self) -> list[dict[str, Any]]:
+        """The steps, for the provenance."""
+        steps: list[dict[str, Any]] = []
+        if self.columns:
+            steps.append({"step": "regress_confounds", "n_columns": len(self.columns), "columns": list(self.columns)})
+        if self.max_fd is not None:
+            steps.append({"step": "censor", "max_fd_mm": self.max_fd})
+        return steps
+
+
+def is_bold_tree(folder: str | Path) -> bool:
+    """Whether a folder holds sub-* folders, as fMRIPrep's output does."""
+    return Path(folder).is_dir() and bool(bids_subjects(Path(folder)))
+
+
+def prepare_bold(
+    folder: str | Path,
+    out: str | Path,
+    steps: Steps,
+    cleaning: Cleaning | None = None,
+    *,
+    hemisphere: str | None = None,
+    target: str | None = None,
+    entities: Mapping[str, str] | None = None,
+    participants: Any = None,
+    exclude: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: bool = False,
+    dry_run: bool = False,
+) -> StoredCohort | str:
+    """Maps of fMRIPrep's subjects as a cohort store, on the mesh of their series; as text what would be read.
+
+    Parameters
+    ----------
+    folder : fMRIPrep's output, with sub-* folders.
+    steps : kind "reho" or "alff", band and so on. Without `tr` the sidecar's RepetitionTime is taken.
+    cleaning : confounds and motion; None leaves the series as they are.
+    hemisphere, target, entities : which files, as for `load_cohort`; ReHo joins a subject's runs, ALFF takes one.
+    participants, exclude : which subjects, as for `load_cohort`.
+    dry_run : read nothing and write nothing.
+
+    Examples
+    --------
+    >>> from icofactor.preprocessing import Cleaning, Steps, prepare_bold
+    >>> prepare_bold("fmriprep", "reho.store", Steps("reho"), Cleaning(("24p",), max_fd=0.5))  # doctest: +SKIP
+    """
+    if steps.kind not in ("reho", "alff"):
+        raise ArgumentError("kind", steps.kind, "'reho' or 'alff'")
+    cleaning = cleaning or Cleaning()
+    check_new_store(Path(out), overwrite)
+    root, problems, journal = Path(folder), Problems(), Journal(False)
+    found = find_bids(str(root), bids_subjects(root) or [], Wanted(hemisphere, "bold", None, target, entities or {}))
+    people: dict[str, dict[str, dict[str | None, Path]]] = {}
+    for source in found.sources:
+        runs = people.setdefault(source.subject, {})
+        runs.setdefault(_run_of(source), {})[source.side] = source.path
+    selection = Selection.of(participants, exclude)
+    chosen = selection.select_files(list(people), found.missing, {}, problems, journal)
+    for name, there in chosen:
+        if steps.kind == "alff" and len(people[there]) > 1:
+            listed = literal(", ".join(people[there]))
+            problems.add(f"subject {name}", f"has {len(people[there])} runs ({listed}); choose with {{entities}}")
+    problems.check()
+    if not chosen:
+        raise CohortError(root, "no subject is left")
+    n_files = sum(len(files) for _, there in chosen for files in people[there].values())
+    if dry_run:
+        return f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
+    made = []
+    with Stages(progress).stage(steps.kind) as show:
+        for number, (name, there) in enumerate(chosen, 1):
+            try:
+                made.append(_subject(list(people[there].values()), found.mesh, steps, cleaning))
+            except CohortError as error:
+                problems.add_error(error)
+            except ArgumentError as error:
+                problems.add(f"subject {name}", error.expected)
+            show(number / len(chosen))
+    problems.check()
+    cohort = _cohort([name for name, _ in chosen], made, found.mesh, steps, cleaning, selection)
+    return save_store(cohort, out, overwrite=overwrite)
+
+
+def _run_of(source: Source) -> str:
+    """What tells one run of a subject from another."""
+    told = entities_of(source.path.name)
+    return "_".join(f"{key}-{value}" for key, value in told.items() if key not in ("sub", "hemi", "suffix"))
+
+
+@dataclass(frozen=True)
+class _Made:
+    maps: dict[str, NDArray[Any]]
+    have: dict[str, Bools]
+    records: list[dict[str, Any]]
+
+
+def _subject(runs: list[dict[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning) -> _Made:
+    """One subject's map of each hemisphere, and where it has data."""
+    series: dict[str, list[NDArray[Any]]] = {}
+    times: list[float] = []
+    kept: list[Bools] = []
+    records = []
+    for files in runs:
+        one = next(iter(files.values()))
+        design, keep = _design(one, cleaning)
+        for side, path in files.items():
+            maps = read_maps(path)
+            for told, part in maps.parts.items():
+                where = told or side
+                if where is None:
+                    raise CohortError(path, "does not say of which hemisphere it is")
+                if design is not None and len(part) != len(design):
+                    raise CohortError(path, f"has {len(part)} volumes; its confounds have {len(design)} rows")
+                series.setdefault(where, []).append(_clean(part, design).T)
+            records.append({"path": str(path), "sha256": hash_file(path), "reader": maps.reader})
+        times.append(_tr(one, maps.step, steps))
+        kept.append(np.ones(len(part), dtype=bool) if keep is None else keep)
+    last = next(iter(runs[-1].values()))
+    have = {side: ~np.logical_or.reduce([still_vertices(run) for run in there]) for side, there in series.items()}
+    made = {}
+    for side, there in series.items():
+        with naming(last):
+            if steps.kind == "alff":
+                band = steps.low, steps.high, steps.detrend, steps.normalize
+                made[side] = alff(there[0], times[0], *band, mask=have[side])
+            else:
+                faces = _faces(mesh, side, len(there[0]))
+                passed = [
+                    bandpass(run, tr, steps.low, steps.high, steps.filter, steps.order, mask=have[side])[:, keep]
+                    for run, tr, keep in zip(there, times, kept, strict=True)
+                ]
+                joined = concatenate_runs(passed, mask=have[side])
+                made[side] = reho(joined, faces, steps.rings, steps.tie_correction, mask=have[side])
+    return _Made(made, have, records)
+
+
+def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
+    """Triangles of one hemisphere."""
+    triangles = Mesh.read(mesh).sites({side: n}).triangles
+    if triangles is None:
+        raise CohortError("mesh", "has no triangles, which ReHo needs")
+    return triangles
+
+
+def _clean(part: NDArray[Any], design: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so."""
+    values = np.asarray(part, dtype=np.float64)
+    if design is None:
+        return values
+    basis = np.linalg.svd(design, full_matrices=False)
+    columns = basis[0][:, basis[1] > 1e-10 * basis[1][0]]
+    left = values - columns @ (columns.T @ values)
+    left[:, still_vertices(values.T)] = 0
+    return left
+
+
+def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None, Bools | None]:
+    """The regressors of a run, and the volumes that count; (None, None) where nothing was asked for."""
+    if not cleaning.columns and cleaning.max_fd is None:
+        return None, None
+    told = entities_of(file.name)
+    start = "_".join(
+        f"{key}-{told[key]}" for key in told if key not in ("hemi", "space", "den", "desc", "suffix", "res")
+    )
+    names = [f"{start}_desc-confounds_{kind}.tsv" for kind in ("timeseries", "regressors")]
+    path = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
+    if path is None:
+        raise CohortError(file.with_name(names[0]), "no such file; {confounds} and {max_fd} need it")
+    with reading(path, "table of confounds"):
+        table, _ = read_table(path)
+        lacking = [
+            name for name in (*cleaning.columns, *([_FD] if cleaning.max_fd is not None else [])) if name not in table
+        ]
+        if lacking:
+            raise Unreadable(f"has no column {literal(', '.join(lacking[:10]))}")
+        columns = [_numbers(name, table[name]) for name in cleaning.columns]
+        n = len(next(iter(table.values())))
+        keep = np.ones(n, dtype=bool)
+        if cleaning.max_fd is not None:
+            keep = _numbers(_FD, table[_FD]) <= cleaning.max_fd
+        spikes = np.eye(n)[:, ~keep]
+        design = np.column_stack([np.ones(n), np.linspace(-1, 1, n), *columns, spikes])
+        scale = np.abs(design).max(axis=0)
+        if int(keep.sum()) < max(_LEAST, n // 2):
+            raise Unreadable(
+                f"keeps {int(keep.sum())} of {n} volumes below {{max_fd}}, less than half; leave the subject out"
+            )
+        if n - design.shape[1] < _LEAST:
+            raise Unreadable(f"has {design.shape[1]} regressors for {n} volumes; name fewer {{confounds}}")
+    return design / np.where(scale > 0, scale, 1), keep
+
+
+def _numbers(name: str, cells: list[str]) -> NDArray[np.float64]:
+    """A column of confounds; n/a, as derivatives have it in the first row, is 0."""
+    bad = [cell for cell in cells if cell.lower() not in MISSING and not is_number(cell)]
+    if bad:
+        raise Unreadable(f"column {literal(name)} holds {literal(repr(bad[0][:40]))}, which is not a number")
+    values = np.array([0.0 if cell.lower() in MISSING else float(cell) for cell in cells])
+    if not np.isfinite(values).all():
+        raise Unreadable(f"column {literal(name)} holds an infinite number")
+    return values
+
+
+def _tr(file: Path, step: float | None, steps: Steps) -> float:
+    """Seconds between volumes: as given, as the sidecar says, or as the file itself does."""
+    if steps.tr is not None:
+        return checked_tr(steps.tr)
+    stem = file.name.split("_bold.")[0]
+    for sidecar in (
+        file.with_name(f"{stem}_bold.json"),
+        file.with_name(f"{stem.replace('_hemi-R', '_hemi-L')}_bold.json"),
+    ):
+        if sidecar.is_file():
+            with reading(sidecar, "sidecar"):
+                content = read_json(sidecar)
+                told = content.get("RepetitionTime") if isinstance(content, dict) else None
+                if isinstance(told, int | float):
+                    return checked_tr(told)
+    if step is None:
+        raise CohortError(file, "has no sidecar (_bold.json) with RepetitionTime beside it: pass {tr}")
+    return checked_tr(step)
+
+
+def _cohort(
+    names: list[str], made: list[_Made], mesh: Any, steps: Steps, cleaning: Cleaning, selection: Selection
+) -> Cohort:
+    """The subjects' maps, with what single ones lack filled from its neighbours; what most lack is not cortex."""
+    sides = [side for side in SIDES if all(side in one.maps for one in made)]
+    widths = {side: len(made[0].maps[side]) for side in sides}
+    sites = Mesh.read(mesh).sites(widths)
+    problems, masks = Problems(), []
+    for name, one in zip(names, made, strict=True):
+        if any(len(one.maps[side]) != widths[side] for side in sides):
+            problems.add(f"subject {name}", "is on another mesh than the first")
+    problems.check()
+    parts: list[NDArray[Any]] = []
+    for side in sides:
+        cortex = np.mean([one.have[side] for one in made], axis=0) >= MOSTLY
+        faces = _faces(mesh, side, widths[side])
+        rows = []
+        for name, one in zip(names, made, strict=True):
+            missing = cortex & ~one.have[side]
+            try:
+                check_missing(missing, cortex, side, "have no data", steps.max_missing)
+                rows.append(np.where(cortex, fill_from_neighbours(one.maps[side], missing, cortex, faces), 0))
+            except ArgumentError as error:
+                problems.add(f"subject {name}", error.expected)
+        masks.append(cortex)
+        parts.append(np.array(rows, dtype=np.float32))
+    problems.check()
+    on = {"mesh": mesh_name_of(sites)}
+    record = [{**step, **on} if step["step"] == "reho" else step for step in steps.record()]
+    table = selection.participants
+    return Cohort(
+        np.concatenate(parts, axis=1),
+        tuple(names),
+        sites,
+        np.concatenate(masks),
+        "both" if len(sides) == 2 else sides[0],  # type: ignore[arg-type]
+        steps.kind,
+        "Kendall's W" if steps.kind == "reho" else "a.u.",
+        {} if table is None else table.about(names),
+        provenance={
+            "source": "fMRIPrep",
+            "preprocessing": [{**step, "icofactor": __version__} for step in (*cleaning.record(), *record)],
+            "inputs": [
+                {**record, "subject": name} for name, one in zip(names, made, strict=True) for record in one.records
+            ],
+        },
+    )

@@ -1,0 +1,123 @@
+"""fMRIPrep's series to ReHo and ALFF, on the mesh they are on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.trees import write_gifti
+from icofactor.cli.main import main
+from icofactor.cohort.store.read import open_store
+from icofactor.errors import CohortError
+from icofactor.preprocessing import Cleaning, Steps, alff, bandpass, prepare_bold, reho
+
+N, T, TR = 642, 80, 2.0
+FACES = ico.Sites.named("fsaverage3").triangles
+
+
+def series_of(subject: int) -> np.ndarray:
+    rng = np.random.default_rng(subject)
+    series = rng.standard_normal((T, N)) + 100
+    series[:, :40] = np.nan  # the medial wall
+    return series
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Four subjects on fsaverage3, with sidecars and confounds."""
+    for subject in range(1, 5):
+        func = tmp_path / "fmriprep" / f"sub-{subject:02d}" / "func"
+        func.mkdir(parents=True)
+        rng = np.random.default_rng(subject)
+        fd = np.full(T, 0.1)
+        fd[[20, 21]] = 2.0
+        table = {"framewise_displacement": ["n/a", *map(str, fd[1:])]}
+        table |= {
+            f"{kind}_{axis}": list(map(str, rng.standard_normal(T))) for kind in ("trans", "rot") for axis in "xyz"
+        }
+        lines = ["\t".join(table), *("\t".join(row) for row in zip(*table.values(), strict=True))]
+        start = f"sub-{subject:02d}_task-rest"
+        (func / f"{start}_desc-confounds_timeseries.tsv").write_text("\n".join(lines) + "\n")
+        for letter, side in (("L", "left"), ("R", "right")):
+            name = f"{start}_hemi-{letter}_space-fsaverage3_bold"
+            write_gifti(func / f"{name}.func.gii", series_of(subject), side, intent="NIFTI_INTENT_TIME_SERIES")
+            (func / f"{name}.json").write_text(json.dumps({"RepetitionTime": TR}))
+    return tmp_path / "fmriprep"
+
+
+def test_what_is_made_is_what_the_functions_make(tree: Path, tmp_path: Path) -> None:
+    used = np.arange(N) >= 40
+    series = series_of(2).astype(np.float32).astype(np.float64).T
+    band = {"low": 0.01, "high": 0.1}
+    assert main(["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--low", "0.01", "-q"]) == 0
+    made = open_store(tmp_path / "r")
+    wanted = reho(bandpass(series, TR, **band, mask=used), FACES, mask=used)
+    np.testing.assert_allclose(made.X[1][:N], wanted, rtol=1e-5)
+    assert made.sites.n == 2 * N and made.mask is not None and int((~made.mask).sum()) == 80
+    prepare_bold(tree, tmp_path / "a", Steps("alff", limit=None, **band), hemisphere="left")
+    np.testing.assert_allclose(open_store(tmp_path / "a").X[1], alff(series, TR, **band, mask=used), rtol=1e-5)
+
+
+def test_confounds_and_motion_are_taken_out_and_said(tree: Path, tmp_path: Path) -> None:
+    # what the confounds explain, and what moved volumes hold, makes no difference
+    func = tree / "sub-01" / "func"
+    rows = [
+        line.split("\t")
+        for line in (func / "sub-01_task-rest_desc-confounds_timeseries.tsv").read_text().split("\n")[1:-1]
+    ]
+    moved = series_of(1) + 5 * np.array([float(row[1]) for row in rows])[:, None]
+    moved[20] += 1000
+    steps, cleaning = Steps("reho", limit=None, low=0.01), Cleaning(("6p",), max_fd=0.5)
+    prepare_bold(tree, tmp_path / "one", steps, cleaning)
+    for letter, side in (("L", "left"), ("R", "right")):
+        write_gifti(func / f"sub-01_task-rest_hemi-{letter}_space-fsaverage3_bold.func.gii", moved, side)
+    prepare_bold(tree, tmp_path / "two", steps, cleaning)
+    one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
+    np.testing.assert_allclose(one.X[:], two.X[:], atol=2e-3)
+    told = [step["step"] for step in two.provenance["preprocessing"]]
+    assert told[:3] == ["regress_confounds", "censor", "bandpass"]
+    assert two.provenance["preprocessing"][0]["columns"][0] == "trans_x"
+
+
+@pytest.mark.slow
+def test_from_fmriprep_to_a_page(tree: Path, tmp_path: Path) -> None:
+    command = ["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--confounds", "6p", "--max-fd", "0.5", "-q"]
+    assert main(command) == 0
+    fit = [
+        "fit",
+        str(tmp_path / "r"),
+        "-o",
+        str(tmp_path / "o"),
+        "--n-components",
+        "2",
+        "--n-starts",
+        "1",
+        "--no-figures",
+    ]
+    assert main([*fit, "-q"]) == 0
+    text = (tmp_path / "o" / "methods.md").read_text()
+    assert "6 confounds that fMRIPrep estimated were regressed out" in text and "above 0.5 mm were censored" in text
+
+
+def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path) -> None:
+    out, alone, first = tmp_path / "x", Steps("reho", limit=None), tree / "sub-01" / "func"
+    with pytest.raises(CohortError, match="has no column csf, white_matter"):
+        prepare_bold(tree, out, alone, Cleaning(("9p",)))
+    with pytest.raises(CohortError, match="less than half; leave the subject out"):
+        prepare_bold(tree, out, alone, Cleaning(max_fd=0.05))
+    with pytest.raises(CohortError, match="icofactor prepare reho FOLDER"):
+        ico.load_cohort(tree, measure="bold")
+    table = first / "sub-01_task-rest_desc-confounds_timeseries.tsv"
+    table.write_text(table.read_text().replace("0.1", "inf"))
+    with pytest.raises(CohortError, match="framewise_displacement holds"):
+        prepare_bold(tree, out, alone, Cleaning(max_fd=0.5))
+    for sidecar in first.glob("*.json"):
+        sidecar.unlink()
+    with pytest.raises(CohortError, match=r"sub-01.* has no sidecar .* pass tr"):
+        prepare_bold(tree, out, alone)
+    assert main(["prepare", "reho", str(tree), "-o", str(out), "--spheres", "x", "-q"]) != 0
+    assert not out.exists()
