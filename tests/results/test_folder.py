@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -440,22 +441,29 @@ def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch:
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no fork")
+def write_and_die(out: Path, number: int, overwrite: bool) -> None:
+    """In a process of its own: killed after one of the moves."""
+    with stopped(pytest.MonkeyPatch(), number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        write(out, *LATER, overwrite=overwrite)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no forkserver")
 @pytest.mark.parametrize("earlier", [True, False])
-def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> None:
     """The next look at the folder finishes the moves and says so, whether it writes or only reads."""
     whole, start = tmp_path / "whole", EARLIER if earlier else ()
+    children = multiprocessing.get_context("forkserver")  # this process may have threads of JAX or OpenMP
+    children.set_forkserver_preload([__name__])
     write(whole, *LATER)
     for number in range((len(start) + 2 if earlier else 0) + len(LATER) + 2):
         out = tmp_path / f"out{number}"
         if earlier:
             write(out, *start)
-        child = os.fork()
-        if not child:
-            with stopped(monkeypatch, number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-                write(out, *LATER, overwrite=earlier)
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        child = children.Process(target=write_and_die, args=(out, number, earlier))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        child.close()
         with pytest.warns(UserWarning, match="killed in its last moves"), reading(out):
             assert contents(out) == contents(whole)
         with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):

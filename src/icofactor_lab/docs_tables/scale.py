@@ -210,7 +210,7 @@ def cluster(options: argparse.Namespace) -> None:
 def _workers(n: int) -> Any:
     from distributed import LocalCluster
 
-    return LocalCluster(n_workers=n, threads_per_worker=1, processes=True, dashboard_address=None)
+    return LocalCluster(n_workers=n, threads_per_worker=1, processes=True, dashboard_address=":0")
 
 
 def _warm() -> None:
