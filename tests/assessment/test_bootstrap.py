@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.assessment.bootstrap import Bootstrap, bootstrap
+from icofactor.assessment.bootstrap import Bootstrap, _Resampling, bootstrap
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError, CheckpointError
+from icofactor.estimator.workspace import open_stream
 
 
 def fitted(n: int, seed: int = 0, **changes: object) -> tuple[ico.CorticalFactorization, Cohort]:
@@ -142,6 +144,26 @@ def test_a_model_of_adjusted_maps_is_resampled_on_adjusted_maps() -> None:
     model = ico.CorticalFactorization(3, n_starts=2, tol=1e-3, level=1).fit(adjusted)
     raw, same = (bootstrap(model, data, n_resamples=3) for data in (cohort, adjusted))
     np.testing.assert_array_equal(raw.component_se, same.component_se)
+
+
+@pytest.mark.parametrize("center", ["mean", "zscore"])
+def test_what_is_taken_out_is_found_anew_in_the_drawn_subjects(center: str) -> None:
+    """Subjects who are not drawn change no bit of what the resample is fitted to."""
+    cohort = ico.simulate_cohort(40, 2, mesh="fsaverage3", random_state=0)
+    cohort = replace(cohort, participants={**cohort.participants, "site": ["A", "B"] * 20})
+    data = ico.preprocessing.ComBat(keep=["age"], nonnegative=False).fit_transform(cohort)
+    data = ico.Covariates.fit(data, ["age"], nonnegative=False).apply(data)
+    model = ico.CorticalFactorization(2, n_starts=2, level=1, center=center).fit(data)
+    work, who = _Resampling.of(model, cohort, 0), np.r_[0:30, 5:15]
+    X = cohort.X.copy()
+    X[30:] = np.nan
+    pair = [work, replace(work, raw=open_stream(X, None))]
+    stats = [one.drawn(who)[1] for one in pair]
+    np.testing.assert_array_equal(stats[0].L, stats[1].L)
+    everyone = np.arange(40)  # drawn once each, they are the fitted subjects
+    same = work.drawn(everyone)[1]
+    np.testing.assert_allclose(same.L, model.refined_.stats.L, rtol=1e-6, atol=1e-6)
+    assert np.all(bootstrap(model, data, n_resamples=2).stability > 0.3)
 
 
 def test_a_store_is_resampled_as_the_same_maps_in_memory(

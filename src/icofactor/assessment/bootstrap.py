@@ -32,11 +32,15 @@ from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.adjusted import as_the_fit
+from icofactor.preprocessing.centering import Centering
+from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 from icofactor.sphere.names import hemispheres, map_file, mesh_name_of
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
-from icofactor.streaming.passes import Stream
+from icofactor.streaming.inspect import Inspector, look_block
+from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import in_order, one_blas_thread
+from icofactor.streaming.source import Adjusted, Adjustment
 
 CHUNK = 10
 """Resamples per piece that is kept."""
@@ -136,7 +140,8 @@ def bootstrap(
     ----------
     model : fitted CorticalFactorization.
     cohort : what it was fitted to.
-    n_resamples : at least 2; each takes two passes over the maps.
+    n_resamples : at least 2; each takes two passes over the maps, and some more where covariates, scanners or standard
+        deviations are found anew in the drawn subjects.
     random_state : int ≥ 0; same seed, same answer.
     work_dir : folder where finished pieces are kept; the same call goes on from there.
     """
@@ -190,13 +195,16 @@ class _Resampling:
     stats: Statistics
     used: np.ndarray
     seed: int
+    raw: Stream
+    confounds: Confounds | None
 
     @classmethod
     def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
         data = as_the_fit(cohort, model.harmonization_, model.covariates_)
-        given = read_input(data, model.sites_, model.hemi_ if model.hemi_ != "both" else None)
+        hemi = model.hemi_ if model.hemi_ != "both" else None
+        given = read_input(data, model.sites_, hemi)
         if given.X.shape[0] != len(model.loadings_):
             expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"
             raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
@@ -204,7 +212,11 @@ class _Resampling:
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
         X = open_stream(given.X, mask, adjustment=model._adjustment)
         _check_same_subjects(model, data)
-        return cls(model, X, model.refined_.stats, used, seed)
+        before, confounds = unadjusted(data)
+        raw = X
+        if confounds is not None or model.center_ == "zscore":
+            raw = open_stream(read_input(before, model.sites_, hemi).X, mask)
+        return cls(model, X, model.refined_.stats, used, seed, raw, confounds)
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -226,11 +238,9 @@ class _Resampling:
         scheme = method_named(solution.method).scheme
         draw, starts = np.random.SeedSequence(self.seed, spawn_key=(number,)).spawn(2)
         who = np.random.default_rng(draw).integers(self.stats.n_subjects, size=self.stats.n_subjects)
-        # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
-        L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
-        stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
+        X, stats = self.drawn(who)
         best = multistart(
-            stats if model.center_ == "none" else stats.deviations(self.stats.energy, self.stats.sq_norm),
+            stats,
             solution.method,
             solution.n_components,
             n_starts=min(model.starts_.n_starts, MOST_STARTS),
@@ -242,7 +252,7 @@ class _Resampling:
             engine="cpu",
             random_state=starts,
         )
-        basis = basis_of(self.X, self._lifted(who, best.B, best.C, scheme))
+        basis = basis_of(X, self._lifted(X.subset(who), best.B, best.C, scheme))
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
         if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
             everyone = everyone - everyone[:, who].mean(axis=1, keepdims=True)
@@ -252,13 +262,34 @@ class _Resampling:
         order = reordered(match, len(maps))
         return maps[order], (everyone.T / scale)[:, order], match.similarity
 
-    def _lifted(self, who: np.ndarray, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+    def drawn(self, who: np.ndarray) -> tuple[Stream, Statistics]:
+        """Everyone's maps as the drawn subjects say they are fitted, and the statistics of the drawn ones.
+
+        What was taken out by regression, ComBat or z-scores is found in them anew, by further passes.
+        """
+        model = self.model
+        if self.raw is self.X:
+            # ‖X‖² is only a constant of the resample's problem: that of all subjects will do
+            L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
+            stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
+            centred = model.center_ != "none"
+            return self.X, stats.deviations(self.stats.energy, self.stats.sq_norm) if centred else stats
+        X = self.raw if self.confounds is None else self.confounds.stream(self.raw, who)
+        if model.center_ != "none":
+            inspector = Inspector(X.shape[0], len(who))
+            for rows, seen in pass_over(X.subset(who), each_block(look_block)):
+                inspector.accept(rows, seen)
+            centering = Centering.of(model.center_, inspector.mean, inspector.site_variance, len(who))
+            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
+        return X, Statistics.from_data(X.subset(who), model.design_)
+
+    def _lifted(self, drawn: Stream, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
         """The basis on every site, as the model's own was made."""
         model = self.model
         coarse = model.design_.matrix @ B
         if not model.lift:
             return np.asarray(coarse)
-        drawn, design = self.X.subset(who), model.design_
+        design = model.design_
         mean = model._used_centering.mean_left_in
         polish = model.polish if scheme.projective else 0
         return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish).W
