@@ -226,3 +226,38 @@ def test_interrupting_a_process(tmp_path: Path) -> None:
     # not a line of its own when the signal comes while the bar is being made
     assert rest.endswith("icofactor demo: interrupted; nothing half-written was left\n")
     assert not any(tmp_path.iterdir())
+
+
+class Interrupting:
+    """The signal comes while this goes: Python can only print what a destructor raises."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
+def test_an_interrupt_that_a_destructor_meets_is_not_lost(
+    number: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(options: argparse.Namespace) -> None:
+        Interrupting(number)
+        time.sleep(5)
+
+    monkeypatch.setattr("icofactor.cli.demo.run", run)
+    hook = sys.unraisablehook
+    assert main(["demo", "out"]) == 130
+    assert capsys.readouterr() == ("", f"icofactor demo: {said}; nothing half-written was left\n")
+    assert sys.unraisablehook is hook
+
+
+def test_an_interrupt_before_the_command_or_while_that_is_said_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules["icofactor.cli.main"], "_parser", raising(KeyboardInterrupt()))
+        assert main(["demo", "out"]) == 130
+    monkeypatch.setattr("icofactor.cli.demo.run", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(sys.modules["icofactor.cli.main"], "print", raising(KeyboardInterrupt()), raising=False)
+    assert main(["demo", "out"]) == 130

@@ -12,6 +12,7 @@ import pytest
 import icofactor_lab.bench as lab
 from icofactor.cli.main import main
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.io.publish import LIST
 from icofactor_lab.bench.settings import QUICK
 from icofactor_lab.common.outcome import Outcome, Table, at_least, at_most, not_run
 
@@ -32,7 +33,7 @@ def results(written: Path) -> dict[str, Any]:
 
 
 def test_everything_is_written(written: Path, results: dict[str, Any]) -> None:
-    assert sorted(p.name for p in written.iterdir()) == sorted(lab.FILES)
+    assert sorted(p.name for p in written.iterdir()) == sorted([LIST, *lab.FILES])
     assert list(results["experiments"]) == ["a", "b", "c", "d", "r"]
     assert results["settings"]["quick"] is True
     assert results["machine"]["threads"] >= 1
@@ -111,3 +112,28 @@ def test_tables_are_readable_and_json_is_strict() -> None:
     assert "| (a) | speed | ≥ 0.35 | 0.4 | yes |" in text
     assert "| (a) | time | ≤ 30 | not reached | **no** |" in text
     assert "| (a) | gpu | ≤ 1 | – | – | not run: none |" in text
+
+
+def test_a_file_of_the_user_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by results of other experiments either, and a run that is stopped leaves nothing of its own."""
+    ran: list[str] = []
+
+    def run_experiment(module: str, bench: Any) -> Outcome:
+        ran.append(module)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return Outcome(module[-1], "title")
+
+    monkeypatch.setattr(lab, "run_experiment", run_experiment)
+    (tmp_path / "bench.md").write_text("mine")
+    with pytest.raises(FileExistsError, match="not a result of icofactor"):
+        lab.run_bench(tmp_path, quick=True, overwrite=True)
+    assert not ran and sorted(p.name for p in tmp_path.iterdir()) == ["bench.md"]
+    (tmp_path / "bench.md").rename(tmp_path / "mine.md")
+    with pytest.raises(KeyboardInterrupt):
+        lab.run_bench(tmp_path, quick=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [LIST, "bench.json", "bench.md", "mine.md"]
+    with pytest.raises(FileExistsError, match="overwrite"):
+        lab.run_bench(tmp_path, ["a"], quick=True)
+    lab.run_bench(tmp_path, ["a"], quick=True, overwrite=True)
+    assert (tmp_path / "mine.md").read_text() == "mine"

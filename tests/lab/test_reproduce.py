@@ -249,3 +249,13 @@ def test_ending_above_differs_from_being_slow() -> None:
     assert lower.verdict == claims.HOLDS and "lower in 3 of 3" in lower.measured
     same = [{**r, "median final E/‖X‖²": 0.5 + 1e-5 * (r["method"][0] == "E")} for r in rows]
     assert judged(same, "always ends slightly lower").verdict == claims.FAILS
+
+
+@pytest.mark.parametrize("name", ["reproduction.html", "tables/record.json", "figures/fig7_ablation.png"])
+def test_a_file_of_the_user_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+    with pytest.raises(FileExistsError, match="not a result of icofactor"):
+        reproduce(tmp_path, sizes=TINY, overwrite=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file] and file.read_text() == "mine"

@@ -54,8 +54,10 @@ _ALIASES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
     try:
-        with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)):
+        with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)), _interrupts_arrive():
             return _run(argv)
+    except KeyboardInterrupt:  # before the command ran, or once more while that was said
+        return 130
     except BrokenPipeError:  # the reader of our output closed the pipe
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
         return 1
@@ -93,6 +95,30 @@ def _run(argv: Sequence[str] | None) -> int:
         print(f"icofactor {options.command}: {what}", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def _interrupts_arrive() -> Iterator[None]:
+    """Ctrl-C or SIGTERM during a destructor or callback, where Python can only print a traceback, comes once more."""
+    before, coming = sys.unraisablehook, list[threading.Timer]()
+
+    def again(lost: Any) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            before(lost)
+            return
+        number = signal.SIGTERM if lost.exc_value.args else signal.SIGINT
+        coming.append(threading.Timer(0.005, os.kill, (os.getpid(), number)))
+        coming[-1].daemon = True
+        coming[-1].start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        for timer in coming:
+            timer.cancel()
+            timer.join()
+        sys.unraisablehook = before
 
 
 @contextmanager

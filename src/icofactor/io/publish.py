@@ -33,8 +33,9 @@ from icofactor.io.guard import hash_file, naming
 from icofactor.io.json import read_json
 
 LIST = ".icofactor-files.json"
-FIGURES = "figures"
-"""The one folder inside the folder that files may lie in."""
+FIGURES, TABLES = "figures", "tables"
+_INNER = (FIGURES, TABLES)
+"""The folders inside the folder that files may lie in."""
 _FORMAT = "files that icofactor wrote into this folder"
 _JOURNAL = "journal.json"
 _MAX_NAME = 200
@@ -108,14 +109,14 @@ class Publication:
         there = [name for name in wanted if os.path.lexists(self.path / name)]
         for name in there:
             self._check_mine(name, owned)
-        self._check_figures([name for name in names if "/" in name])
+        for inner in sorted({name.partition("/")[0] for name in names if "/" in name}):
+            self._check_inner(self.path / inner)
         if not self.overwrite and there[:1] not in ([], [LIST]):
             raise ExistsError(self.path / there[0])
         return there
 
-    def _check_figures(self, names: Sequence[str]) -> None:
-        place = self.path / FIGURES
-        if not names or not os.path.lexists(place):
+    def _check_inner(self, place: Path) -> None:
+        if not os.path.lexists(place):
             return
         if place.is_symlink():
             raise ExistsError(place, _FOREIGN)
@@ -238,7 +239,7 @@ def _move_back(stage: Path, folder: Path, old: Names, new: Names) -> None:
     for name in old:
         if (stage / "old" / name).exists():
             os.replace(stage / "old" / name, folder / name)
-    _remove_empty(folder / FIGURES)
+    _remove_empty(folder)
 
 
 def _last_of_all(name: str) -> tuple[bool, bool]:
@@ -247,16 +248,17 @@ def _last_of_all(name: str) -> tuple[bool, bool]:
 
 
 def _end(stage: Path, folder: Path) -> None:
-    for place in (folder / FIGURES, folder):
+    for place in (*(folder / inner for inner in _INNER), folder):
         if place.is_dir():
             sync(place)
     (stage / _JOURNAL).unlink()
-    _remove_empty(folder / FIGURES)
+    _remove_empty(folder)
 
 
-def _remove_empty(place: Path) -> None:
-    with suppress(OSError):
-        place.rmdir()
+def _remove_empty(folder: Path) -> None:
+    for inner in _INNER:
+        with suppress(OSError):
+            (folder / inner).rmdir()
 
 
 # ---------------------------------------------------------------------- killed processes
@@ -361,7 +363,7 @@ def _checked_names(found: Any) -> Names:
     for name in found:
         inner, _, last = name.rpartition("/")
         plain = last == Path(last).name and len(last) <= _MAX_NAME and "\0" not in last
-        if inner not in ("", FIGURES) or not plain or (last[:1] in ("", ".") and name != LIST):
+        if inner not in ("", *_INNER) or not plain or (last[:1] in ("", ".") and name != LIST):
             raise ValueError(f"it names {name[:_MAX_NAME]!r}, which is not a file of this folder")
     return dict(found)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from icofactor.errors import ArgumentError
-from icofactor.io.atomic import check_target, made_folder
+from icofactor.io.publish import Publication
 from icofactor.io.tables import write_json
 from icofactor.streaming.runners import n_threads
 from icofactor_lab.bench.settings import FULL, QUICK, Bench
-from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, staged, write_tables
+from icofactor_lab.common.outcome import Outcome, Table, chosen, markdown, run_experiment, write_tables
 from icofactor_lab.common.plotting import DPI
 from icofactor_lab.common.timing import machine, pinned
 
@@ -76,12 +76,10 @@ def run_bench(
     sizes = QUICK if quick else FULL
     if splits is not None:
         sizes = replace(sizes, splits=splits)
-    folder, threads, outcomes = Path(out), n_threads(), list[Outcome]()
+    place, threads, outcomes = Publication(out, overwrite, names=FILES), n_threads(), list[Outcome]()
     bench = Bench(sizes, repeats, threads, budget, tell)
     results: dict[str, Any] = {}
-    with made_folder(folder), pinned(threads):
-        for file in FILES:
-            check_target(folder / file, overwrite)
+    with pinned(threads):
         about = {
             "machine": machine(threads),
             "settings": {
@@ -94,15 +92,17 @@ def run_bench(
         }
         for name in names:
             outcomes.append(run_experiment(EXPERIMENTS[name], bench))
-            results = write_bench(about, outcomes, folder)  # after each, so that a later failure costs nothing
+            results = write_bench(about, outcomes, place)  # after each, so that a later failure costs nothing
     return results
 
 
-def write_bench(about: dict[str, Any], outcomes: Sequence[Outcome], folder: Path) -> dict[str, Any]:
-    """bench.json, then figures and bench.md; what bench.json holds."""
+def write_bench(about: dict[str, Any], outcomes: Sequence[Outcome], place: Publication) -> dict[str, Any]:
+    """bench.json, then figures and bench.md; what bench.json holds. The next call with `place` replaces them."""
     results = {**about, "experiments": {outcome.name: outcome.as_dict() for outcome in outcomes}}
-    write_json(folder / "bench.json", results, overwrite=True)  # before anything that could fail
-    with staged(folder, overwrite=True) as made:
+    with place.filled() as made:  # before anything that could fail
+        write_json(made / "bench.json", results)
+    place.overwrite = True
+    with place.filled() as made:
         for plate in (plate for outcome in outcomes for plate in outcome.plates):
             plate.draw().savefig(made / f"{plate.name}.png", dpi=DPI)
         write_tables([table for outcome in outcomes for table in outcome.tables if table.name], made)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,33 +144,6 @@ def run_experiment(module: str, context: Any) -> Outcome:
 
 
 # ------------------------------------------------------------------ writing
-
-
-@contextmanager
-def staged(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder beside the results; what is written there is moved into `out` together when the block ends.
-
-    Nothing is moved where one file would replace another unasked. Files at the top, the pages, come last.
-    """
-    made = Path(tempfile.mkdtemp(prefix=".tmp-", dir=out))
-    try:
-        yield made
-        files = [*sorted(made.glob("*/*")), *sorted(file for file in made.glob("*") if file.is_file())]
-        targets = {file: out / file.relative_to(made) for file in files}
-        there = [target for target in targets.values() if target.exists()]
-        if there and not overwrite:
-            raise FileExistsError(f"{there[0]} exists; pass overwrite=True to replace it")
-        for file, target in targets.items():
-            target.parent.mkdir(exist_ok=True)
-            file.replace(target)
-    except OSError as problem:
-        if problem.errno is None or str(made) not in str(problem.filename or made):
-            raise
-        # by the name that the file would have had
-        failed = Path(problem.filename).relative_to(made) if problem.filename else Path()
-        raise OSError(problem.errno, problem.strerror, str(out / failed)) from problem
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:

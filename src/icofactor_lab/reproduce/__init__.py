@@ -14,12 +14,13 @@ from typing import Any
 
 from icofactor import __version__
 from icofactor.errors import ArgumentError
-from icofactor.io.atomic import check_target, made_folder
+from icofactor.io.atomic import made_folder
+from icofactor.io.publish import FIGURES, TABLES, Publication
 from icofactor.io.tables import write_json
 from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Checkpoint
 from icofactor.streaming.runners import n_threads
-from icofactor_lab.common.outcome import Outcome, Table, chosen, run_experiment, staged, write_tables
+from icofactor_lab.common.outcome import Outcome, Table, chosen, run_experiment, write_tables
 from icofactor_lab.common.timing import machine
 from icofactor_lab.reproduce.claims import FAILS, HOLDS, PARTLY, Verdict, judge
 from icofactor_lab.reproduce.datasets import Dataset, as_table, hcp_datasets, simulated_datasets, stored_datasets
@@ -31,7 +32,9 @@ __all__ = ["EXPERIMENTS", "FULL", "QUICK", "Sizes", "reproduce", "write_reproduc
 EXPERIMENTS = {
     name: f"icofactor_lab.reproduce.{name}" for name in ("timing", "convergence", "sparsity", "maps", "ablation")
 }
-PAGE = "reproduction.html"
+PAGE, _RECORD = "reproduction.html", "record.json"
+_KNOWN = (PAGE, f"{TABLES}/{_RECORD}", f"{FIGURES}/fig7_ablation.png")
+"""One file of each folder, by which it is seen before any work whether results may appear there."""
 _PAPER = "Honnorat & Davatzikos, Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data Analysis"
 
 
@@ -74,10 +77,8 @@ def reproduce(
     if hcp is not None and cohorts:
         raise ArgumentError("hcp", None, "{hcp} and {cohorts} exclude each other: give one of them")
     begin, out = time.perf_counter(), Path(out)
-    if out.is_dir():
-        check_target(out / PAGE, overwrite)
-    elif out.exists():
-        raise NotADirectoryError(f"{out} is a file; a folder is to be written there")
+    inputs = [*cohorts, *([] if hcp is None else [hcp])]
+    place = Publication(out, overwrite, names=_KNOWN, inputs=inputs)
     with made_folder(out):
         datasets, notes = _datasets(out, hcp, spheres, cohorts, sizes, seed, n_procs, progress)
     run = {
@@ -95,7 +96,7 @@ def reproduce(
             outcomes.append(run_experiment(EXPERIMENTS[name], context))
     verdicts = judge(outcomes)
     with stages.stage("page") as context.show:
-        write_reproduction(out, outcomes, verdicts, context, notes, begin, overwrite, pdf)
+        write_reproduction(place, outcomes, verdicts, context, notes, begin, pdf)
     return verdicts
 
 
@@ -117,21 +118,20 @@ def _datasets(
 
 
 def write_reproduction(
-    out: Path,
+    place: Publication,
     outcomes: list[Outcome],
     verdicts: list[Verdict],
     context: Context,
     notes: list[str],
     begin: float,
-    overwrite: bool,
     pdf: bool,
 ) -> None:
     """Figures and tables, and the page last."""
     plates = [plate for outcome in outcomes for plate in outcome.plates]
     data, simulated = as_table(context.datasets), any(d.simulated for d in context.datasets)
     claims = Table("Claims", [vars(verdict) for verdict in verdicts], name="claims")
-    with staged(out, overwrite) as made:
-        figures, tables = made / "figures", made / "tables"
+    with place.filled() as made:
+        figures, tables = made / FIGURES, made / TABLES
         figures.mkdir()
         tables.mkdir()
         pictures = {}
@@ -146,7 +146,7 @@ def write_reproduction(
             context.show((i + 1) / len(plates))
         write_tables([*(t for outcome in outcomes for t in outcome.tables), data, claims], tables)
         about = _about(verdicts, context, notes, time.perf_counter() - begin)
-        write_json(tables / "record.json", about["record"] | {"sizes": asdict(context.sizes)})
+        write_json(tables / _RECORD, about["record"] | {"sizes": asdict(context.sizes)})
         text = render(outcomes, verdicts, pictures, data, about)
         (made / PAGE).write_text(text, encoding="utf-8", newline="\n")
 
