@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
 
-.PHONY: demo check test lint clean
+.PHONY: demo check test lint docs clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("icofactor needs Python 3.11 or later, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -16,6 +16,10 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@ $(VENV)/.installed
 
 # Simulate a cohort, factorize it, write maps, loadings and a report.
@@ -33,6 +37,11 @@ check: lint
 test: lint
 	$(PYTEST)
 
+# The site, in docs/_build/html: the tutorials run, and every warning is an error.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
+	@echo "Look at docs/_build/html/index.html"
+
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,4 +49,4 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OUT) docs/_build docs/tutorials docs/reference/commands docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

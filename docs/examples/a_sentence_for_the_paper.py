@@ -1,0 +1,69 @@
+"""
+From loadings to a sentence in a paper
+======================================
+
+A fit gives each person one loading per component. This tutorial tests the loadings against age and sex and ends with
+text for a manuscript.
+"""
+
+# %%
+# Fit, and keep the folder
+# ------------------------
+#
+# In the simulated cohort one component declines with age and another is larger in men.
+
+import tempfile
+from pathlib import Path
+
+import icofactor as ico
+from icofactor.cli import main as icofactor
+
+cohort = ico.simulate_cohort(100, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0)
+model = ico.CorticalFactorization(n_components=5, random_state=0)
+out = Path(tempfile.mkdtemp()) / "out"
+fit = ico.fit_cohort(cohort, model, out, figures=False)
+
+# %%
+# Test
+# ----
+#
+# In the shell this is ``icofactor associate out --formula "age + sex"``. Every term is tested with the others held; the
+# p-values are by permutation of people, corrected over components.
+
+icofactor(["associate", str(out), "--formula", "age + sex", "--permutations", "1000"])
+
+# %%
+# The same from Python gives the tables as well:
+
+found = ico.associate(model, cohort.participants, "age + sex", contrast="age: 60 - 30", n_permutations=1000)
+for component, term, p in zip(*(found.table[name] for name in ("component", "term", "p_corrected")), strict=True):
+    print(f"{component} {term:4} p = {p:.3f}")
+
+# %%
+# Where the effect lies
+# ---------------------
+#
+# Components times estimates are a map: what one year goes with, in the units of the data.
+
+years = found.effects(model.components_)["age"]
+print(f"strongest effect of one year: {years[abs(years).argmax()]:.4f} {cohort.units}")
+
+# %%
+# The sentence
+# ------------
+#
+# Take the methods paragraph as it is, and the results from the table:
+
+text = (out / "methods.md").read_text()
+print(text[: text.find("\n\n", 200)])
+
+# %%
+# A results sentence has: the number of components and how it was chosen, the share of variance, the test, the corrected
+# p-value, and how reproducible the components are. For example:
+#
+#     *Five parts explained about half of the between-subject variance in thickness. The loadings of one part declined
+#     with age (t and p as printed above, permutation test, corrected over components); those of another differed
+#     between men and women.*
+#
+# Do not write that a component "is" a network because it looks like one: ``icofactor select --model out --atlas ...``
+# tests the overlap with an atlas against rotations.

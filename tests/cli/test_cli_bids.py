@@ -1,0 +1,70 @@
+"""`icofactor-bids`: the command line of BIDS Apps, on trees as fMRIPrep and XCP-D leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.trees import fmriprep_tree, hemispheres, names
+from icofactor.cli import bids
+from icofactor.cli.main import _options
+from icofactor.cohort import simulate_cohort
+from icofactor.io.tables import read_table
+
+N = 8
+
+
+@pytest.fixture
+def derivatives(tmp_path: Path) -> Path:
+    """ReHo at rest, and of a task, on both hemispheres."""
+    cohort = simulate_cohort(N, 2, "reho", "both", mesh="fsaverage3")
+    root, maps = tmp_path / "xcp_d", hemispheres(cohort.X)
+    fmriprep_tree(root, names(N), maps, "task-rest", "space-fsaverage3")
+    return fmriprep_tree(root, names(N), maps, "task-nback", "space-fsaverage3")
+
+
+def subjects(folder: Path) -> list[str]:
+    columns, _ = read_table(folder / "desc-icofactor_loadings.tsv")
+    return columns["participant_id"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("labels", "kept"), [([], names(N)), (["005", "sub-002", "001", "003", "004", "006"], names(6))]
+)
+def test_a_group_is_fitted(derivatives: Path, tmp_path: Path, labels: list[str], kept: list[str]) -> None:
+    given = ["--participant-label", *labels] if labels else []
+    words = [str(derivatives), str(tmp_path / "out"), "group", "--measure", "reho", "--task-label", "rest", *given]
+    assert bids.main([*words, "--n-components", "2", "--no-figures", "--quiet"]) == 0
+    assert sorted(subjects(tmp_path / "out")) == kept
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_it_is_a_fit(derivatives: Path, tmp_path: Path) -> None:
+    words = [str(derivatives), "OUT", "group", "--participant_label", "01", "--session-label", "ses-1", "--level", "1"]
+    (derivatives / "sub-01").mkdir()
+    options = _options(bids.as_fit(words))
+    assert (options.command, options.out, options.level) == ("fit", Path("OUT"), 1)
+    assert options.inputs == [str(derivatives / "sub-01")] and options.entities == {"ses": "1"}
+
+
+def test_the_table_of_the_dataset_is_used_for_all_participants(derivatives: Path) -> None:
+    table = derivatives / "participants.tsv"
+    table.write_text("participant_id\n" + "\n".join(names(N)))
+    assert _options(bids.as_fit([str(derivatives), "OUT", "group"])).participants == table
+    some = [str(derivatives), "OUT", "group", "--participant-label", "001", "002"]
+    assert _options(bids.as_fit(some)).participants is None
+
+
+@pytest.mark.parametrize("level", ["participant", "nothing"])
+def test_other_levels_are_refused(derivatives: Path, level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        bids.main([str(derivatives), "OUT", level])
+    assert stop.value.code == 2 and "group" in capsys.readouterr().err
+
+
+def test_unknown_participants_are_named(derivatives: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bids.main([str(derivatives), "OUT", "group", "--participant-label", "001", "nobody"])
+    assert "sub-nobody" in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""Files about the project: they parse, name what exists, and those made from the parsers are up to date."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import icofactor
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def loaded(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_boutiques_descriptors_are_those_of_the_parsers() -> None:
+    made = runpy.run_path(str(ROOT / "packaging" / "boutiques" / "make.py"))
+    for name, parser in made["parsers"]().items():
+        text = (ROOT / "packaging" / "boutiques" / f"{name}.json").read_text(encoding="utf-8")
+        assert text == made["text"](parser), "run python packaging/boutiques/make.py"
+        described = json.loads(text)
+        keys = re.findall(r"\[\w+\]", described["command-line"])
+        assert sorted(keys) == sorted(one["value-key"] for one in described["inputs"])
+
+
+def test_versions_agree() -> None:
+    versions = [loaded("CITATION.cff")["version"], loaded("packaging/conda/recipe.yaml")["context"]["version"]]
+    assert {*versions, PROJECT["version"]} == {icofactor.__version__}
+
+
+def test_the_recipe_requires_what_the_package_requires() -> None:
+    run = loaded("packaging/conda/recipe.yaml")["requirements"]["run"]
+    names = {"matplotlib-base": "matplotlib"}
+    found = {names.get(name, name) + bound for name, bound in (line.split() for line in run)}
+    assert found == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob(".github/**/*.yml")], ids=lambda path: path.name)
+def test_files_of_the_forge_parse(path: Path) -> None:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    for job in found.get("jobs", {}).values():
+        assert job["runs-on"] and all(("uses" in step) != ("run" in step) for step in job["steps"])
+
+
+def test_tests_run_on_every_python_that_the_package_names() -> None:
+    tested = loaded(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", line)]
+    assert tested == named
+
+
+def test_steps_call_targets_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"run: make (\w+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
