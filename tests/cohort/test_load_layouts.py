@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,19 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 import icofactor as ico
-from helpers.trees import write_gifti, write_mgh
+from helpers.trees import write_gifti, write_mgh, write_surface
 from icofactor.cli.main import main
 from icofactor.cohort.names import subjects_of
 from icofactor.errors import CohortError
 from icofactor.io.maps import read_maps
 from icofactor.sphere.names import N_FS_LR
+from icofactor.sphere.sites import Sites
 
 N = 642
+FACES = np.asarray(Sites.named("fsaverage3").triangles)
 IDS = [f"HC{i + 1:02d}" for i in range(6)]
 X = (np.random.default_rng(5).random((6, 2 * N)) + 2).astype(np.float32)
 
@@ -160,3 +164,119 @@ def test_subjects_by_file_and_by_pattern(tmp_path: Path) -> None:
     lines.write_bytes(b"\x00\xff" * 10)
     with pytest.raises(CohortError, match=re.escape(str(lines))):
         ico.load_cohort(str(tmp_path / "run*"), subjects=lines)
+
+
+def test_civet_text_and_its_mask(tmp_path: Path) -> None:
+    sphere = str(write_surface(tmp_path / "sphere.surf.gii", Sites.named("fsaverage3").coordinates, FACES))
+    folder = tmp_path / "thickness"
+    folder.mkdir()
+    for row, name in zip(X, IDS, strict=True):
+        np.savetxt(folder / f"ox_{name}_native_rms_rsl_tlaplace_20mm_left.txt", row[:N], fmt="%.6f")
+        np.savetxt(folder / f"ox_{name}_native_rms_rsl_tlaplace_20mm_right.txt", row[N:], fmt="%.6f")
+    (folder / "README.txt").write_text("not a map")
+    mask = tmp_path / "CIVET_2.0_mask_left_short.txt"
+    np.savetxt(mask, np.arange(N) > 9, fmt="%d")
+    masks = mask, tmp_path / "CIVET_2.0_mask_right_short.txt"
+    np.savetxt(masks[1], np.arange(N) > 9, fmt="%d")
+    cohort = ico.load_cohort(folder, mesh=(sphere, sphere), mask=masks)
+    assert list(cohort.subjects) == [f"ox_{name}" for name in IDS] and cohort.modality == "thickness"
+    np.testing.assert_allclose(cohort.X[:, 10:N], X[:, 10:N], rtol=1e-5)
+    assert cohort.mask is not None and int((~cohort.mask).sum()) == 20
+    a_page(tmp_path, folder, "--mesh", f"{sphere},{sphere}")
+
+
+def test_civets_mesh_is_asked_for(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "a_native_rms_rsl_tlaplace_20mm_left.txt", np.ones(40962), fmt="%d")
+    with pytest.raises(CohortError, match=r"fsaverage6 or a CIVET mesh.*tpl-civet_den-41k_hemi-L_sphere\.surf\.gii"):
+        ico.load_cohort(tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(N, 1, 1), (6, 107, 1), (N,)])
+def test_nifti_of_mri_surf2surf(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    for row, name in zip(X, IDS, strict=True):
+        nib.save(
+            nib.Nifti1Image(row[:N].reshape(shape, order="F"), np.eye(4)), tmp_path / f"lh.thickness.{name}.nii.gz"
+        )
+    cohort = ico.load_cohort(tmp_path)
+    assert list(cohort.subjects) == IDS
+    np.testing.assert_array_equal(cohort.X, X[:, :N])
+    nib.save(nib.Nifti1Image(np.zeros((9, 9, 9), np.float32), np.eye(4)), tmp_path / "v.nii.gz")
+    with pytest.raises(CohortError, match=r"is a NIfTI-1 volume of 9 × 9 × 9 voxels.*mri_vol2surf"):
+        read_maps(tmp_path / "v.nii.gz")
+    huge = bytearray(nib.Nifti1Image(np.zeros((N, 1, 1), np.float32), np.eye(4)).to_bytes())
+    huge[40:56] = np.array([4, N, 1, 1, 32767, 1, 1, 1], "<i2").tobytes()
+    (tmp_path / "lh.h.nii.gz").write_bytes(gzip.compress(bytes(huge)))
+    with pytest.raises(CohortError, match=r"truncated|compression"):
+        read_maps(tmp_path / "lh.h.nii.gz")
+
+
+def test_matlab_arrays_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "x.mat"
+    savemat(file, {"thickness": X, "age": np.arange(6.0), "other": X[:, ::-1]}, do_compression=True)
+    np.testing.assert_array_equal(ico.load_cohort(file, measure="other", subjects=IDS).X, X[:, ::-1])
+    with pytest.raises(CohortError, match=r"thickness \(6, 1284\).*name the one to read"):
+        ico.load_cohort(file)
+    savemat(file, {"thickness": X.T})
+    with pytest.raises(CohortError, match="transpose"):
+        ico.load_cohort(file)
+    savemat(file, {"thickness": np.array([{"a": 1}], dtype=object)})
+    with pytest.raises(CohortError, match="name the one to read"):
+        ico.load_cohort(file)
+    file.write_bytes(b"\x89HDF\r\n\x1a\n" + b"0" * 600)
+    with pytest.raises(CohortError, match="save it with -v7"):
+        ico.load_cohort(file)
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("ids", [True, False])
+def test_csv_of_people_by_vertices(tmp_path: Path, header: bool, ids: bool) -> None:
+    lines = [",".join([*([name] if ids else []), *map(str, row)]) for row, name in zip(X, IDS, strict=True)]
+    top = ",".join([*(["participant_id"] if ids else []), *(f"v{i}" for i in range(2 * N))])
+    (tmp_path / "x.csv").write_text("\n".join([*([top] if header else []), *lines]) + "\n")
+    cohort = ico.load_cohort(tmp_path / "x.csv", subjects=None if ids else IDS)
+    assert list(cohort.subjects) == IDS
+    np.testing.assert_array_equal(cohort.X, X)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"1,2\n3\n", "line 2 has 1 numbers; those before have 2"),
+        (b"1\ntwo\n", "line 2 holds 'two', which is not a number"),
+        (b"1\n\xff\xfe\n", "line 2 is not UTF-8"),
+        (b"\n\n", "holds no numbers"),
+        (b"1," * 2**26, "more than 67108864 bytes: refused"),
+    ],
+)
+def test_text_that_is_not_a_map(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / "x.csv").write_bytes(text)
+    with pytest.raises(CohortError, match=why):
+        read_maps(tmp_path / "x.csv")
+
+
+def test_a_link_of_git_annex_says_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "lh.a.mgh").symlink_to(".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh")
+    with pytest.raises(CohortError, match=r"was not downloaded; run: datalad get lh.a.mgh"):
+        ico.load_cohort(tmp_path / "lh.a.mgh")
+
+
+def test_fs_lr_by_name_and_size_in_the_estimator() -> None:
+    maps = np.random.default_rng(0).random((4, 2 * N_FS_LR))
+    for mesh in ("fsLR32k", None):
+        assert ico.CorticalFactorization(2, mesh=mesh, n_starts=1, level=1).fit(maps).components_.shape == (
+            2,
+            2 * N_FS_LR,
+        )
+    with pytest.raises(ValueError, match="one hemisphere of fs_LR 32k: use hemi='left' or 'right'"):
+        ico.CorticalFactorization(2).fit(maps[:, :N_FS_LR])
+
+
+def test_a_mask_may_be_a_surface_image() -> None:
+    from nilearn.datasets import load_fsaverage
+    from nilearn.surface import SurfaceImage
+
+    mesh, rng = load_fsaverage("fsaverage5")["sphere"], np.random.default_rng(0)
+    image = SurfaceImage(mesh, {side: rng.random((10242, 3)) + 1 for side in ("left", "right")})
+    mask = SurfaceImage(mesh, {side: (np.arange(10242) > 5).astype(np.int8) for side in ("left", "right")})
+    cohort = ico.load_cohort(image, mask=mask)
+    assert cohort.mask is not None and int((~cohort.mask).sum()) == 12

@@ -176,10 +176,11 @@ def test_sizes_that_two_meshes_share_are_asked_about(n: int, other: str) -> None
 
 
 def test_sizes_of_fs_LR_say_what_is_needed() -> None:
-    with pytest.raises(ValueError, match=r"as fs_LR 32k has: pass mesh, its sphere, the .*sphere.32k_fs_LR.surf.gii"):
+    with pytest.raises(ValueError, match="one hemisphere of fs_LR 32k: use hemi='left' or 'right'"):
         sites_for(32492)
-    with pytest.raises(ValueError, match="mesh, the pair \\(left sphere, right sphere\\)"):
-        sites_for(64984)
+    for mesh in (None, "fsLR32k"):
+        sites, hemi = sites_for(64984, mesh)
+        assert (sites.n, hemi) == (64984, "both") and sites_for(32492, mesh, "right")[0].n == 32492
     with pytest.raises(ValueError, match="59412 columns, as CIFTI files without the medial wall have: put the values"):
         sites_for(59412)
 

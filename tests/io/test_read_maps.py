@@ -234,13 +234,15 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
     nib.save(nib.MGHImage(np.zeros((3, 3, 3), dtype=np.float32), np.eye(4)), tmp_path / "t1.mgh")
     (tmp_path / "empty.mgh").touch()
     (tmp_path / "words.txt").write_text("hello")
+    (tmp_path / "words.doc").write_text("hello")
     told = {
         sphere: "is a surface",
         tmp_path / "lh.white": "is a surface",
         tmp_path / "t1.nii": "is a NIfTI-1 volume",
         tmp_path / "t1.mgh": "is a volume of shape",
         tmp_path / "empty.mgh": "is empty",
-        tmp_path / "words.txt": "has an unknown format",
+        tmp_path / "words.txt": "holds no numbers",
+        tmp_path / "words.doc": "has an unknown format",
         tmp_path / "nowhere.mgh": "no such file",
         tmp_path: "is a folder|is not a readable|unknown format",
     }

@@ -41,6 +41,12 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
     widths : hemisphere → its number of sites, in the order of the columns.
     """
     total = sum(widths.values())
+    parts_of = getattr(getattr(given, "data", None), "parts", None)
+    if parts_of is not None:  # a nilearn SurfaceImage
+        lacking = [side for side in widths if side not in parts_of]
+        if lacking:
+            raise CohortError("mask", f"has no {lacking[0]} hemisphere")
+        given = np.concatenate([np.asarray(parts_of[side]).reshape(-1) for side in widths])
     if isinstance(given, str | os.PathLike):
         given = [given]
     if not (isinstance(given, Sequence) and given and all(isinstance(g, str | os.PathLike) for g in given)):

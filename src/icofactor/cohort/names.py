@@ -21,7 +21,8 @@ _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
 _NO_SUBJECT = re.compile(
-    r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|mesh|resampled|smooth(ed)?|map|native|", re.IGNORECASE
+    r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|mesh|resampled|smooth(ed)?|map|native|\d+mm|rsl|rms|mid|surface|",
+    re.IGNORECASE,
 )
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
 _SMOOTHING = re.compile(r"(?:^|[._-])fwhm(\d+)(?=[._-]|mm)")
@@ -40,7 +41,13 @@ _UNITS = {
     "reho": "Kendall's W",
     "alff": "a.u.",
 }
-_MEASURES = {"myelinmap": "myelin", "curvature": "curv", "corrthickness": "corrThickness"}
+_MEASURES = {
+    "myelinmap": "myelin",
+    "curvature": "curv",
+    "corrthickness": "corrThickness",
+    "tlaplace": "thickness",
+    "tlink": "thickness",
+}
 
 
 def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **words: str) -> None:

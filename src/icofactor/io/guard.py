@@ -63,7 +63,7 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
     except FileError:
         raise
     except FileNotFoundError:
-        raise error(path, "no such file") from None
+        raise error(path, absence(path)) from None
     except PermissionError:
         raise error(denying(path), "may not be read (permission denied)") from None
     except IsADirectoryError:
@@ -81,6 +81,15 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
         raise error(path, f"cannot be read ({literal(brief(problem))})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
         raise error(path, f"is not a readable {what} ({literal(brief(problem))}){tail}") from problem
+
+
+def absence(path: Path) -> str:
+    """Why a file is not there."""
+    if os.path.islink(path):
+        if ".git/annex" in os.readlink(path).replace(os.sep, "/"):
+            return f"its content was not downloaded; run: datalad get {literal(path.name)} (or git annex get)"
+        return "is a link to a file that does not exist"
+    return "no such file"
 
 
 def brief(problem: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_an
 from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
 from icofactor.io.guard import Unreadable, check_regular, map_file, naming, open_file, volume
 from icofactor.io.hemispheres import side_of
+from icofactor.io.matrices import read_mat, read_nifti, read_text_maps
 from icofactor.io.types import Maps
 
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")
@@ -111,14 +113,23 @@ MAP_ENDINGS = (
     ".npy",
     ".npz",
 )
-_NO_MAPS = (".surf.gii", ".label.gii", ".annot", ".label", ".dlabel.nii", ".dconn.nii", ".nii.gz")
-_OTHER_ENDINGS = (".gii", ".gii.gz", ".nii", ".curv")
-_ACCEPTED = "MGH/MGZ, FreeSurfer morph, GIFTI (.gii), CIFTI-2 (.dscalar.nii, .dtseries.nii), .npy and .npz are read"
+_NO_MAPS = (".surf.gii", ".label.gii", ".annot", ".label", ".dlabel.nii", ".dconn.nii")
+_OTHER_ENDINGS = (".gii", ".gii.gz", ".nii", ".nii.gz", ".curv", ".txt", ".csv", ".tsv", ".mat")
+_ACCEPTED = (
+    "MGH/MGZ, FreeSurfer morph, GIFTI (.gii), CIFTI-2 (.dscalar.nii, .dtseries.nii), NIfTI of mri_surf2surf, .npy, "
+    ".npz, .mat, and numbers in .txt and .csv are read"
+)
+# what lies beside maps in folders has these endings too: a hemisphere in the name tells them apart
+_BY_SIDE = re.compile(r".*[._](left|right)(_\w+)?\.txt|[lr]h\..*\.nii(\.gz)?")
 
 
 def is_map(path: Path) -> bool:
     """Whether a file's name is that of maps; FreeSurfer's morph files, which have no ending, do not count."""
-    return path.name.endswith(MAP_ENDINGS) or (path.name.endswith(".gii") and not path.name.endswith(_NO_MAPS))
+    return (
+        path.name.endswith(MAP_ENDINGS)
+        or _BY_SIDE.fullmatch(path.name) is not None
+        or (path.name.endswith(".gii") and not path.name.endswith(_NO_MAPS))
+    )
 
 
 def without_ending(name: str) -> str:
@@ -154,8 +165,19 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
         name = path.name.lower()
         if name.endswith((".gii", ".gii.gz")):
             return read_gifti(path)
+        if name.endswith(".nii.gz") or (name.endswith(".nii") and _is_nifti1(path)):
+            return read_nifti(path, _MESHES)
         if name.endswith(".nii"):
             return read_cifti(path)
+        if name.endswith((".txt", ".csv", ".tsv")):
+            maps = read_text_maps(path)
+            _check_maps(maps.parts[None].shape, maps.parts[None].dtype)
+            return maps
+        if name.endswith(".mat"):
+            key, values = read_mat(path, measure)
+            values = values.T if values.shape[1] == 1 else values
+            _check_maps(values.shape, values.dtype)
+            return Maps({None: values}, "MATLAB", array=key)
         if name.endswith((".mgh", ".mgz", ".mgh.gz")):
             return read_mgh(path)
         if name.endswith(".npy"):
@@ -163,6 +185,11 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
         if name.endswith(".npz"):
             return read_npz(path, measure)
         return _read_unnamed(path)
+
+
+def _is_nifti1(path: Path) -> bool:
+    with open_file(path) as file:
+        return file.read(4) in (b"\x5c\x01\x00\x00", b"\x00\x00\x01\x5c")
 
 
 def _read_unnamed(path: Path) -> Maps:

@@ -11,7 +11,7 @@ import numpy as np
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.cifti import N_FS_LR
 from icofactor.sphere.hierarchy import n_faces, n_nodes
-from icofactor.sphere.names import MESHES, SIDES
+from icofactor.sphere.names import MESHES, SIDES, is_fs_lr
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.standard import fs_lr_sphere
 
@@ -64,11 +64,26 @@ def sites_for(
         return _inferred(n_columns, hemi, found)
     if not isinstance(mesh, str):
         raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a name, a Sites, a sphere file or a pair of these")
+    if is_fs_lr(mesh):
+        return _on_fs_lr(n_columns, hemi, found)
     level = Sites.named(mesh).max_level
     fits = _fits(n_columns, level, hemi)
     if fits is None:
         raise _unknown(_does_not_fit(mesh, level, n_columns, hemi, found))
     return Sites.named(mesh, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
+
+
+def _on_fs_lr(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str | None]:
+    """fs_LR 32k, whose hemispheres are mirror images: one of them must be named."""
+    if n_columns == 2 * N_FS_LR and hemi in (None, "both"):
+        return Sites.both(fs_lr_sites("left"), fs_lr_sites("right")), "both"
+    if n_columns == N_FS_LR and hemi in SIDES:
+        return fs_lr_sites(hemi), hemi
+    if n_columns == N_FS_LR and hemi is None:
+        raise ArgumentError("hemi", None, f"{found}, one hemisphere of fs_LR 32k: use {{hemi='left'}} or 'right'")
+    what = "{hemi='both'}" if n_columns == 2 * N_FS_LR else "{hemi='left'} or 'right'"
+    fits = f"; use {what}" if n_columns in (N_FS_LR, 2 * N_FS_LR) else ""
+    raise _unknown(f"fs_LR 32k has {N_FS_LR} vertices per hemisphere; {found}{fits}")
 
 
 def _unknown(sentence: str) -> ArgumentError:
@@ -117,14 +132,14 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
         name = f"fsaverage{level}"
         if level >= 6:
             other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
+            civet = " (CIVET's: tpl-civet_den-41k_hemi-L_sphere.surf.gii)" if level == 6 else ""
             raise _unknown(
                 f"{found}: that may be {name} or {other}, which order their sites differently; say "
-                f"{{mesh='{name}'}}, or give the sphere's file (Sites.from_file)"
+                f"{{mesh='{name}'}}, or give the sphere's file{civet} (Sites.from_file)"
             )
         return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
     if n_columns in (N_FS_LR, 2 * N_FS_LR):
-        what = "its sphere" if n_columns == N_FS_LR else "the pair (left sphere, right sphere)"
-        raise _unknown(f"{found}, as fs_LR 32k has: pass {{mesh}}, {what}, the *.sphere.32k_fs_LR.surf.gii file")
+        return _on_fs_lr(n_columns, hemi, found)
     if n_columns in _CIFTI:
         raise _unknown(
             f"{found}, as CIFTI files without the medial wall have: put the values back onto the {N_FS_LR} vertices "
