@@ -98,6 +98,17 @@ def test_what_is_refused(
     assert not (place / "refused").exists()
 
 
+def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) -> None:
+    words = ["select", str(place / "store"), "--participants", str(place / "two.tsv"), "--ranks", "2", "--level", "1"]
+    few = ["--splits", "2", "--nulls", "5", "--n-starts", "1", "-q"]
+    done = []
+    for out, more in (("plain", []), ("harmonized", ["--harmonize", "site", "--keep", "sex", "--covariates", "age"])):
+        assert main([*words, *few, "-o", str(tmp_path / out), *more]) == 0
+        done.append(json.loads((tmp_path / out / "selection.json").read_text())["settings"])
+    assert "confounds" in done[1] and "confounds" not in done[0]
+    assert main([*words, *few, "-o", str(tmp_path / "not"), "--harmonize", "scanner"]) == 2
+
+
 def test_what_would_be_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(place, "two", "planned", "--covariates", "age", "--dry-run") == 0
     assert "harmonize over site (A, B), take out the effects of age\nand fit" in capsys.readouterr().out

@@ -191,7 +191,7 @@ def test_a_page_says_what_the_maps_were_adjusted_for() -> None:
     assert [column["column"] for column in content["panels"]["columns"]] == [IMAGE]
     assert [item.column for item in clearest_columns(fit)] == [IMAGE]
     plain = content_of(render_page(replace(fit, model=small_fit(Sites.named("fsaverage3"), "left")[0])))
-    assert plain["summary"]["adjusted"] == []
+    assert plain["summary"]["adjusted"] == [] and plain["summary"]["harmonized"] is None
     assert {column["column"] for column in plain["panels"]["columns"]} == {"age", IMAGE}
 
 
