@@ -280,3 +280,29 @@ def test_a_mask_may_be_a_surface_image() -> None:
     mask = SurfaceImage(mesh, {side: (np.arange(10242) > 5).astype(np.int8) for side in ("left", "right")})
     cohort = ico.load_cohort(image, mask=mask)
     assert cohort.mask is not None and int((~cohort.mask).sum()) == 12
+
+
+def test_lists_of_images_and_tables_in_memory() -> None:
+    import pandas as pd
+    from nilearn.datasets import load_fsaverage
+    from nilearn.surface import SurfaceImage
+
+    mesh, rng = load_fsaverage("fsaverage5")["sphere"], np.random.default_rng(0)
+    images = [SurfaceImage(mesh, {side: rng.random(10242) + 1 for side in ("left", "right")}) for _ in range(3)]
+    assert ico.load_cohort(images, subjects=IDS[:3]).X.shape == (3, 20484)
+    cohort = ico.load_cohort(pd.DataFrame(X, index=IDS), mesh="fsaverage3", participants=IDS[::-1])
+    assert list(cohort.subjects) == IDS[::-1]
+    np.testing.assert_array_equal(cohort.X, X[::-1])
+
+
+def test_fsaverage6_to_fsaverage5_needs_no_spheres(tmp_path: Path) -> None:
+    from icofactor.preprocessing import Changes, prepare_cohort
+
+    maps = np.random.default_rng(0).random((2, 2 * 40962)).astype(np.float32) + 1
+    cohort = ico.Cohort.from_array(maps, "fsaverage6", "both")
+    made = prepare_cohort(cohort, tmp_path / "s", Changes(resample_to="fsaverage5"))
+    fine, coarse = cohort.sites.coordinates, made.sites.coordinates
+    kept = [*range(10242), *range(40962, 40962 + 10242)]
+    np.testing.assert_allclose(fine[kept], coarse, atol=1e-6)
+    np.testing.assert_array_equal(made.X[:], maps[:, kept])
+    assert made.provenance["preprocessing"][-1]["method"] == "nested"

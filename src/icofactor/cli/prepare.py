@@ -85,7 +85,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="midthickness to smooth along; LEFT,RIGHT for two hemispheres (default: that of fsaverage5)",
     )
-    steps.add_argument("--resample-to", metavar="MESH", help="fsaverage4, 5, 6 (default for an HCP tree: fsaverage5)")
+    steps.add_argument(
+        "--resample-to",
+        metavar="MESH",
+        help="fsaverage4, 5, 6 (default for an HCP tree: fsaverage5); from fsaverage to fsaverage5 or 6 no "
+        "spheres are needed: their vertices are kept",
+    )
     steps.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
     )

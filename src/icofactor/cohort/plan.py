@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icofactor.cohort.find import Found, Source, Wanted
 from icofactor.cohort.find.bids import entities_of
 from icofactor.cohort.find.files import find_sources, rename
-from icofactor.cohort.meshes import Mesh, read_image
+from icofactor.cohort.meshes import Mesh, check_array, read_image
 from icofactor.cohort.names import subject_of
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems, some
@@ -27,6 +27,7 @@ from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles,
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects, unnamed
 from icofactor.errors import ArgumentError, CohortError, Problem, literal
+from icofactor.sphere.meshes import sites_for
 from icofactor.sphere.names import SIDES, hemispheres, mesh_name_of
 from icofactor.sphere.sites import Sites
 
@@ -139,8 +140,17 @@ def plan_cohort(
         return _plan_store(Path(paths).expanduser(), of_files, selection, problems, journal)
     pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal)
-    if hasattr(paths, "mesh") and hasattr(getattr(paths, "data", None), "parts"):
-        return _plan_image(paths, hemisphere, names, details)
+    if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
+        from nilearn.image import concat_imgs
+
+        paths = concat_imgs(list(paths))
+    if hasattr(paths, "iloc"):
+        index = tuple(map(str, paths.index)) if names is None else names
+        sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
+        hemispheres(side, "hemisphere")
+        return _plan_held((check_array(paths), sites, str(side)), index, details, "DataFrame")
+    if _is_image(paths):
+        return _plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
     table = selection.participants
     known = frozenset() if table is None else frozenset(map(bare, table.listed))
     wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known)
@@ -412,13 +422,17 @@ def _also(source: Source, other: Path, apart: str) -> str:
 # ---------------------------------------------------------------------- what is held or stored already
 
 
-def _plan_image(image: Any, hemisphere: str | None, names: Sequence[str] | None, details: Details) -> Plan:
-    """A nilearn SurfaceImage: one subject per map."""
-    maps, sites, hemi = read_image(image, details.mesh, hemisphere)
+def _is_image(given: Any) -> bool:
+    return hasattr(given, "mesh") and hasattr(getattr(given, "data", None), "parts")
+
+
+def _plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None, details: Details, kind: str) -> Plan:
+    """A nilearn SurfaceImage or a DataFrame: maps, sites and hemisphere; one subject per map."""
+    maps, sites, hemi = held
     n, problems = maps.shape[0], details.problems
     if names is None:
-        names = unnamed(n, "SurfaceImage", details.selection.participants, details.journal)
-    names = check_names(names, n, f"the SurfaceImage holds {n} maps")
+        names = unnamed(n, kind, details.selection.participants, details.journal)
+    names = check_names(names, n, f"the {kind} holds {n} maps")
     chosen = details.selection.select(names, problems, details.journal)
     if not chosen and not problems:
         problems.add("paths", "no subject is left to read")
@@ -436,7 +450,7 @@ def _plan_image(image: Any, hemisphere: str | None, names: Sequence[str] | None,
         mask=_NO_MASK if details.mask_array is None else "given",
         problems=problems,
         journal=details.journal,
-        open=lambda n_threads: read_image_maps(maps, rows, subjects, widths, sites, details),
+        open=lambda n_threads: read_image_maps(maps, rows, subjects, widths, sites, details, kind),
     )
 
 

@@ -338,15 +338,23 @@ def read_image_maps(
     widths: dict[str, int],
     sites: Sites,
     details: Details,
+    kind: str = "SurfaceImage",
 ) -> Cohort:
     """Some maps of a nilearn SurfaceImage."""
     made = Assembly.empty(subjects, widths)
     made.good = range(len(rows))
     for row, number in enumerate(rows):
         copy_map(maps[number], made.X[row])
-        made.where[row] = dict.fromkeys(widths, f"SurfaceImage (map {number}, subject {subjects[row]})")
+        made.where[row] = dict.fromkeys(widths, f"{kind} (map {number}, subject {subjects[row]})")
     hemi = "both" if len(widths) == 2 else next(iter(widths))
-    made.records.append({"path": None, "reader": "nilearn SurfaceImage", "hemisphere": hemi, "subject": list(subjects)})
+    made.records.append(
+        {
+            "path": None,
+            "reader": f"{'pandas' if kind == 'DataFrame' else 'nilearn'} {kind}",
+            "hemisphere": hemi,
+            "subject": list(subjects),
+        }
+    )
     return _finished(made, sites, details)
 
 

@@ -98,7 +98,14 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
     if changes.fwhm is not None:
         transforms.append(_by_side(cohort, _smoothers(cohort, changes)))
         steps.append({"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"})
-    if changes.resample_to is not None:
+    nested = _nested(cohort, changes)
+    if nested is not None:
+        transforms.append(lambda X: X[:, nested])
+        sites = Sites.named(str(changes.resample_to), hemi=cohort.hemisphere)
+        mask = None if cohort.mask is None else cohort.mask[nested]
+        about = {"from": mesh_name_of(cohort.sites), "to": changes.resample_to, "method": "nested"}
+        steps.append({"step": "resample", **about})
+    elif changes.resample_to is not None:
         resamplers = _resamplers(cohort, changes)
         transforms.append(_by_side(cohort, resamplers))
         parts = [Sites.from_file(one.target_sphere) for one in resamplers.values()]
@@ -197,6 +204,18 @@ def _fsaverage5_middle(side: str) -> tuple[Maps, Maps]:
     meshes = load_fsaverage("fsaverage5")
     white, pial = meshes["white_matter"].parts[side], meshes["pial"].parts[side]
     return (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2, np.asarray(white.faces)
+
+
+def _nested(cohort: AnyCohort, changes: Changes) -> NDArray[np.int64] | None:
+    """The columns at the vertices of a coarser mesh, which fsaverage6 and 7 begin with; None: needs spheres."""
+    source, target = (mesh_known_as(name) for name in (mesh_name_of(cohort.sites), str(changes.resample_to)))
+    if changes.spheres is not None or source is None or target is None or source.name != cohort.sites.name:
+        return None
+    if source.level is None or target.level is None or not 5 <= target.level < source.level:
+        return None
+    _check_whole(cohort, "resampled")
+    starts = range(0, cohort.sites.n, source.n_vertices)
+    return np.concatenate([np.arange(start, start + target.n_vertices) for start in starts])
 
 
 def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:

@@ -183,6 +183,8 @@ def _step(step: Mapping[str, Any]) -> str:
         return f"Vertices without data ({most}) were given the mean of their neighbours"
     if name == "smooth":
         return f"Maps were smoothed along the surface with a Gaussian kernel of {say('fwhm_mm')} mm FWHM"
+    if name == "resample" and of.get("method") == "nested":
+        return f"Of {say('from')} the vertices were kept that {say('to')} shares with it"
     if name == "resample":
         method = "adaptive barycentric" if of.get("method") == "adaptive" else "barycentric"
         return f"Maps were resampled from {say('from')} to {say('to')} by {method} interpolation"

@@ -330,7 +330,8 @@ def test_fs_lr_32k_has_a_page() -> None:
     text = render_page(FitDescription.of(model, d))
     cortex = content_of(text)["cortex"]
     assert cortex["shapes"] == ["sphere"]
-    assert cortex["note"] == "Drawn on the sphere."
+    assert cortex["note"].startswith("Drawn on the sphere. icofactor report --surfaces draws on")
+    assert '"mesh": "fs_LR 32k"' in text or '"mesh":"fs_LR 32k"' in text
     assert [half["n"] for half in cortex["halves"]] == [32492, 32492]
     codes = array_of(content_of(text), cortex["layers"][0]["values"])
     np.testing.assert_array_equal(codes == 0, ~model.mask_)

@@ -30,6 +30,7 @@ from icofactor.results.meaning import (
 from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
 from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vertices, on_vertices
+from icofactor.sphere.names import is_fs_lr, mesh_name_of
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
@@ -171,7 +172,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "sites": n_used,
         "masked": model.sites_.n - n_used,
         "on": model.sites_.on,
-        "mesh": model.sites_.name or f"a mesh of {model.sites_.n_mesh // len(model.sites_.frames):,} {model.sites_.on}",
+        "mesh": _mesh_text(model.sites_),
         "hemisphere": d.hemisphere,
         "method": model.solution_.method,
         "center": model.center_,
@@ -419,3 +420,10 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
                 }
             )
     return listed
+
+
+def _mesh_text(sites: Any) -> str:
+    """What to call a mesh on the page."""
+    if is_fs_lr(mesh_name_of(sites)):
+        return "fs_LR 32k"
+    return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"

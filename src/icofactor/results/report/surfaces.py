@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
-from icofactor.sphere.names import hemispheres
+from icofactor.sphere.names import hemispheres, is_fs_lr, mesh_name_of
 from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.standard import freesurfer_mesh
@@ -108,7 +108,9 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     if sites.triangles is None:
         raise ArgumentError("surfaces", sites, "Drawing needs the mesh's triangles, or surface files")
     if sites.name is None:
-        return Cortex(tuple(_sphere(sites, side) for side in sides), "Drawn on the sphere.")
+        fs_lr = is_fs_lr(mesh_name_of(sites))
+        hint = " icofactor report --surfaces draws on the HCP's midthickness or inflated files." if fs_lr else ""
+        return Cortex(tuple(_sphere(sites, side) for side in sides), f"Drawn on the sphere.{hint}")
     return _fsaverage(sites, sides)
 
 
