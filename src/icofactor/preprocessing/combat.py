@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -31,17 +31,15 @@ from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.records import Numbers
 from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of
-from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, solver, table_column
-from icofactor.streaming.blocks import Arrays, cut
-from icofactor.streaming.checkpoint import digest
+from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
+from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
+from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
+from icofactor.streaming.source import Adjusted, Subset, source_of
 
 LEAST_SCANS = 10
 """Scans that a scanner must have, in a fit and to be learnt later."""
-_TOL, _MOST_STEPS = 1e-12, 1000
-_SCANS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +144,7 @@ class Harmonization:
                 for rows, part in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
                     found[0][rows], found[1][rows] = part["site.level"], part["site.squares"]
                 known = np.isfinite(found[0]) & np.isfinite(found[1])
-                gamma, delta = _shrunk(found[0][known], found[1][known], len(who), self.empirical_bayes)
+                gamma, delta = shrunk(found[0][known], found[1][known], len(who), self.empirical_bayes)
                 at = np.flatnonzero(used)[known]
                 location[i, at], scale[i, at] = gamma * sd[known], np.sqrt(delta)
         return location, scale
@@ -179,47 +177,6 @@ class Harmonization:
         listed = ", ".join(f"{level}: {n}" for level, n in zip(self.levels, self.counts, strict=True))
         kept = f", keeping the effects of {', '.join(map(str, self.terms))}" if self.terms else ""
         return f"{self.column} ({listed}){kept}"
-
-
-@dataclass(frozen=True, eq=False)
-class ScannerAdjustment(Adjustment):
-    """(x − fitted − location_i) / spread_i + fitted − offset, fitted = mean + Z coefficients, i the scan's scanner."""
-
-    codes: np.ndarray | None = None
-    mean: np.ndarray | None = None
-    location: np.ndarray | None = None
-    spread: np.ndarray | None = None
-
-    def at(self, subjects: Any, sites: Any) -> ScannerAdjustment:
-        chosen = lambda values: None if values is None else values[..., sites]
-        own = lambda values: None if values is None else values[subjects]
-        return ScannerAdjustment(
-            own(self.Z),
-            chosen(self.coefficients),
-            chosen(self.offset),
-            None,
-            self.floor,
-            own(self.codes),
-            chosen(self.mean),
-            chosen(self.location),
-            chosen(self.spread),
-        )
-
-    def linear(self, x: Any) -> np.ndarray:
-        assert self.Z is not None and self.codes is not None and self.coefficients is not None
-        assert self.mean is not None and self.location is not None and self.spread is not None
-        found = np.array(x, dtype=np.float64)
-        rows: list[Any] = [...] if self.Z.ndim < 2 else cut(len(self.Z), _SCANS_AT_ONCE)
-        for some_rows in rows:
-            fitted = self.mean + self.Z[some_rows] @ self.coefficients
-            code = self.codes[some_rows]
-            found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[code] + fitted
-        return found if self.offset is None else found - self.offset
-
-    def digest(self) -> str:
-        assert self.codes is not None and self.mean is not None
-        assert self.location is not None and self.spread is not None
-        return super().digest() + digest(self.codes, self.mean, self.location, self.spread)
 
 
 class ComBat(TransformerMixin, BaseEstimator):
@@ -386,131 +343,6 @@ def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), referenc
     return harmonize
 
 
-@dataclass(frozen=True, eq=False)
-class Scans:
-    """What a fit needs to know of its scans.
-
-    Attributes
-    ----------
-    levels, codes : scanners, and which of them each scan was made with.
-    terms, Z : covariates to keep, and their centred columns.
-    reference : number of the scanner that the others are brought to, or None.
-    """
-
-    levels: tuple[str, ...]
-    codes: np.ndarray
-    terms: tuple[Term, ...]
-    Z: np.ndarray
-    reference: int | None
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Scans of each scanner."""
-        return np.bincount(self.codes, minlength=len(self.levels))
-
-    @property
-    def member(self) -> np.ndarray:
-        """(n_levels, n_scans) 1 where a scan was made with a scanner."""
-        return (self.codes == np.arange(len(self.levels))[:, None]).astype(np.float64)
-
-    def subset(self, scans: np.ndarray) -> tuple[Scans, np.ndarray]:
-        """Some of the scans as a fit to them sees them, and the columns of all scans centred on theirs."""
-        Z = self.Z - self.Z[scans].mean(axis=0)
-        return replace(self, codes=self.codes[scans], Z=Z[scans]), Z
-
-    def shared(self) -> dict[str, Any]:
-        """What `_fit_block` needs."""
-        within = self.Z.copy()  # the covariates within scanners, on one footing: their effects come from these alone
-        for i in np.unique(self.codes):
-            within[self.codes == i] -= self.Z[self.codes == i].mean(axis=0)
-        return {"Z": self.Z, "solve": solver(within), "member": self.member, "counts": self.counts.astype(np.float64)}
-
-    def adjustment(self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None) -> Adjustment:
-        """What takes the scanners out of scans: of the fitted ones, unless others are given."""
-        Z, codes = self.Z if Z is None else Z, self.codes if codes is None else codes
-        of = (found.mean, found.location, found.scale)
-        return ScannerAdjustment(Z, found.coefficients, None, None, False, codes, *of)
-
-
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """m, β, σ, σγ* and δ* at some sites; see the top of this module."""
-
-    mean: np.ndarray
-    coefficients: np.ndarray
-    sd: np.ndarray
-    location: np.ndarray
-    scale: np.ndarray
-
-
-def estimate(found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool = True) -> Estimates:
-    """From what `_fit_block` found at all sites."""
-    counts, reference = scans.counts, scans.reference
-    level, squares, n = found["site.level"].T, found["site.squares"].T, len(scans.codes)
-    base = np.zeros(level.shape[1]) if reference is None else level[reference]
-    variance = squares.sum(axis=0) / n if reference is None else squares[reference] / counts[reference]
-    mean, sd = found["site.mean"] + base, np.sqrt(variance)
-    # rounding leaves a little where all scans have the same value
-    varies = sd > 1e-12 * np.maximum(np.abs(mean), np.median(sd) if len(sd) else 0.0)
-    sd = np.where(varies, sd, 0.0)
-    location, scale = np.zeros_like(level), np.ones_like(level)
-    for i, count in enumerate(counts.tolist()):
-        if i == reference or count < 1:  # of a scanner without scans nothing is known
-            continue
-        gamma = (level[i, varies] - base[varies]) / sd[varies]
-        if count < 2:
-            location[i, varies] = gamma * sd[varies]
-            continue
-        delta = squares[i, varies] / ((count - 1) * variance[varies])
-        gamma, delta = _shrunk(gamma, delta, count, empirical_bayes)
-        location[i, varies], scale[i, varies] = gamma * sd[varies], np.sqrt(delta)
-    return Estimates(mean, found["site.beta"].T, sd, location, scale)
-
-
-def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True) -> Estimates:
-    """The same of an array, sites × scans."""
-    return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes)
-
-
-class Look:
-    """What one pass over maps finds at every site; see `_fit_block`."""
-
-    def __init__(self, X: Stream, scans: Scans) -> None:
-        self.found: Arrays = {}
-        self.total, self.low = 0.0, np.inf
-        n_sites = X.shape[0]
-        for rows, part in pass_over(X, each_block(_fit_block), scans.shared()):
-            for name, values in part.items():
-                if name.startswith("site."):
-                    self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
-            self.total += float(part["sum.total"])
-            self.low = min(self.low, float(part["min.low"]))
-        if not np.isfinite(self.total):
-            text = "X holds NaN or infinite values at sites in use; give a mask that leaves them out"
-            raise ArgumentError("X", None, text)
-
-    def estimates(self, scans: Scans, empirical_bayes: bool) -> Estimates:
-        return estimate(self.found, scans, empirical_bayes)
-
-
-def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """At some sites: mean, effects of covariates, deviation of each scanner from the mean, residual squares."""
-    member, counts = shared["member"], shared["counts"]
-    mean = x.mean(axis=1, keepdims=True)
-    deviation = x - mean
-    beta = deviation @ shared["solve"].T
-    rest = deviation - beta @ shared["Z"].T
-    level = rest @ member.T / np.maximum(counts, 1)
-    return {
-        "site.mean": mean[:, 0],
-        "site.beta": beta,
-        "site.level": level,
-        "site.squares": np.square(rest - level @ member) @ member.T,
-        "sum.total": np.array(np.square(deviation).sum()),
-        "min.low": np.array(x.min(initial=np.inf)),
-    }
-
-
 def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """What harmonized values need to stay ≥ 0, and their variance."""
     left = np.square(x - x.mean(axis=1, keepdims=True)).sum()
@@ -521,26 +353,6 @@ def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, s
     """Mean and variance of standardized values of one scanner that the fit did not know."""
     standard = (x - mean[:, None] - beta @ shared["Z"].T) / sd[:, None]
     return {"site.level": standard.mean(axis=1), "site.squares": standard.var(axis=1, ddof=1)}
-
-
-def _shrunk(gamma: np.ndarray, delta: np.ndarray, n: int, empirical_bayes: bool) -> tuple[np.ndarray, np.ndarray]:
-    """γ* and δ*² of one scanner, given its estimates at all sites: means of the posterior, each given the other."""
-    varies = delta > 0
-    spread = delta[varies].var(ddof=1) if varies.sum() > 1 else 0.0
-    if not empirical_bayes or not spread > 0:
-        return gamma, np.where(varies, delta, 1.0)
-    centre, tau = gamma.mean(), gamma.var(ddof=1)
-    middle = delta[varies].mean()
-    a, b = 2 + middle**2 / spread, middle + middle**3 / spread
-    g, d = gamma, np.where(varies, delta, middle)
-    for _ in range(_MOST_STEPS):
-        g_new = (tau * n * gamma + d * centre) / (tau * n + d)
-        d_new = (0.5 * ((n - 1) * delta + n * (gamma - g_new) ** 2) + b) / (n / 2 + a - 1)
-        change = max(float(np.abs(g_new - g).max()), float((np.abs(d_new - d) / d).max()))
-        g, d = g_new, d_new
-        if change < _TOL:
-            break
-    return g, d
 
 
 def _scanners(column: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:

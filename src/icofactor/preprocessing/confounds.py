@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from icofactor.preprocessing.adjusted import AdjustedCohort, AdjustedMaps, lift_to_zero
-from icofactor.preprocessing.combat import ComBat, Harmonization, Look, ScannerAdjustment, Scans, estimate_of
+from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import check_left, code_terms, regress_block, solver
+from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, estimate_of
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjusted, Adjustment
