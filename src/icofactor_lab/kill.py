@@ -102,6 +102,7 @@ def commands(data: Path) -> list[Command]:
         Command("select --bootstrap", lambda out: _bootstrap(data, out), results, fitted),
         Command("report", report, results, fitted),
         Command("transform", table, results, earlier_table),
+        Command("associate", lambda out: _associate(data, out), results, fitted),
         Command("prepare", lambda out: _cli("prepare", *left, "-o", out, "--overwrite", "-q"), store_state, stored),
         Command("append", lambda out: _append(data, out), store_state, stored, again=False),
         Command("compact", _compact, store_state, lambda out: _append(data, stored(out))),
@@ -116,6 +117,11 @@ def _transform(data: Path, maps: str, out: Path) -> None:
 def _bootstrap(data: Path, out: Path) -> None:
     model = ["--model", out, "--bootstrap", "2"]
     _cli("select", data / "both.npy", "-o", out, *model, "--overwrite", "-q")
+
+
+def _associate(data: Path, out: Path) -> None:
+    tested = ["--formula", "age", "--permutations", "50", "--participants", data / "people.tsv"]
+    _cli("associate", out, *tested, "--overwrite", "-q")
 
 
 def _append(data: Path, out: Path) -> None:
@@ -143,6 +149,8 @@ def make_data(folder: Path) -> None:
     np.save(folder / "both.npy", X)
     np.save(folder / "left.npy", X[:, :half])
     np.save(folder / "few.npy", X[:5])
+    people = "".join(f"map{i + 1:04d}\t{i % 5}\n" for i in range(len(X)))
+    (folder / "people.tsv").write_text(f"participant_id\tage\n{people}")
     for name, n in (("store", 6), ("extra", 3)):
         some = simulate_cohort(n, 2, hemisphere="left", random_state=n, mesh="fsaverage3")
         names = tuple(f"sub-{name}{i}" for i in range(n))
@@ -174,7 +182,7 @@ def _content(path: Path) -> str:
     if path.name not in _TIMED and path.name != "new.json":
         data = path.read_bytes()
         if path.suffix == ".json" and path.parent.name != "figures":
-            data = re.sub(rb'"(seconds|time|created|date)": [^,\n]*', b"", data)
+            data = re.sub(rb'"(seconds|time|created|date|path)": [^,\n]*', b"", data)
         return hashlib.sha256(data).hexdigest()
     if path.name != "model.zip":
         return "there"
@@ -491,7 +499,7 @@ class Campaign:
 
 
 def _is_of_fit(name: str) -> bool:
-    others = r"figures/|selection|stability|loadings_se|new\.|.*componentsse"
+    others = r"figures/|associations|selection|stability|loadings_se|new\.|.*componentsse"
     return re.match(others, name) is None
 
 

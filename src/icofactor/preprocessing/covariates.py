@@ -280,7 +280,8 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
     cells = cells_of(name, values, subjects)
     levels = None
-    if category or is_category(name, cells):
+    commas = all(is_number(cell.replace(",", ".")) for cell in cells) and name.lower() not in CATEGORIES
+    if category or (is_category(name, cells) and not commas):
         levels = tuple(sorted(set(cells)))
     columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
     if np.ptp(columns, axis=0).max(initial=0) == 0:
