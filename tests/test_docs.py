@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import icofactor
 from icofactor.io import guard, tables
 from icofactor.io import json as json_reader
 from icofactor.io import xml as xml_reader
@@ -126,3 +127,11 @@ def test_the_time_to_compile_is_the_measured_one() -> None:
 def test_commands_are_run_in_one_way() -> None:
     for page in PAGES:
         assert "PYTHONPATH" not in page.read_text(encoding="utf-8"), page
+
+
+def test_the_reference_lists_every_public_class_and_function() -> None:
+    listed = re.findall(
+        r"^   (\w+)$", (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    public = [name for name in icofactor.__all__ if callable(getattr(icofactor, name))]
+    assert not set(public) ^ set(listed)

@@ -21,7 +21,8 @@ import numpy as np
 
 import icofactor as ico
 
-people = ico.simulate_cohort(60, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0)
+settings = {"mesh": "fsaverage4", "variability": 0.008, "random_state": 0}
+people = ico.simulate_cohort(60, 5, hemisphere="both", **settings)
 subjects_dir = Path(tempfile.mkdtemp()) / "subjects"
 for subject, row in zip(people.subjects, people.X, strict=True):
     surf = subjects_dir / subject / "surf"
@@ -39,8 +40,10 @@ print(*sorted(path.name for path in surf.iterdir()), sep="\n")
 # ``load_cohort`` finds the files from the folder alone: you say which measure, which smoothing and which mesh. Bad
 # files are reported all at once, by name. A table of participants selects the subjects and brings age and sex.
 
-table = {name: people.participants[name] for name in ("participant_id", "age", "sex")}
-cohort = ico.load_cohort(subjects_dir, measure="thickness", smoothing=10, target="fsaverage4", participants=table)
+columns = ("participant_id", "age", "sex")
+table = {name: people.participants[name] for name in columns}
+files = {"measure": "thickness", "smoothing": 10, "target": "fsaverage4"}
+cohort = ico.load_cohort(subjects_dir, **files, participants=table)
 print(cohort)
 
 # %%
