@@ -75,6 +75,7 @@ def _values(n: int = 3) -> np.ndarray:
 
 def _maps(folder: Path) -> list[Specimen]:
     import nibabel as nib
+    from scipy.io import savemat
 
     values = _values()
     files: list[tuple[str, str, str]] = []
@@ -111,6 +112,11 @@ def _maps(folder: Path) -> list[Specimen]:
     ):
         nib.save(nib.Cifti2Image(values[:, 40:], (axis, brain)), keep(kind, name))
     np.save(keep("npy", "lh.i.npy"), values)
+    np.savetxt(keep("text", "l.left.txt", "text"), values[0], fmt="%.5f")
+    np.savetxt(keep("CSV", "m.csv", "text"), values, fmt="%.5f", delimiter=",")
+    savemat(keep("MATLAB", "n.mat"), {"x": values})
+    savemat(keep("MATLAB compressed", "o.mat"), {"x": values}, do_compression=True)
+    nib.save(nib.Nifti1Image(values[0].reshape(N, 1, 1), np.eye(4)), keep("NIfTI", "lh.p.nii.gz", "gzip"))
     names = np.array(["a", "b", "c"])
     np.savez(keep("npz", "j.npz", "zip"), x=values, subjects=names, age=np.arange(3.0), mask=values[0] > 1.2)
     np.savez_compressed(keep("npz compressed", "k.npz", "zip"), x=values, subjects=names)

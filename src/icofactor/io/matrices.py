@@ -144,5 +144,6 @@ def read_nifti(path: Path, sizes: set[int]) -> Maps:
             raise Unreadable("is damaged: its data begin outside it")
         read_exactly(file, int(offset) - 352, stored)
         data = np.frombuffer(read_exactly(file, n * n_maps * dtype.itemsize, stored), dtype).reshape(n_maps, n)
+        file.read(1)  # at the end gzip compares its checksum
     scaled = (np.isfinite(slope) and slope not in (0, 1)) or (slope == 1 and shift != 0)
     return Maps({None: data * np.float64(slope) + np.float64(shift) if scaled else data}, "NIfTI")
