@@ -1,9 +1,9 @@
 """How far a fitted model's components depend on the subjects at hand: resampling them.
 
 A resample draws as many subjects as there are, with replacement, fits them anew on the model's own faces from random
-starts of their own, and lifts to full resolution. Components are matched back to the model's. Starting from the model's
-solution instead would be quicker and too sure: the fit stays near it, where another sample would have led elsewhere
-(docs/selection.md).
+starts of their own, and lifts to full resolution. Rows that belong together, such as scans of a person, are drawn
+together. Components are matched back to the model's. Starting from the model's solution instead would be quicker and
+too sure: the fit stays near it, where another sample would have led elsewhere (docs/selection.md).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.checks import check_parameters
+from icofactor.cohort.people import People, RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
@@ -71,9 +72,10 @@ class Bootstrap:
         return np.asarray(self.similarity.mean(axis=0))
 
     def save(
-        self, folder: str | Path | Publication, model: Any, subjects: Sequence[str], overwrite: bool = False
+        self, folder: str | Path | Publication, model: Any, subjects: Sequence[str] | People, overwrite: bool = False
     ) -> list[Path]:
         """Write stability.tsv, loadings_se.tsv and the maps of standard errors, one GIFTI file per hemisphere."""
+        rows = subjects if isinstance(subjects, People) else People(tuple(subjects), tuple(subjects))
         place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
         n = len(self.component_se)
         names = numbered("component", n)
@@ -85,7 +87,7 @@ class Bootstrap:
             "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
             "n_resamples": np.full(n, len(self.similarity)),
         }
-        loadings = {"participant_id": list(subjects), **dict(zip(names, self.loading_se.T, strict=True))}
+        loadings = {**rows.columns, **dict(zip(names, self.loading_se.T, strict=True))}
         tables, maps = _files(model)
         with place.filled() as new:
             write_tsv(new / tables[0], table)
@@ -131,6 +133,10 @@ def bootstrap(
     cohort: Any,
     n_resamples: int = 100,
     random_state: int = 0,
+    *,
+    fit_on: str | None = None,
+    groups: Any = None,
+    order: str | None = None,
     work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Bootstrap:
@@ -143,10 +149,13 @@ def bootstrap(
     n_resamples : at least 2; each takes two passes over the maps, and some more where covariates, scanners or standard
         deviations are found anew in the drawn subjects.
     random_state : int ≥ 0; same seed, same answer.
+    fit_on, order : as the model was fitted, where `cohort` also holds scans that it was not fitted to.
+    groups : column of the participants, or one label per row of the cohort: rows that are drawn together. By default
+        the scans of a person.
     work_dir : folder where finished pieces are kept; the same call goes on from there.
     """
     check_resamples(n_resamples)
-    work = _Resampling.of(model, cohort, int(random_state))
+    work = _Resampling.of(model, cohort, int(random_state), fit_on, groups, order)
     run = {
         "command": "bootstrap",
         "n_starts": min(model.starts_.n_starts, MOST_STARTS),
@@ -154,6 +163,7 @@ def bootstrap(
         "random_state": int(random_state),
         "model": digest(model.components_, model.solution_.B),
         "data": digest(work.stats.L),
+        **({} if work.groups is None else {"groups": digest(work.groups.codes)}),
     }
     store = Checkpoint(work_dir, run)
     firsts = range(0, int(n_resamples), CHUNK)
@@ -197,11 +207,19 @@ class _Resampling:
     seed: int
     raw: Stream
     confounds: Confounds | None
+    groups: RowGroups | None = None
 
     @classmethod
-    def of(cls, model: Any, cohort: Any, seed: int) -> _Resampling:
+    def of(
+        cls, model: Any, cohort: Any, seed: int, fit_on: str | None = None, groups: Any = None, order: str | None = None
+    ) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
+        n_rows = len(cohort.subjects) if hasattr(cohort, "subjects") else None
+        fitted_all = fit_on is None and n_rows == len(model.loadings_)
+        n_rows = None if n_rows is not None else int(read_input(cohort, model.sites_).X.shape[0])
+        scans = choose_scans(cohort, "all" if fitted_all else fit_on, groups, order, seed, n_rows=n_rows)
+        cohort = scans.of(cohort)
         data = as_the_fit(cohort, model.harmonization_, model.covariates_)
         hemi = model.hemi_ if model.hemi_ != "both" else None
         given = read_input(data, model.sites_, hemi)
@@ -216,7 +234,7 @@ class _Resampling:
         raw = X
         if confounds is not None or model.center_ == "zscore":
             raw = open_stream(read_input(before, model.sites_, hemi).X, mask)
-        return cls(model, X, model.refined_.stats, used, seed, raw, confounds)
+        return cls(model, X, model.refined_.stats, used, seed, raw, confounds, scans.groups)
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -237,7 +255,8 @@ class _Resampling:
         model, solution = self.model, self.model.solution_
         scheme = method_named(solution.method).scheme
         draw, starts = np.random.SeedSequence(self.seed, spawn_key=(number,)).spawn(2)
-        who = np.random.default_rng(draw).integers(self.stats.n_subjects, size=self.stats.n_subjects)
+        rng, n = np.random.default_rng(draw), self.stats.n_subjects
+        who = rng.integers(n, size=n) if self.groups is None else self.groups.resample(rng)
         X, stats = self.drawn(who)
         best = multistart(
             stats,

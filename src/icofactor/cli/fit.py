@@ -11,6 +11,7 @@ from icofactor.cli.options import (
     add_confounds,
     add_dry_run,
     add_inputs,
+    add_people,
     check_confounds,
     plan_inputs,
     read_by,
@@ -31,6 +32,7 @@ DESCRIPTION = (
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit store -o out --harmonize site --keep age,sex
+icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 --smoothing 10 -o out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
@@ -79,6 +81,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="the literal setting of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
     )
     add_confounds(group)
+    add_people(group)
     group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
     parser.add_argument(
         "--work-dir",
@@ -101,6 +104,7 @@ def penalty(text: str) -> float | str:
 
 
 def run(options: argparse.Namespace) -> None:
+    from icofactor.cohort.people import choose_scans
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
@@ -110,9 +114,14 @@ def run(options: argparse.Namespace) -> None:
     plan = plan_inputs(options)
     if options.dry_run:
         plan.check()
-    combat, done = check_confounds(options, plan)
+    people: dict[str, Any] = {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
+    # reading names what is wrong with the files
+    scans = None if plan.problems else choose_scans(plan, **people, seed=options.random_seed)
+    combat, done = check_confounds(options, plan, None if scans is None else scans.rows)
+    if scans is not None and scans.sentence:
+        model.check_shape((len(scans.rows), 2))
     if options.dry_run:
-        print(_would_do(plan, model, options.out, done))
+        print(_would_do(plan, model, options.out, done, scans))
         return
     cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
@@ -122,6 +131,7 @@ def run(options: argparse.Namespace) -> None:
         place,
         harmonize=combat,
         covariates=options.covariates,
+        **people,
         timing=timing,
         work_dir=options.work_dir,
         verbose=not options.quiet,
@@ -141,12 +151,13 @@ def _model(options: argparse.Namespace) -> Any:
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path, done: str) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Any = None) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
 
-    model.check_shape((len(plan.subjects), plan.n_sites))
+    n_fitted = len(plan.subjects) if scans is None else len(scans.rows)
+    model.check_shape((n_fitted, plan.n_sites))
     method = method_named(model.method)
     center = model.centers_by
     if plan.lowest < 0 and not model.takes_negative:
@@ -160,7 +171,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str) -> str:
     n_run = n_starts if method.scheme.n_finished is None else min(n_starts, method.scheme.n_finished)
     columns = 20 * 4 ** min(model.level, _FINEST) * (2 if plan.hemisphere == "both" else 1)
     size = Size(
-        n_subjects=len(plan.subjects),
+        n_subjects=n_fitted,
         n_sites=plan.n_sites,
         n_components=model.n_components,
         n_columns=min(columns, plan.n_sites),
@@ -176,6 +187,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str) -> str:
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
+        *([f"  {scans.sentence}"] if scans is not None and scans.sentence else []),
         *([done] if done else []),
         f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
         f"{counted(n_starts, 'start')} into {out}.",

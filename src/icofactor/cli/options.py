@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FILES = (
     *("participants", "exclude", "missing", "mesh", "hemisphere", "mask"),
-    *("measure", "smoothing", "target", "entities", "map_name", "subjects"),
+    *("measure", "smoothing", "target", "entities", "stream", "sessions", "map_name", "subjects"),
 )
 
 
@@ -32,7 +32,8 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "--participants",
         metavar="TSV",
         type=Path,
-        help="table with a column participant_id: selects and orders the subjects; a column exclude leaves some out",
+        help="table with a column participant_id: selects and orders the subjects; a column exclude leaves some out. "
+        "With a column session_id it may list several scans of a person",
     )
     group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
     group.add_argument(
@@ -53,6 +54,15 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         metavar="NAME=VALUE,...",
         type=entities,
         help="which of several files with BIDS names, e.g. ses=1,task=rest,run=1",
+    )
+    group.add_argument(
+        "--stream", choices=["cross", "base", "long"], help="which folders of FreeSurfer's longitudinal stream to read"
+    )
+    group.add_argument(
+        "--sessions",
+        metavar="all|ID,...",
+        type=sessions,
+        help="read all sessions of people with several scans, or those named",
     )
     group.add_argument(
         "--missing",
@@ -76,6 +86,24 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
     )
 
 
+def add_people(group: Any) -> None:
+    """--fit-on, --order, --groups: people with several scans, families."""
+    group.add_argument(
+        "--fit-on",
+        choices=["baseline", "one-per-person", "all"],
+        help="of people with several scans fit the first (baseline), one drawn at random, or all; the others get their "
+        "loadings from that fit",
+    )
+    group.add_argument(
+        "--order", metavar="COLUMN", help="column that says which scan is the first, e.g. age (default: session's name)"
+    )
+    group.add_argument(
+        "--groups",
+        metavar="COLUMN",
+        help="rows that stay together in splits, folds, resamples and permutations: family, pair (default: a person's)",
+    )
+
+
 def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
     """Plan the cohort that the options describe.
 
@@ -92,6 +120,8 @@ def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
     alone = len(options.inputs) == 1
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
+    if getattr(options, "fit_on", None) is not None:
+        asked.setdefault("sessions", "all")
     known = {} if alone and is_zarr(options.inputs[0]) else given
     shown = not (options.quiet or getattr(options, "dry_run", False))
     return plan_cohort(options.inputs[0] if alone else options.inputs, **{**known, **asked}, verbose=shown)
@@ -174,21 +204,36 @@ def add_confounds(group: Any) -> None:
     )
 
 
-def check_confounds(options: argparse.Namespace, plan: Plan) -> tuple[Any, str]:
-    """What maps are harmonized by, if anything, and what is done to them, as text; refuses tables that will not do."""
+def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -> tuple[Any, str]:
+    """What maps are harmonized by, if anything, and what is done to them, as text; refuses tables that will not do.
+
+    Parameters
+    ----------
+    rows : numbers of the scans that are fitted; None: all.
+    """
+    import numpy as np
+
     from icofactor.preprocessing.combat import as_combat
-    from icofactor.preprocessing.covariates import check_left, code_terms
+    from icofactor.preprocessing.covariates import check_left, code_terms, columns_of
 
     combat, done = as_combat(options.harmonize, options.keep, options.reference_site), []
     if plan.problems:  # reading names what is wrong with the files
         return combat, ""
-    table, subjects = plan.participants, plan.subjects
+    part = lambda some: (
+        {name: np.asarray(values)[some] for name, values in plan.participants.items()},
+        [plan.subjects[row] for row in some],
+    )
+    everyone = np.arange(len(plan.subjects))
+    table, subjects = part(everyone if rows is None else rows)
+    others = np.array([], dtype=int) if rows is None else np.setdiff1d(everyone, rows)
     if combat is not None:
         scans = combat.check(table, subjects)
         done.append(f"harmonize over {combat.column} ({', '.join(scans.levels)})")
     if options.covariates:
         terms, _ = code_terms(options.covariates, table, subjects)
         check_left(terms, [] if combat is None else [combat.column])
+        if len(others):
+            columns_of(terms, *part(others))
         done.append(f"take out the effects of {', '.join(map(str, terms))}")
     return combat, ", ".join(done)
 
@@ -204,6 +249,11 @@ def entities(text: str) -> dict[str, str]:
     if not pairs or any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise argparse.ArgumentTypeError(f"NAME=VALUE,..., e.g. ses=1,task=rest; found {text!r}")
     return {pair[0]: pair[1] for pair in pairs}
+
+
+def sessions(text: str) -> str | tuple[str, ...]:
+    """all, or names of sessions."""
+    return "all" if text == "all" else words(text)
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -8,7 +8,16 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_atlas, add_confounds, add_inputs, check_confounds, plan_inputs, read_by, words
+from icofactor.cli.options import (
+    add_atlas,
+    add_confounds,
+    add_inputs,
+    add_people,
+    check_confounds,
+    plan_inputs,
+    read_by,
+    words,
+)
 from icofactor.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -60,6 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="what every fit takes out of its subjects' maps: auto, none, mean, zscore (default: the model's, auto)",
     )
+    add_people(group)
     group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
     trust = parser.add_argument_group("trust in a model")
     trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
@@ -165,23 +175,36 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
 
 
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
+    import numpy as np
+
     from icofactor.assessment.selection.agreement import strata_of
     from icofactor.assessment.selection.choose import check_subjects
+    from icofactor.cohort.people import choose_scans
     from icofactor.results.transform import check_table
 
     known: dict[str, Any] = {}
     if model is not None:  # as the model was fitted, unless options say otherwise
         known = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
     plan = plan_inputs(options, **{name: value for name, value in known.items() if value is not None})
+    people = _people(options)
+    if people["fit_on"] is None and not ranks and len(plan.subjects) == len(model.loadings_):
+        people["fit_on"] = "all"  # as the model was fitted
     if not plan.problems:  # reading names what is wrong with the files
-        table, subjects = plan.participants, plan.subjects
+        scans = choose_scans(plan, **people, seed=options.random_seed)
+        table = {name: np.asarray(values)[scans.rows] for name, values in plan.participants.items()}
+        subjects = [plan.subjects[row] for row in scans.rows]
         if ranks:
-            check_subjects(ranks, len(subjects))
+            check_subjects(ranks, len(subjects), scans.groups)
             strata_of(table, options.stratify, len(subjects))
-            check_confounds(options, plan)
+            check_confounds(options, plan, scans.rows)
         if options.bootstrap:
             check_table(model, table, subjects)
-    return plan.read()
+    cohort = plan.read()
+    return choose_scans(cohort, **people, seed=options.random_seed).of(cohort)
+
+
+def _people(options: argparse.Namespace) -> dict[str, Any]:
+    return {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
 
 
 def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int], place: Publication) -> None:
@@ -198,6 +221,7 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
         stratify=options.stratify,
         covariates=options.covariates,
         harmonize=as_combat(options.harmonize, options.keep, options.reference_site),
+        **_people(options),
         method=method,
         center=center,
         level=options.level,
@@ -225,14 +249,16 @@ def _write_overlap(model: Any, regions: Any, options: argparse.Namespace, place:
 
 def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publication) -> None:
     from icofactor.assessment.bootstrap import bootstrap
+    from icofactor.cohort.people import people_of
 
     spread = bootstrap(
         model,
         cohort,
         options.bootstrap,
         options.random_seed,
+        **_people(options),
         work_dir=None if options.work_dir is None else options.work_dir / "bootstrap",
         verbose=not options.quiet,
     )
-    spread.save(place, model, cohort.subjects)
+    spread.save(place, model, people_of(cohort) or cohort.subjects)
     print("Stability of the components: " + ", ".join(f"{value:.2f}" for value in spread.stability))

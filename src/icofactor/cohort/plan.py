@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from icofactor.cohort.find import Found, Source, Wanted
 from icofactor.cohort.find.bids import entities_of
 from icofactor.cohort.find.files import find_sources, rename
+from icofactor.cohort.find.sessions import asked_sessions, tell_scans
 from icofactor.cohort.meshes import Mesh, check_array, read_image
 from icofactor.cohort.names import subject_of
+from icofactor.cohort.people import PERSON, People, scan_of, scans_of, session_key
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
@@ -113,6 +115,8 @@ def plan_cohort(
     smoothing: float | None = None,
     target: str | None = None,
     entities: Mapping[str, str] | None = None,
+    stream: str | None = None,
+    sessions: str | Sequence[str] | None = None,
     mask: Any = None,
     subjects: str | os.PathLike[str] | Sequence[str] | None = None,
     exclude: Sequence[str] = (),
@@ -135,9 +139,9 @@ def plan_cohort(
         paths = paths[0]
     if isinstance(paths, str | os.PathLike) and is_zarr(paths):
         of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
-        of_files |= {"entities": entities, "mask": mask, "subjects": subjects, "map_name": map_name}
+        of_files |= {"entities": entities, "stream": stream, "mask": mask, "subjects": subjects, "map_name": map_name}
         of_files |= {"modality": modality, "units": units}
-        return _plan_store(Path(paths).expanduser(), of_files, selection, problems, journal)
+        return _plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
     pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal)
     if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
@@ -152,11 +156,12 @@ def plan_cohort(
     if _is_image(paths):
         return _plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
     table = selection.participants
-    known = frozenset() if table is None else frozenset(map(bare, table.listed))
-    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known)
+    known = frozenset() if table is None else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream)
     found = find_sources(paths, wanted, problems)
     if pattern is not None:
         found.sources = rename(found.sources, pattern, problems)
+    scans = tell_scans(found, sessions, selection, problems)
     for note in found.notes:
         journal.note(note)
     details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
@@ -173,8 +178,12 @@ def plan_cohort(
         return _plan_stacks(groups, names, reader, details)
     if names is not None:
         what = f"the files are of {len(groups)} subjects ({some(groups)})"
-        groups = dict(zip(check_names(names, len(groups), what), groups.values(), strict=True))
+        given = check_names(names, len(groups), what)
+        scans = {name: scans[there] for name, there in zip(given, groups, strict=True) if there in scans}
+        groups = dict(zip(given, groups.values(), strict=True))
+    selection = replace(selection, scans=scans)
     chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
+    details = replace(details, selection=selection.renamed(chosen))
     return _plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
 
 
@@ -278,7 +287,11 @@ def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reade
             files_with = sorted({str(stack.path) for stack in stacks if name in stack.names})
             problems.add(f"subject {name}", f"occurs {count} times in {literal(', '.join(files_with))}")
     problems.check()
+    columns = stack_columns(stacks, known)
+    if PERSON not in columns:
+        details = replace(details, selection=replace(details.selection, scans=scans_of(known)))
     chosen = details.selection.select(known, problems, details.journal)
+    details = replace(details, selection=details.selection.renamed(chosen))
     if not chosen and not problems:
         problems.add("paths", "no subject could be read")
     problems.check()
@@ -303,6 +316,8 @@ def _names_in(pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: in
         return check_names(given, n, f"{literal(path)} holds {n} maps")
     for piece in pieces:
         names = [subject_of(Path(name)) or name for name in piece.maps.names]
+        if len(set(names)) < n and len(set(piece.maps.names)) == n and all(map(scan_of, piece.maps.names)):
+            names = list(piece.maps.names)
         if len(set(names)) == n:
             return names
     return unnamed(n, str(path), details.selection.participants if n_groups == 1 else None, details.journal)
@@ -329,10 +344,9 @@ def _plan_read(
             details = details.with_mask(widths)
         except CohortError as error:  # maps of another mesh: what else does not fit them says nothing new
             unknown = error
-    table = details.selection.participants
     return Plan(
         subjects=tuple(names),
-        participants={**columns, **({} if table is None else table.about(names))},
+        participants={**columns, **details.selection.columns(names)},
         sites=sites,
         hemisphere="both" if len(widths) == 2 else next(iter(widths), ""),
         mask=_mask_as_text(details.mask_array, firsts),
@@ -415,6 +429,7 @@ def _also(source: Source, other: Path, apart: str) -> str:
     remedy = "give one file for each"
     if source.path.name.startswith("sub-"):
         remedy += f", or choose with {{entities}} ({apart or 'ses, task, run, ...'})"
+        remedy += "; {sessions='all'} reads all sessions" if "ses is " in apart else ""
     text = f"subject {literal(source.subject)}{side} is also in {literal(other)}; {remedy}"
     return Problem(text, f"the subject has other files; {remedy}")
 
@@ -441,10 +456,10 @@ def _plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | Non
     widths = {"left": n_left, "right": sites.n - n_left} if hemi == "both" else {hemi: n_left}
     details = details.with_mask(widths)
     rows = [names.index(there) for _, there in chosen]
-    table, subjects = details.selection.participants, [name for name, _ in chosen]
+    subjects = [name for name, _ in chosen]
     return Plan(
         subjects=tuple(subjects),
-        participants={} if table is None else table.about(subjects),
+        participants=details.selection.columns(subjects),
         sites=sites,
         hemisphere=hemi,
         mask=_NO_MASK if details.mask_array is None else "given",
@@ -455,7 +470,12 @@ def _plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | Non
 
 
 def _plan_store(
-    folder: Path, of_files: Mapping[str, Any], selection: Selection, problems: Problems, journal: Journal
+    folder: Path,
+    of_files: Mapping[str, Any],
+    selection: Selection,
+    sessions: str | Sequence[str] | None,
+    problems: Problems,
+    journal: Journal,
 ) -> Plan:
     """A cohort store: it has its mesh, measure and mask; subjects may be chosen, and the table given anew."""
     from icofactor.cohort.store.read import open_store
@@ -467,14 +487,20 @@ def _plan_store(
     stored = open_store(folder)
     if not stored.checked:
         journal.note(f"{folder} was made before checksums: of its files only the maps are checked for damage")
-    chosen = selection.select(stored.subjects, problems, journal)
+    who = People.of(stored.subjects, stored.participants)
+    selection, known = replace(selection, scans=who.known), list(stored.subjects)
+    if sessions not in (None, "all"):
+        keys = asked_sessions(sessions, who.known.values())
+        known = [name for name in known if name in who.known and session_key(who.known[name][1]) in keys]
+    chosen = selection.select(known, problems, journal)
+    selection = selection.renamed(chosen)
     if not chosen and not problems:
         problems.add(folder, "no subject is left")
     problems.check()
     rows = [stored.subjects.index(there) for _, there in chosen]
     columns = {str(name): np.asarray(values)[rows] for name, values in stored.participants.items()}
     if selection.participants is not None:
-        columns |= selection.participants.about([name for name, _ in chosen])
+        columns |= selection.columns([name for name, _ in chosen])
 
     def opened(n_threads: int | None) -> Any:
         if rows == list(range(len(stored.subjects))):

@@ -38,6 +38,8 @@ def load_cohort(
     smoothing: float | None = None,
     target: str | None = None,
     entities: Mapping[str, str] | None = None,
+    stream: str | None = None,
+    sessions: str | Sequence[str] | None = None,
     mask: Any = None,
     subjects: str | os.PathLike[str] | Sequence[str] | None = None,
     exclude: Sequence[str] = (),
@@ -57,7 +59,8 @@ def load_cohort(
         XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
         CIFTI-2 dscalar and dtseries, npy, npz.
     participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
-        "exclude" (or "include") leaves out some.
+        "exclude" (or "include") leaves out some. With a column session_id (or session, visit) it may list several scans
+        of a person.
     mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
         number of vertices say.
     hemisphere : "left", "right", "both"; None: what is there.
@@ -65,6 +68,9 @@ def load_cohort(
     smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
         BIDS (the space).
     entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
+    stream : "cross", "base" or "long", of FreeSurfer's folders of people scanned several times.
+    sessions : "all", or the sessions to read, of people scanned several times. The cohort's `subjects` are scans then,
+        and its participants have the columns participant_id and session_id.
     mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
         (left, right). In any case sites that are NaN or zero in every subject are left out.
     subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
@@ -110,6 +116,8 @@ def load_cohort(
         smoothing=smoothing,
         target=target,
         entities=entities,
+        stream=stream,
+        sessions=sessions,
         mask=mask,
         subjects=subjects,
         exclude=exclude,
@@ -374,8 +382,7 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
     if used is not None and (given is None or (given & ~used).any()):
         source.append("NaN or zero in every subject")
     columns = {"participant_id": np.array(made.subjects), **made.columns}
-    if table is not None:
-        columns.update(table.about(made.subjects))
+    columns.update(details.selection.columns(made.subjects))
     arrays = [measure_of(record["array"]) for record in made.records if "array" in record]
     modality = details.modality or modality_of(details.measure or next(filter(None, arrays), "unknown"))
     provenance = {

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.people import (
+    PERSON,
+    SESSION,
+    SESSION_COLUMNS,
+    Scan,
+    bare,
+    scan_name,
+    session_key,
+)
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
 from icofactor.io.guard import Unreadable, naming
@@ -28,36 +38,49 @@ _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false"
 
 @dataclass(frozen=True, eq=False)
 class Participants:
-    """A table with one row per subject, those to leave out already gone.
+    """A table with one row per subject, or per scan of a subject; those to leave out already gone.
 
     Attributes
     ----------
-    ids : names of the subjects, no two alike, in the order of the table.
-    columns : name → one value per subject; without the ids.
-    listed : all subjects of the table, also those that its column "exclude" (or "include") leaves out.
+    ids : names of the rows, no two alike, in the order of the table: subjects, or scans where people have several.
+    columns : name → one value per row; without the ids.
+    listed : all rows of the table, also those that its column "exclude" (or "include") leaves out.
     source : where the table came from, as the provenance has it.
+    scans : person and session of each row, where the table has a column of sessions.
     """
 
     ids: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
+    scans: tuple[Scan, ...] = ()
 
-    def match(self, found: Iterable[str]) -> dict[str, str]:
-        """Subject of the table → the same subject as the files name it, "sub-" or not."""
-        there = {bare(name): name for name in found}
-        return {name: there[bare(name)] for name in self.ids if bare(name) in there}
+    @property
+    def repeated(self) -> bool:
+        """Whether rows are scans, several of a person."""
+        return len({person for person, _ in self.scans}) < len(self.scans)
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {bare(name): row for row, name in enumerate(self.ids)}
+
+    @cached_property
+    def _row_of_scan(self) -> dict[Scan, int]:
+        return {(bare(person), session_key(session)): row for row, (person, session) in enumerate(self.scans)}
+
+    def row(self, name: str, scan: Scan | None = None) -> int | None:
+        """The row of a subject, "sub-" or not, or of a scan: that of its session, or of its person where the table says
+        nothing of sessions."""
+        if scan is not None and self.scans:
+            found = self._row_of_scan.get((bare(scan[0]), session_key(scan[1])))
+            if found is not None:
+                return found
+        found = self._row.get(bare(name))
+        return self._row.get(bare(scan[0])) if found is None and scan is not None and not self.scans else found
 
     def about(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
         """The columns with one value for each of these subjects, all of which the table lists."""
-        row = {bare(name): number for number, name in enumerate(self.ids)}
-        rows = [row[bare(name)] for name in subjects]
-        return {name: values[rows] for name, values in self.columns.items()}
-
-
-def bare(subject: str) -> str:
-    """A subject's name without "sub-": some tools add it, others do not."""
-    return subject.removeprefix("sub-")
+        return Selection(self).columns(subjects)
 
 
 def read_participants(given: Any) -> Participants | None:
@@ -87,9 +110,17 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
     ids = columns.pop(key)
     if not ids:
         raise CohortError(where, "lists no subjects")
+    of_sessions = {name.lower(): name for name in reversed(columns)}
+    sessions = next((columns[of_sessions[name]] for name in SESSION_COLUMNS if name in of_sessions), None)
+    scans = [] if sessions is None else list(zip(ids, sessions, strict=True))
     twice = sorted(name for name, n in Counter(ids).items() if n > 1)
     if twice or len(set(map(bare, ids))) < len(ids):
-        raise CohortError(where, f"lists subjects twice: {some(twice, 10) or 'with and without sub-'}")
+        keys = {(bare(person), session_key(session)) for person, session in scans if session.lower() not in MISSING}
+        if len(keys) < len(ids):
+            which = some(twice, 10) or "with and without sub-"
+            told = "with the same session, or none" if scans else "without a column session_id that tells scans apart"
+            raise CohortError(where, f"lists subjects twice: {which}, {told}")
+        ids = [scan_name(person, session) for person, session in scans]
     used = np.ones(len(ids), dtype=bool)
     for name in list(columns):
         if name.lower() in ("exclude", "include"):
@@ -109,6 +140,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
         values,
         tuple(ids),
         source,
+        tuple(scans[row] for row in keep) if scans else (),
     )
 
 
@@ -149,11 +181,13 @@ class Selection:
     participants : the table that selects and orders them; None takes all.
     exclude : names to leave out.
     missing : whether subjects without all their data are an error ("raise") or left out ("skip").
+    scans : name in the data → person and session, where people were scanned several times.
     """
 
     participants: Participants | None = None
     exclude: tuple[str, ...] = ()
     missing: str = "raise"
+    scans: Mapping[str, Scan] = field(default_factory=dict)
 
     @classmethod
     def of(cls, participants: Any = None, exclude: Sequence[str] = (), missing: str = "raise") -> Selection:
@@ -169,26 +203,62 @@ class Selection:
     def choose(self, known: Sequence[str]) -> Choice:
         """Who is used of the subjects that are known."""
         table, out = self.participants, set(map(bare, self.exclude))
-        match = {name: name for name in known} if table is None else table.match(known)
+        rows = {there: None if table is None else table.row(there, self.scans.get(there)) for there in known}
+        match = {self._name(there, row): there for there, row in rows.items() if table is None or row is not None}
+        if table is not None:
+            match = dict(sorted(match.items(), key=lambda item: rows[item[1]] or 0))
+        taken = {row for row in rows.values() if row is not None}
         listed = () if table is None else table.ids
-        present = {bare(name) for name in (*known, *listed)}
+        named = lambda *names: {bare(one) for name in names for one in (name, self.scans.get(name, (name, ""))[0])}
+        present = {one for name in (*known, *listed) for one in named(name)} | {
+            bare(person) for person, _ in (() if table is None else table.scans)
+        }
         return Choice(
-            chosen=[(name, there) for name, there in match.items() if bare(there) not in out],
-            absent=[name for name in listed if name not in match and bare(name) not in out],
+            chosen=[(name, there) for name, there in match.items() if not named(name, there) & out],
+            absent=[name for row, name in enumerate(listed) if row not in taken and bare(name) not in out],
             others=sorted(set(known) - set(match.values())),
             unknown=[name for name in self.exclude if bare(name) not in present],
         )
+
+    def _name(self, there: str, row: int | None) -> str:
+        """Name in the cohort of a subject or scan that is in a row of the table."""
+        table, scan = self.participants, self.scans.get(there)
+        if table is None or row is None:
+            return there
+        return there if scan is not None and not table.scans and bare(table.ids[row]) != bare(there) else table.ids[row]
+
+    def renamed(self, chosen: Sequence[tuple[str, str]]) -> Selection:
+        """The same, with the scans of those chosen by their names in the cohort."""
+        return replace(self, scans={name: self.scans[there] for name, there in chosen if there in self.scans})
+
+    def columns(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """What is known of subjects of the cohort; with the people and sessions where rows are scans."""
+        table, scans = self.participants, dict(self.scans)
+        rows = [None if table is None else table.row(name, scans.get(name)) for name in subjects]
+        found: dict[str, NDArray[Any]] = {}
+        if table is not None:
+            found = {name: values[[row for row in rows if row is not None]] for name, values in table.columns.items()}
+            if table.repeated:
+                scans |= {name: table.scans[row] for name, row in zip(subjects, rows, strict=True) if row is not None}
+        if scans:
+            people = [scans.get(name, (name, "n/a")) for name in subjects]
+            found = {
+                **found,
+                PERSON: np.array([person for person, _ in people]),
+                SESSION: np.array([session for _, session in people]),
+            }
+        return found
 
     def select(self, known: Sequence[str], problems: Problems, journal: Journal) -> list[tuple[str, str]]:
         """The chosen ones, as `Choice.chosen`; what is wrong and what was left out is reported."""
         choice = self.choose(known)
         if choice.unknown:
             problems.add("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
-        marked = set() if self.participants is None else set(map(bare, self.participants.listed))
-        journal.leave_out(
-            [name for name in choice.others if bare(name) in marked], "that participants marks for exclusion"
-        )
-        unlisted = [name for name in choice.others if bare(name) not in marked]
+        listed = set() if self.participants is None else set(map(bare, self.participants.listed))
+        scan = lambda name: (name, self.scans[name][0], scan_name(*self.scans[name])) if name in self.scans else (name,)
+        marked = [name for name in choice.others if listed & set(map(bare, scan(name)))]
+        journal.leave_out(marked, "that participants marks for exclusion")
+        unlisted = [name for name in choice.others if name not in marked]
         journal.leave_out(unlisted, "that participants does not select")
         if self.skips:
             journal.leave_out(choice.absent, "of participants without maps")

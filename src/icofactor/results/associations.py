@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,17 @@ from icofactor.assessment.associations import (
     pls,
 )
 from icofactor.assessment.associations.result import DESCRIPTIONS
+from icofactor.cohort.people import bare, session_key
 from icofactor.cohort.problems import some
-from icofactor.cohort.subjects import bare
 from icofactor.errors import ArgumentError, FileError, literal
 from icofactor.estimator.saving import load_model
 from icofactor.io.gifti import write_maps
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.publish import Publication, reading
 from icofactor.io.tables import is_number, read_table, write_json, write_tsv
-from icofactor.results.description import LOADINGS, MODEL
+from icofactor.results.description import LOADINGS, MODEL, PROVENANCE
 from icofactor.results.folder import PARTICIPANTS, map_columns
+from icofactor.results.report.selection_files import read_record
 from icofactor.sphere.names import map_file, mesh_name_of
 
 _EFFECTS = "effects.shape.gii"
@@ -50,7 +52,7 @@ _TABLES = (
 )
 _PLS = ("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png")
 _NORMATIVE = ("normative.tsv", "normative.json")
-_ID, _SESSION = "participant_id", "session_id"
+_ID, _SESSION, _FITTED = "participant_id", "session_id", "fitted"
 NORM = "age + sex"
 """What a reference's loadings depend on where no formula says it."""
 
@@ -67,6 +69,7 @@ class FittedLoadings:
     participants : what the fit knows of them, joined; empty when nothing.
     model : None for a table alone.
     path : file or folder.
+    groups : column by which the fit kept people together; None for the scans of a person.
     """
 
     rows: Mapping[str, list[str]]
@@ -75,6 +78,7 @@ class FittedLoadings:
     participants: Mapping[str, list[str | None]]
     model: Any
     path: Path
+    groups: str | None = None
 
     @classmethod
     def read(cls, fitted: str | Path) -> FittedLoadings:
@@ -87,11 +91,26 @@ class FittedLoadings:
         with reading(place):
             model = load_model(place / MODEL)
             rows, loadings, components = _table_of(place / LOADINGS)
-            if loadings.shape != model.loadings_.shape:
-                raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
             known = place / PARTICIPANTS
             table = joined(known, rows) if known.is_file() else {}
-        return cls(rows, loadings, components, table, model, place)
+            # of people with several scans some may not have been fitted
+            n_fitted = sum(cell == "1" for cell in table.get(_FITTED, [])) or len(loadings)
+            if (n_fitted, loadings.shape[1]) != model.loadings_.shape:
+                raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
+            told = (read_record(place / PROVENANCE) or {}).get("scans")
+            groups = told.get("groups") if isinstance(told, dict) else None
+        return cls(
+            rows, loadings, components, table, _with(model, loadings), place, groups if groups in table else None
+        )
+
+
+def _with(model: Any, loadings: np.ndarray) -> Any:
+    """A model with the loadings of all scans, where some were not fitted."""
+    if len(loadings) == len(model.loadings_):
+        return model
+    found = copy(model)
+    found.loadings_ = loadings
+    return found
 
 
 def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, ...]]:
@@ -117,8 +136,9 @@ def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, lis
     if _ID not in columns:
         raise FileError(file, f"has no column {_ID}; its columns: {some(columns, 20)}")
     keys = [name for name in (_ID, _SESSION) if name in columns and name in rows]
-    theirs = list(zip(*(map(bare, columns[name]) for name in keys), strict=True))
-    wanted = list(zip(*(map(bare, rows[name]) for name in keys), strict=True))
+    spelled = {_ID: bare, _SESSION: session_key}
+    theirs = list(zip(*(map(spelled[name], columns[name]) for name in keys), strict=True))
+    wanted = list(zip(*(map(spelled[name], rows[name]) for name in keys), strict=True))
     twice = sorted({key for key, count in Counter(theirs).items() if count > 1} & set(wanted))
     if twice:
         raise FileError(file, f"lists {some([' '.join(key) for key in twice], 10)} more than once")
@@ -167,7 +187,8 @@ def write_associations(
     formula : tests its terms; with a reference the formula of the norm, "age + sex" by default.
     participants : table with participant_id; by default the fit's own.
     behaviour : table with participant_id for behavioural PLS.
-    groups, smooth, contrast, reference, n_permutations, n_bootstrap, missing_covariates, random_state : see
+    groups : column; by default the one that the fit kept together, else the scans of a person.
+    smooth, contrast, reference, n_permutations, n_bootstrap, missing_covariates, random_state : see
         `associate`, `pls` and `normative_scores`.
     overwrite : whether to replace earlier results of the same kind.
     """
@@ -176,6 +197,8 @@ def write_associations(
     if formula is None and behaviour is None and reference is None:
         raise ArgumentError("formula", None, "Nothing is asked for: give {formula}, {behaviour} or {reference}")
     source = FittedLoadings.read(fitted)
+    if groups is None and participants is None:
+        groups = source.groups
     if out is None and source.model is None:
         raise ArgumentError("out", None, "{out} is needed with a table of loadings: a folder for the results")
     target = source.path if out is None else Path(out)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.atlas import read_regions
+from icofactor.cohort.people import People, Scans, people_of
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.estimator.saving import MODEL, load_model
 from icofactor.io.freesurfer import Labels
@@ -19,12 +20,20 @@ from icofactor.io.publish import reading
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
+from icofactor.results.report.selection_files import LOADINGS as LOADINGS
 from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
 from icofactor.sphere.names import mesh_name_of
 
 DIAGNOSTICS, PROVENANCE, METHODS = "diagnostics.npz", "provenance.json", "methods.md"
-LOADINGS = "desc-icofactor_loadings.tsv"
+
+
+@dataclass(frozen=True, eq=False)
+class ScanTable:
+    """Loadings of all scans, those that were not fitted among them, and what is known of them, one row each."""
+
+    loadings: np.ndarray
+    participants: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +50,8 @@ class FitDescription:
     participants : column → one value per subject; empty when the description was read from a folder.
     selection : what `icofactor select` found.
     regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
+    people : who the rows of the tables are; None when the description was read from a folder.
+    table : loadings of all scans where some were not fitted; else None.
     """
 
     model: Any
@@ -51,6 +62,8 @@ class FitDescription:
     participants: Mapping[str, Any] = field(default_factory=dict)
     selection: SelectionFiles = field(default_factory=SelectionFiles)
     regions: Mapping[str, Labels] | None = None
+    people: People | None = None
+    table: ScanTable | None = None
 
     def __post_init__(self) -> None:
         problem = _difference(self.model, self.diagnostics)
@@ -98,6 +111,8 @@ def describe_fit(
     cohort: Any,
     adjusted: Any = None,
     *,
+    scans: Scans | None = None,
+    table: ScanTable | None = None,
     folder: str | Path | None = None,
     timing: Mapping[str, float] | None = None,
     warnings: Sequence[str] = (),
@@ -110,6 +125,8 @@ def describe_fit(
     model : fitted CorticalFactorization.
     cohort : the Cohort, or one on disk.
     adjusted : the same cohort as it was fitted, when something was taken out of its maps.
+    scans : which scans were fitted and belong together; None where rows are people.
+    table : loadings of all scans, where some were not fitted.
     folder : where a selection of the number of components may lie, which is shown with the fit.
     timing : stage of the fit → seconds.
     warnings : what the fit warned of.
@@ -118,12 +135,17 @@ def describe_fit(
     data = cohort if adjusted is None else adjusted
     # what else may lie in the folder is about an earlier fit
     choice = None if folder is None else read_choice(Path(folder))
+    provenance, groups = provenance_of(model, cohort, warnings), None if scans is None else scans.groups
+    if scans is not None and scans.record:
+        provenance["scans"] = {**scans.record, "summary": scans.sentence}
     return FitDescription.of(
         model,
-        diagnose(model, data, timing=timing, warnings=warnings, report=report),
-        provenance=provenance_of(model, cohort, warnings),
-        methods=methods_text(model, cohort),
+        diagnose(model, data, groups=groups, timing=timing, warnings=warnings, report=report),
+        provenance=provenance,
+        methods=methods_text(model, cohort, scans),
         participants=cohort.participants,
+        people=None if scans is None else scans.people if table is not None else people_of(cohort),
+        table=table,
         selection=SelectionFiles(choice),
     )
 

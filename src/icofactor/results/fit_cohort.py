@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from icofactor.cohort.people import Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.preprocessing.adjusted import as_the_fit, steps_of
 from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.progress import Stages
-from icofactor.results.description import describe_fit
+from icofactor.results.description import ScanTable, describe_fit
 from icofactor.results.folder import FitFolder, map_columns, write_fit
 from icofactor.results.meaning import recurrence_line, recurrence_warning
 from icofactor.sphere.names import mesh_name_of
@@ -31,7 +35,7 @@ class FitResult:
     model : CorticalFactorization
         The fitted model.
     data : Cohort
-        The cohort as it was fitted, adjusted when there were covariates.
+        The cohort as it was fitted, adjusted when there were covariates: the scans that `fit_on` chose.
     folder : Path
         Where it was written.
     files : list of Path
@@ -40,6 +44,8 @@ class FitResult:
         What the fit warned of.
     removed : list of Path
         What had been written about an earlier fit in this folder, and has no counterpart now.
+    scans : Scans
+        Who was scanned when, and which scans were fitted.
     """
 
     model: CorticalFactorization
@@ -48,11 +54,14 @@ class FitResult:
     files: list[Path]
     warnings: list[str]
     removed: list[Path] = field(default_factory=list)
+    scans: Scans | None = None
 
     def found(self) -> str:
         """What was found, as text."""
         covariates, share = self.model.covariates_, 100 * self.model.explained_
         lines, harmonization = [repr(self.data)], self.model.harmonization_
+        if self.scans is not None and self.scans.sentence:
+            lines.append(f"{self.scans.sentence}.")
         if harmonization is not None:
             shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
             removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance"
@@ -93,6 +102,9 @@ def fit_cohort(
     harmonize: ComBat | str | None = None,
     keep: Sequence[str] = (),
     covariates: Sequence[str] = (),
+    fit_on: str | None = None,
+    groups: str | None = None,
+    order: str | None = None,
     timing: Mapping[str, float] | None = None,
     work_dir: str | Path | None = None,
     figures: bool = True,
@@ -120,6 +132,14 @@ def fit_cohort(
         Columns whose effects harmonizing keeps, where `harmonize` is a column.
     covariates : sequence of str, default=()
         Columns of the participants' table whose effects are removed from the maps first; see `Covariates.fit`.
+    fit_on : {"baseline", "one-per-person", "all"}, default=None
+        Of people with several scans, which are fitted: the first of each, one of each drawn at random (by the model's
+        seed), or all. The others get their loadings from the fit. Needed where people have several scans.
+    groups : str, default=None
+        Column of the participants' table: people who belong together (family, pair), whom the page's permutations
+        keep together, and `icofactor associate` by default. Scans of a person always stay together.
+    order : str, default=None
+        Column by which the first scan of a person is found (age, date); by default the name of its session.
     timing : mapping of str to float, default=None
         Stage before this one → seconds, for the report.
     work_dir : str or Path, default=None
@@ -158,6 +178,10 @@ def fit_cohort(
     mesh = mesh_name_of(cohort.sites)
     map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere)
+    seed = model.random_state if isinstance(model.random_state, int) else 0
+    scans = choose_scans(cohort, fit_on, groups, order, seed)
+    everyone, cohort = cohort, scans.of(cohort)
+    others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
     stages, spent = Stages(verbose), dict(timing or {})
     data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
     if combat is not None:
@@ -166,15 +190,25 @@ def fit_cohort(
     if covariates:
         with stages.stage("covariates"), _timed(spent, "covariates"):
             data = _adjusted(data, model, covariates)
+    # done to scans that are not fitted before the fit, so that what cannot be done to them is refused in time
+    rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
         model.fit(data, work_dir=work_dir)
+    known = None
+    if rest is not None:
+        with stages.stage("other scans"), _timed(spent, "other scans"):
+            loadings = np.empty((len(everyone.subjects), len(model.components_)))
+            loadings[scans.rows], loadings[others] = model.loadings_, model.transform(rest)
+            fitted = np.isin(np.arange(len(loadings)), scans.rows).astype(int)
+            known = ScanTable(loadings, {**everyone.participants, "fitted": fitted})
     said = list(dict.fromkeys(str(warning.message) for warning in raised))
     with stages.stage("diagnostics") as show:
         # a selection that was written about an earlier fit goes with it
         beside = None if place.replaces else place.path
-        fit = describe_fit(model, cohort, data, folder=beside, timing=spent, warnings=said, report=show)
-    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed)
+        about: dict[str, Any] = {"scans": scans, "table": known, "folder": beside}
+        fit = describe_fit(model, cohort, data, **about, timing=spent, warnings=said, report=show)
+    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed, scans)
 
 
 def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:

@@ -11,7 +11,7 @@
     space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
     desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
     desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
-    desc-icofactor_loadings.tsv                                      participant_id, component01, component02, ...
+    desc-icofactor_loadings.tsv                                      participant_id (and session_id), component01, ...
     desc-icofactor_participants.tsv                                  (when anything is known about them)
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
     model.zip, diagnostics.npz                                       what `load_model` and the report read
@@ -169,12 +169,14 @@ def _write_parcels(folder: Path, fit: FitDescription) -> None:
 
 
 def _write_tables(folder: Path, fit: FitDescription) -> None:
-    subjects, loadings = {"participant_id": list(fit.subjects)}, fit.model.loadings_
+    subjects = {"participant_id": list(fit.subjects)} if fit.people is None else fit.people.columns
+    loadings = fit.model.loadings_ if fit.table is None else fit.table.loadings
+    participants = fit.participants if fit.table is None else fit.table.participants
     names = numbered("component", loadings.shape[1])
     write_tsv(folder / LOADINGS, {**subjects, **dict(zip(names, loadings.T, strict=True))})
     write_tsv(folder / _TABLE, {"component": names, **component_table(fit)})
-    if fit.participants:
-        rest = {name: column for name, column in fit.participants.items() if name != "participant_id"}
+    if participants:
+        rest = {name: column for name, column in participants.items() if name not in subjects}
         write_tsv(folder / PARTICIPANTS, {**subjects, **rest}, digits=None)
 
 

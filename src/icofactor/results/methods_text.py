@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.names import smoothing_of
+from icofactor.cohort.people import Scans
 from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
@@ -74,17 +75,18 @@ class _Citations:
         return "\n".join(f"{i}. {reference}" for i, reference in enumerate(self.cited, start=1))
 
 
-def methods_text(model: Any, cohort: Any) -> str:
+def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
     """A methods paragraph in Markdown, with references.
 
     Parameters
     ----------
     model : a fitted CorticalFactorization.
     cohort : the Cohort it was fitted to, or one on disk.
+    scans : which scans were fitted, where people have several.
     """
     cite = _Citations()
     sentences = [
-        _data(model, cohort, cite),
+        _data(model, cohort, cite, scans),
         _left_out(cohort.provenance),
         _preprocessing(cohort.provenance),
         _harmonization(model, cite),
@@ -100,7 +102,7 @@ def methods_text(model: Any, cohort: Any) -> str:
     return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n"
 
 
-def _data(model: Any, cohort: Any, cite: _Citations) -> str:
+def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
     sites, mesh = model.sites_, mesh_name_of(model.sites_)
     where = f"the {sites.on} of {mesh}"
     if is_fs_lr(mesh):
@@ -117,9 +119,14 @@ def _data(model: Any, cohort: Any, cite: _Citations) -> str:
     left_out = (
         "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
     )
+    who, rest = counted(len(cohort.subjects), "subject"), ""
+    if scans is not None and scans.people is not None and scans.people.repeated:
+        n_others = len(scans.people.scans) - len(scans.rows)
+        who, rest = scans.people.as_scans, f"; fitted on {scans.fit_on.phrase}"
+        rest += f", with loadings of the other {counted(n_others, 'scan')} from that fit" if n_others else ""
     return (
-        f"{what}{units} of {counted(len(cohort.subjects), 'subject')} on {where}, {side[cohort.hemisphere]} "
-        f"({sites.n} {sites.on}{left_out}), were factorized into {counted(len(model.components_), 'component')}."
+        f"{what}{units} of {who} on {where}, {side[cohort.hemisphere]} ({sites.n} {sites.on}{left_out}), were "
+        f"factorized into {counted(len(model.components_), 'component')}{rest}."
     )
 
 
@@ -219,6 +226,9 @@ def _selection(choice: Any) -> str:
     nulls = f"{_shown(known['n_nulls'])} cohorts of randomly rotated maps" if "n_nulls" in known else "rotated maps"
     columns = known.get("stratify")
     strata = f", stratified by {', '.join(map(_shown, columns))}" if isinstance(columns, list) and columns else ""
+    if "n_groups" in known:
+        kind = "rows of the same " + _shown(known["groups"]) if "groups" in known else "scans of a person"
+        strata += f", {kind} staying together,"
     found = "no number was" if choice.recommended is None else f"{choice.recommended} components were"
     return (
         f"Numbers of components{tried} were compared by the agreement of fits to {splits} of the subjects{strata} "

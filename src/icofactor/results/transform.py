@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from icofactor import __version__
+from icofactor.cohort.people import People
 from icofactor.errors import ArgumentError, CohortError, Phrase
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
@@ -100,7 +101,11 @@ def write_loadings(
     }
     with _place(table, overwrite).filled() as new:
         draft = write_tsv(
-            new / table.name, {"participant_id": found.subjects, **dict(zip(names, found.loadings.T, strict=True))}
+            new / table.name,
+            {
+                **People.of(found.subjects, cohort.participants).columns,
+                **dict(zip(names, found.loadings.T, strict=True)),
+            },
         )
         about["table"] = {"name": table.name, "sha256": hash_file(draft)}
         write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from icofactor.assessment.selection.data import Coarse, Fitter
 from icofactor.assessment.selection.heldout import new_loadings
+from icofactor.cohort.people import RowGroups
 from icofactor.errors import ArgumentError, literal
 from icofactor.factorization.matching import match_components
 from icofactor.factorization.scaling import map_signs
@@ -56,8 +57,11 @@ def _levels(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(numbers), quarter.astype(str), "unknown")
 
 
-def deal(strata: np.ndarray, n_parts: int, rng: np.random.Generator) -> np.ndarray:
-    """(n_subjects,) part of each subject: parts of nearly equal size, overall and within each stratum."""
+def deal(strata: np.ndarray, n_parts: int, rng: np.random.Generator, groups: RowGroups | None = None) -> np.ndarray:
+    """(n_subjects,) part of each subject: parts of nearly equal size, overall and within each stratum; groups stay
+    whole."""
+    if groups is not None:
+        return groups.deal(strata, n_parts, rng)
     order = np.concatenate([rng.permutation(np.flatnonzero(strata == s)) for s in rng.permutation(np.unique(strata))])
     part = np.empty(len(strata), dtype=np.int64)
     part[order] = np.arange(len(order)) % n_parts
@@ -90,9 +94,9 @@ def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
     return np.array(rows)
 
 
-def deal_thirds(strata: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def deal_thirds(strata: np.ndarray, rng: np.random.Generator, groups: RowGroups | None = None) -> np.ndarray:
     """(n_subjects,) 0 and 1 for two groups of three eighths each, 2 for the people in neither."""
-    return np.asarray(deal(strata, 8, rng) // 3)
+    return np.asarray(deal(strata, 8, rng, groups) // 3)
 
 
 def third_people(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts, wheres: Wheres) -> np.ndarray:

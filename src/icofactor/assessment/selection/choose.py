@@ -32,7 +32,8 @@ from icofactor.assessment.selection.heldout import (
 )
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.cohort.people import RowGroups, choose_scans
+from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
@@ -60,6 +61,9 @@ def choose_n_components(
     stratify: Sequence[str] = (),
     covariates: Sequence[str] = (),
     harmonize: ComBat | str | None = None,
+    fit_on: str | None = None,
+    groups: Any = None,
+    order: str | None = None,
     method: str = "parts",
     center: str = "auto",
     level: int = 2,
@@ -88,6 +92,10 @@ def choose_n_components(
     covariates : columns of the cohort's participants whose effects are taken out of the maps, as by `Covariates`.
     harmonize : ComBat, or the column that says where a scan was made; its values stratify too. Every half and fold is
         adjusted and harmonized by its own subjects alone, also where `cohort` was adjusted or harmonized before.
+    fit_on : of people with several scans: "baseline" (the first of each), "one-per-person" or "all".
+    groups : column of the participants, or one label per row: rows that no split, fold or null tears apart. By default
+        the scans of a person.
+    order : column by which the first scan of a person is found; by default the name of its session.
     method : one of `icofactor.METHODS`: the one you will fit with.
     center : as in `CorticalFactorization`. Every half and fold is centred on its own subjects; z-scores are those of
         the means over faces.
@@ -112,7 +120,9 @@ def choose_n_components(
     check_engine(engine)
     if steps_of(cohort) and (covariates or harmonize is not None):
         raise ArgumentError("cohort", None, f"The cohort is {literal(steps_of(cohort)[-1].done)} already")
-    cohort, confounds = unadjusted(cohort)
+    n_rows = None if hasattr(cohort, "subjects") else int(read_input(cohort, mesh, hemi).X.shape[0])
+    scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
+    cohort, confounds = unadjusted(scans.of(cohort))
     given = read_input(cohort, mesh, hemi)
     n_subjects = int(given.X.shape[0])
     if covariates or harmonize is not None:
@@ -121,7 +131,7 @@ def choose_n_components(
         confounds = Confounds.of(
             table, names, as_combat(harmonize), covariates, nonnegative=not chosen.takes_negative(center)
         )
-    check_subjects(tried, n_subjects)
+    check_subjects(tried, n_subjects, scans.groups)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
         codes = confounds.scans.codes
@@ -132,14 +142,15 @@ def choose_n_components(
             cohorts = gather(given, level, chosen, show, center, confounds)
         _check_faces(tried, cohorts.coarse)
         fit = Fitter(method, n_starts, random_state, engine)
-        store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata))
-        work = _Work(cohorts, fit, n_splits, n_nulls, strata, store)
+        store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata, scans.groups))
+        work = _Work(cohorts, fit, n_splits, n_nulls, strata, store, scans.groups)
+        work.check_parts(tried[-1])
         found = work.evidence(tried, stages)
         recommended, reasons = recommend(found)
         if recommended is not None:
             with stages.stage("full size") as show:
                 reasons = (*reasons, work.full_resolution_reason(recommended, show))
-    settings = {**store.run, "ranks": tried, "stratify": list(stratify)}
+    settings = {**store.run, "ranks": tried, "stratify": list(stratify), **scans.record}
     return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
 
 
@@ -160,8 +171,16 @@ def check_settings(
     return sorted({int(rank) for rank in tried})
 
 
-def check_subjects(ranks: list[int], n_subjects: int) -> None:
-    """Refuse more components than halves of the subjects can hold."""
+def check_subjects(ranks: list[int], n_subjects: int, groups: RowGroups | None = None) -> None:
+    """Refuse more components than halves of the subjects, or of their groups, can hold."""
+    if groups is not None:
+        if groups.n < 4:
+            found = f"{{groups}} makes {counted(groups.n, 'group')} of {n_subjects} rows"
+            raise ArgumentError("groups", None, f"{found}; at least 4 are needed, two in each half")
+        if ranks[-1] > groups.n // 2:
+            raise ArgumentError(
+                "ranks", ranks[-1], f"at most {groups.n // 2}, the people or other groups in half of {groups.n}"
+            )
     half = n_subjects // 2
     if half < 2:
         raise ArgumentError("cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half")
@@ -181,7 +200,9 @@ def _check_faces(ranks: list[int], data: Coarse) -> None:
         raise ArgumentError("ranks", ranks[-1], expected)
 
 
-def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray) -> dict[str, Any]:
+def _run_record(
+    cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray, groups: RowGroups | None
+) -> dict[str, Any]:
     """All that changes a piece. Ranks are not in it, so that more of them can be tried later."""
     confounds = cohorts.coarse.confounds
     return {
@@ -199,6 +220,7 @@ def _run_record(cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, stra
         "random_state": int(fit.seed),
         "strata": digest(strata),
         **({} if confounds is None else {"confounds": confounds.digest()}),
+        **({} if groups is None else {"groups_digest": digest(groups.codes)}),
     }
 
 
@@ -212,22 +234,37 @@ class _Work:
     n_nulls: int
     strata: np.ndarray
     store: Checkpoint
+    groups: RowGroups | None = None
+
+    def _deal(self, n_parts: int, rng: np.random.Generator) -> np.ndarray:
+        return deal(self.strata, n_parts, rng, self.groups)
+
+    def check_parts(self, rank: int) -> None:
+        """Refuse groups so unequal that a half, or what a fold leaves, has fewer rows than components."""
+        if self.groups is None:
+            return
+        halves = [np.bincount(part, minlength=2).min() for part in self.splits]
+        left = [len(part) - np.bincount(part).max() for part in (self.folds, self.blocks[0])]
+        if min(*halves, *left) < rank:
+            few = int(min(*halves, *left))
+            raise ArgumentError("ranks", rank, f"at most {few}: one group holds most rows, and others leave {few}")
 
     def _rng(self, *where: int) -> np.random.Generator:
         return np.random.default_rng(self.fit.seeds(*where))
 
     @cached_property
     def splits(self) -> list[np.ndarray]:
-        return [deal(self.strata, 2, self._rng(_SPLITS, i)) for i in range(self.n_splits)]
+        return [self._deal(2, self._rng(_SPLITS, i)) for i in range(self.n_splits)]
 
     @cached_property
     def folds(self) -> np.ndarray:
-        return deal(self.strata, min(SUBJECT_FOLDS, len(self.strata)), self._rng(_FOLDS))
+        n = len(self.strata) if self.groups is None else self.groups.n
+        return self._deal(min(SUBJECT_FOLDS, n), self._rng(_FOLDS))
 
     @cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
         rng = self._rng(_BLOCKS)
-        return deal(self.strata, BLOCK_FOLDS, rng), face_groups(self.cohorts.coarse, rng)
+        return self._deal(BLOCK_FOLDS, rng), face_groups(self.cohorts.coarse, rng)
 
     @property
     def n_thirds(self) -> tuple[int, int]:
@@ -237,9 +274,8 @@ class _Work:
     @cached_property
     def nulls(self) -> list[Coarse]:
         signed = self.fit.chosen.takes_negative(self.cohorts.coarse.center)
-        return list(
-            in_order(lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed), range(self.n_nulls))
-        )
+        one = lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed, self.groups)
+        return list(in_order(one, range(self.n_nulls)))
 
     # ------------------------------------------------------------------ pieces
 
@@ -261,7 +297,7 @@ class _Work:
         return {"values": split_halves(cohorts, self.fit, rank, self.splits, wheres)}
 
     def _null(self, rank: int) -> Arrays:
-        parts = [deal(self.strata, 2, self._rng(_NULL_SPLITS, q)) for q in range(self.n_nulls)]
+        parts = [self._deal(2, self._rng(_NULL_SPLITS, q)) for q in range(self.n_nulls)]
         wheres = [(_NULL_HALVES, q) for q in range(self.n_nulls)]
         return {"values": split_halves(self.nulls, self.fit, rank, parts, wheres)}
 
@@ -274,7 +310,7 @@ class _Work:
         return self._thirds(rank, self.nulls[:n], _NULL_THIRDS, _NULL_THIRD_GROUPS)
 
     def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> Arrays:
-        parts = [deal_thirds(self.strata, self._rng(draw, i)) for i in range(len(cohorts))]
+        parts = [deal_thirds(self.strata, self._rng(draw, i), self.groups) for i in range(len(cohorts))]
         wheres = [(group, i) for i in range(len(cohorts))]
         return {"values": third_people(cohorts, self.fit, rank, parts, wheres)}
 

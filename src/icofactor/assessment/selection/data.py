@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.cohort.people import RowGroups
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
@@ -294,8 +295,11 @@ class Fitter:
         return Fit(run.state.B[0], run.state.C[0], p.penalty, float(run.errors[0, -1]))
 
 
-def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = False) -> Coarse:
-    """A null cohort for agreement, on the coarse faces: every subject's map turned by a rotation of its own.
+def spun_cohort(
+    cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = False, groups: RowGroups | None = None
+) -> Coarse:
+    """A null cohort for agreement, on the coarse faces: every subject's map turned by a rotation of its own, or of its
+    group's, so that scans of a person stay as alike as they are.
 
     What is turned is the subject's deviation from the mean map, in units of each face's standard deviation over
     subjects. So a null cohort has the data's mean map, the data's variance at every place and each subject's
@@ -311,9 +315,9 @@ def spun_cohort(cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = F
     rng = np.random.default_rng(seed)
     spinner = FaceSpinner(cohorts.sites, int(fine.design.faces[0, 0]), fine.design.faces[:, 1])
     maps = np.empty_like(fine.means)
-    for own, row in zip(maps, fine.means, strict=True):
-        deviation = np.divide(row - middle, spread, out=np.zeros_like(row), where=spread > 0)
-        own[:] = middle + deviation[spinner.draw(rng)] * spread
+    deviation = lambda rows: np.divide(rows - middle, spread, out=np.zeros_like(rows), where=spread > 0)
+    for rows in np.arange(len(maps))[:, None] if groups is None else groups.members:
+        maps[rows] = middle + deviation(fine.means[rows])[:, spinner.draw(rng)] * spread
     if not signed:
         np.maximum(maps, 0.0, out=maps)
     if same:

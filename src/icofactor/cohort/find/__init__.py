@@ -24,6 +24,7 @@ class Wanted:
     target : the mesh the maps were brought to, e.g. "fsaverage5" or "32k".
     entities : BIDS entity → its value, e.g. {"task": "rest"}.
     known : names of subjects that a table lists, without "sub-".
+    stream : "cross", "base" or "long", of FreeSurfer's folders.
     """
 
     hemisphere: str | None = None
@@ -32,6 +33,7 @@ class Wanted:
     target: str | None = None
     entities: Mapping[str, str] = field(default_factory=dict)
     known: Set[str] = frozenset()
+    stream: str | None = None
 
     def __post_init__(self) -> None:
         if self.smoothing is not None and not 0 <= self.smoothing < math.inf:

@@ -16,6 +16,7 @@ from icofactor.cohort.find.cat12 import cat12_folders, find_cat12
 from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
 from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
+from icofactor.cohort.people import choose_stream
 from icofactor.cohort.problems import Problems
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import PLACE
@@ -44,6 +45,7 @@ _AS_REGEX = {PLACE: "(?P<subject>[^/]+?)", "*": "[^/]*"}
 _CHOICES = (
     ("smoothing", {"a SUBJECTS_DIR", "CAT12's surfaces"}, "a SUBJECTS_DIR or CAT12's surfaces"),
     ("target", set(_KINDS.values()), "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
+    ("stream", {"a SUBJECTS_DIR", "files"}, "a SUBJECTS_DIR"),
     ("entities", {"BIDS derivatives", "CAT12's surfaces", "files"}, "BIDS derivatives"),
 )
 
@@ -196,8 +198,12 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
     _check_measure(files, wanted)
     sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
     subjects = subjects_of([path.absolute() for path in files], stems, wanted.known)
+    of_freesurfer = list(
+        dict.fromkeys(name for path, name in zip(files, subjects, strict=True) if path.parent.name == "surf")
+    )
+    kept = set(choose_stream(of_freesurfer, wanted.stream, "paths")) if of_freesurfer else set()
     for path, side, subject in zip(files, sides, subjects, strict=True):
-        if side is None or side in wanted.sides:
+        if (side is None or side in wanted.sides) and (subject in kept or subject not in of_freesurfer):
             found.sources.append(Source(path, subject, side))
     measures = {measure_of(path.name) for path in files}
     if found.measure is None and len(measures) == 1:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.people import choose_stream
 from icofactor.errors import CohortError, counted, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}
@@ -29,6 +30,10 @@ def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     measure = wanted.measure or _DEFAULT_MEASURE
     if not subjects:
         raise CohortError(root, "holds templates only, no subjects with a surf folder")
+    by_name = {folder.absolute().name: folder for folder in subjects}
+    bases = [name for name, folder in by_name.items() if (folder / "base-tps").exists()]
+    chosen = set(choose_stream(list(by_name), wanted.stream, root, bases))
+    subjects = [folder for folder in subjects if folder.absolute().name in chosen]
     files = {folder: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
     variant = _choose(root, subjects, files, measure, wanted)
     found = Found(measure=measure, mesh=variant[1] if variant[1].startswith("fsaverage") else None)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
+from icofactor.cohort.people import RowGroups
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
@@ -38,6 +39,7 @@ def diagnose(
     warnings: Sequence[str] = (),
     n_permutations: int = N_PERMUTATIONS,
     random_state: int = 0,
+    groups: RowGroups | None = None,
     report: Callable[[float], None] | None = None,
 ) -> Diagnostics:
     """Everything a report shows of a fit, in one pass over X.
@@ -50,6 +52,7 @@ def diagnose(
     memory : bytes at most in use; None asks the operating system about this process.
     warnings : what the fit warned of; what is found here is added.
     n_permutations, random_state : of the tests of loadings against the participants' columns.
+    groups : rows that belong together, which permutations keep so; None where each stands alone.
     report : called with the fraction of X that was passed over.
     """
     _check(model, cohort)
@@ -61,7 +64,7 @@ def diagnose(
         seen = fit_pass(X, np.ascontiguousarray(maps.T), table, model._adjustment, report)
     total = float(seen.site_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total)
-    associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state)
+    associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state, groups)
     order, tree = _clustered(table)
     l1_B, l1_C = _l1_norms(model, maps)
     residual = np.sqrt(seen.subject_error / maps.shape[1])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.associations.exchange import Exchange
+from icofactor.assessment.associations.regression import Groups
+from icofactor.cohort.people import PERSON, SESSION, RowGroups
 from icofactor.results.diagnostics.record import Association, Grouping
 
 N_PERMUTATIONS = 2000
@@ -14,6 +17,10 @@ _LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4
 _UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
 _BATCH = 250
 _QUARTILES = (0, 25, 50, 75, 100)
+_LEAST_PERMUTATIONS = 100
+_FEW = "differs between groups of rows too few of which are equally large to change places; see icofactor associate"
+Draw = Callable[[np.ndarray, int], np.ndarray]
+"""(values, n) → n permutations of them, one per row."""
 
 
 def compare(
@@ -21,11 +28,13 @@ def compare(
     loadings: np.ndarray,
     n_permutations: int = N_PERMUTATIONS,
     random_state: int = 0,
+    groups: RowGroups | None = None,
 ) -> tuple[tuple[Association, ...], tuple[Grouping, ...], dict[str, str]]:
     """Every column of the participants against the loadings (n, k).
 
     Numbers of more than two values are correlated; words, booleans and numbers of two values make groups. All columns
-    see the same permutations, so that what is found for one does not depend on the others.
+    see the same permutations, so that what is found for one does not depend on the others. With groups, whole groups of
+    equal size change places, and rows within them where the column differs there (PALM's exchangeability blocks).
 
     Returns
     -------
@@ -35,7 +44,7 @@ def compare(
     groupings: list[Grouping] = []
     left_out: dict[str, str] = {}
     for name, column in participants.items():
-        if name == "participant_id":
+        if name in (PERSON, SESSION):
             continue
         numbers = _numbers(column)
         rng = np.random.default_rng(random_state)
@@ -44,7 +53,11 @@ def compare(
             if known.sum() < _LEAST_VALUES:
                 left_out[name] = f"only {int(known.sum())} subjects have a value"
                 continue
-            associations.append(_associate(name, numbers, loadings, n_permutations, rng))
+            draw = _permutations(numbers[known], groups, known, rng)
+            if draw is None:
+                left_out[name] = _FEW
+                continue
+            associations.append(_associate(name, numbers, loadings, n_permutations, draw))
             continue
         labels, codes = _groups(column if numbers is None else _shortest(numbers))
         if not 2 <= len(labels) <= _MOST_GROUPS:
@@ -52,8 +65,25 @@ def compare(
                 f"{len(labels)} groups of at least {_LEAST_PER_GROUP} subjects; 2 to {_MOST_GROUPS} are compared"
             )
             continue
-        groupings.append(_group(name, labels, codes, loadings, n_permutations, rng))
+        draw = _permutations(codes[codes >= 0], groups, codes >= 0, rng)
+        if draw is None:
+            left_out[name] = _FEW
+            continue
+        groupings.append(_group(name, labels, codes, loadings, n_permutations, draw))
     return tuple(associations), tuple(groupings), left_out
+
+
+def _permutations(
+    values: np.ndarray, groups: RowGroups | None, known: np.ndarray, rng: np.random.Generator
+) -> Draw | None:
+    """What permutes known values as their groups allow; None where too few permutations exist."""
+    if groups is None:
+        return lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
+    together = Groups.of(groups.codes[known])
+    if not together.repeated:
+        return lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
+    exchange = Exchange(len(values), together, not together.constant(values[:, None].astype(np.float64)))
+    return None if exchange.log_count < np.log(_LEAST_PERMUTATIONS) else lambda own, n: own[exchange.draw(n, rng)]
 
 
 def _numbers(column: Any) -> np.ndarray | None:
@@ -98,15 +128,11 @@ def standardised(values: np.ndarray) -> np.ndarray:
     return np.divide(centred, length, out=np.zeros_like(centred), where=length > level)
 
 
-def _associate(
-    name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutations: int, rng: np.random.Generator
-) -> Association:
+def _associate(name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutations: int, draw: Draw) -> Association:
     known = np.isfinite(numbers)
     y, Z = standardised(numbers[known]), standardised(loadings[known])
     r = y @ Z
-    largest = np.concatenate(
-        [np.abs(rng.permuted(np.tile(y, (batch, 1)), axis=1) @ Z).max(axis=1) for batch in _batches(n_permutations)]
-    )
+    largest = np.concatenate([np.abs(draw(y, batch) @ Z).max(axis=1) for batch in _batches(n_permutations)])
     return Association(name, numbers, int(known.sum()), r, _corrected(np.abs(r), largest))
 
 
@@ -116,16 +142,13 @@ def _group(
     codes: np.ndarray,
     loadings: np.ndarray,
     n_permutations: int,
-    rng: np.random.Generator,
+    draw: Draw,
 ) -> Grouping:
     known = codes >= 0
     own, Z = codes[known], standardised(loadings[known])
     eta2 = _between(own[None], Z, len(labels))[0]
     largest = np.concatenate(
-        [
-            _between(rng.permuted(np.tile(own, (batch, 1)), axis=1), Z, len(labels)).max(axis=1)
-            for batch in _batches(n_permutations)
-        ]
+        [_between(draw(own, batch), Z, len(labels)).max(axis=1) for batch in _batches(n_permutations)]
     )
     boxes = np.stack([np.percentile(loadings[codes == g], _QUARTILES, axis=0).T for g in range(len(labels))])
     return Grouping(name, tuple(labels), codes, int(known.sum()), eta2, _corrected(eta2, largest), boxes)

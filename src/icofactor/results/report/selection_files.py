@@ -12,12 +12,14 @@ import numpy as np
 
 from icofactor.assessment.bootstrap import error_file
 from icofactor.assessment.selection.choice import Choice
+from icofactor.cohort.people import PERSON, SESSION
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json
 from icofactor.io.tables import read_table
 from icofactor.sphere.names import hemispheres
 
+LOADINGS = "desc-icofactor_loadings.tsv"
 SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
 _OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
@@ -118,12 +120,20 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table = _table(path, ("participant_id",))
-        rows = table.pop("participant_id")
-        if rows != list(subjects) or len(table) != k:
+        table = _table(path, (PERSON,))
+        rows, sessions = table.pop(PERSON), table.pop(SESSION, None)
+        known = rows == list(subjects) if sessions is None else _are_fitted(rows, sessions, path.parent, len(subjects))
+        if not known or len(table) != k:
             found = f"{len(rows)} subjects and {len(table)} components"
             raise Unreadable(_other_fit(found, f"{len(subjects)} and {k}, or other subjects"))
         return np.array([_numbers(column) for column in table.values()]).T
+
+
+def _are_fitted(people: list[str], sessions: list[str], folder: Path, n: int) -> bool:
+    """Whether scans are n of those that the fit's table of loadings lists."""
+    listed, _ = read_table(folder / LOADINGS) if (folder / LOADINGS).is_file() else ({}, None)
+    known = set(zip(listed.get(PERSON, []), listed.get(SESSION, []), strict=False))
+    return len(people) == n and known >= set(zip(people, sessions, strict=True))
 
 
 def _component_se(folder: Path, model: Any) -> np.ndarray | None:

@@ -7,7 +7,7 @@ function header(data) {
   document.getElementById("title").textContent = s.title;
   const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
   document.getElementById("lead").textContent =
-    `${plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
+    `${s.scans || plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
     `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
   document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
@@ -15,7 +15,7 @@ function header(data) {
     ["explained between-subject variance", percent(s.explained)],
     ["of ‖X‖², mean map included", percent(s.explained_X)],
     ["components", s.components],
-    ["subjects", many(s.subjects)],
+    [s.scans ? "scans fitted" : "subjects", many(s.subjects)],
     ["updates", many(s.updates)],
     ["active faces", many(s.faces)],
   ];
