@@ -156,30 +156,41 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(place: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("more", [[], ["--overwrite"]])
 @pytest.mark.parametrize("name", ["bench.json", "growth.png"])
-def test_bench_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_bench_replaces_nothing_of_the_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str]
+) -> None:
     (tmp_path / name).write_text("mine")
-    assert main(["bench", "-o", str(tmp_path), "--only", "d", "--quick", "-q"]) == 2
-    assert f"{name} exists; pass --overwrite to replace it" in capsys.readouterr().err
+    assert main(["bench", "-o", str(tmp_path), "--only", "d", "--quick", "-q", *more]) == 2
+    assert f"{name} exists and is not a result of icofactor" in capsys.readouterr().err
     assert contents(tmp_path) == {name: b"mine"}
 
 
-def test_results_of_the_lab_replace_nothing_unasked(tmp_path: Path) -> None:
-    from icofactor_lab.common.outcome import staged
+@pytest.mark.parametrize("inner", ["figures", "tables"])
+def test_results_in_folders_replace_only_icofactors_own(tmp_path: Path, inner: str) -> None:
+    from icofactor.io.publish import Publication
 
-    def write(overwrite: bool) -> None:
-        with staged(tmp_path, overwrite) as made:
-            (made / "figures").mkdir()
-            (made / "figures" / "a.png").write_text("new")
-            (made / "page.html").write_text("page")
+    def write(text: str, overwrite: bool) -> None:
+        with Publication(tmp_path, overwrite).filled() as made:
+            (made / inner).mkdir()
+            (made / inner / "a.tsv").write_text(text)
+            (made / "page.html").write_text(text)
 
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "a.png").write_text("old")
-    with pytest.raises(FileExistsError, match=r"a\.png exists; pass overwrite=True"):
-        write(overwrite=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
-    write(overwrite=True)
-    assert (tmp_path / "figures" / "a.png").read_text() == "new" and (tmp_path / "page.html").exists()
+    mine = tmp_path / inner / "a.tsv"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match=r"a\.tsv exists and is not a result of icofactor"):
+            write("old", overwrite)
+        assert contents(tmp_path) == {f"{inner}/a.tsv": b"mine"}
+    mine.unlink()
+    mine.parent.rmdir()
+    write("old", overwrite=False)
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        write("new", overwrite=False)
+    write("new", overwrite=True)
+    assert mine.read_text() == "new" and (tmp_path / "page.html").read_text() == "new"
 
 
 # ---------------------------------------------------------------------- processes
