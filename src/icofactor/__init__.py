@@ -30,6 +30,7 @@ _HOMES = {
     "load_model": "icofactor.estimator.saving",
     "match_components": "icofactor.estimator.saving",
     "choose_n_components": "icofactor.assessment.selection",
+    "compare": "icofactor.assessment._compare",
     "associate": "icofactor.assessment.associations",
     "pls": "icofactor.assessment.associations",
     "normative_scores": "icofactor.assessment.associations",
@@ -67,6 +68,7 @@ __all__ = [
     "__version__",
     "associate",
     "choose_n_components",
+    "compare",
     "fit_cohort",
     "load_cohort",
     "load_model",
@@ -107,6 +109,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from icofactor.assessment._compare import compare
     from icofactor.assessment.associations import associate, normative_scores, pls
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.cohort.cohort import Cohort

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from icofactor import CorticalFactorization, Covariates, load_model, simulate_co
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.results.fit_cohort import fit_cohort
-from icofactor.results.transform import loadings_of
+from icofactor.results.transform import QUALITY
 
 N_FITTED, N = 14, 18
 IDS = names(N)
@@ -44,8 +43,9 @@ def write_table(path: Path, columns: dict[str, list[Any]]) -> Path:
 
 def read_table(path: Path) -> tuple[list[str], np.ndarray]:
     header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert header == ["participant_id", "component01", "component02", "component03"]
-    return [row[0] for row in rows], np.array([row[1:] for row in rows], dtype=np.float64)
+    assert header[:4] == ["participant_id", "component01", "component02", "component03"]
+    assert len(header) == 4 or header[4 : 4 + len(QUALITY)] == list(QUALITY)
+    return [row[0] for row in rows], np.array([row[1:4] for row in rows], dtype=np.float64)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,7 @@ def test_a_folder_one_subject_and_other_files(place: Path, maps: np.ndarray, tmp
     words = ["transform", str(place / "plain"), str(tmp_path / "maps"), "-o", str(tmp_path / "results"), "-q"]
     assert main(words) == 0
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "desc-icofactor_loadings.html",
         "desc-icofactor_loadings.json",
         "desc-icofactor_loadings.tsv",
     ]
@@ -222,7 +223,7 @@ def test_a_store_of_another_mesh(place: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_cortex_with_a_hole(
     place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No value where the fit has cortex: a few sites at the border are noted, a lobe is refused."""
+    """No value where the fit has cortex: a few sites at the border are solved without, a lobe is refused."""
     used = np.flatnonzero(maps.any(axis=0)[:2562])
     for n, status in ((2, 0), (400, 2)):
         holed = maps[-1:].copy()
@@ -311,25 +312,57 @@ def test_fit_cohort_refuses_before_it_works(place: Path) -> None:
     assert not hasattr(model, "components_")
 
 
-@pytest.mark.parametrize("center", ["mean", "zscore", "none"])
-@pytest.mark.parametrize("adjusted", [False, True])
-def test_a_hole_is_the_average_to_deviations(center: str, adjusted: bool) -> None:
-    """0 mm where nobody has a value would be 2.5 mm below the average."""
-    cohort: Any = simulate_cohort(14, 3, hemisphere="left", mesh="fsaverage4", random_state=5)
-    if adjusted:
-        signed = {"nonnegative": center == "none"}
-        data: Any = Covariates.fit(cohort, ["age"], **signed).apply(cohort)
-    model = CorticalFactorization(3, method="parts", center=center, n_starts=10).fit(data if adjusted else cohort)
-    holed, mask = cohort.X.copy(), np.ones(cohort.sites.n, dtype=bool)
-    mask[70] = False
-    holed[:, ~mask] = 0
-    found = loadings_of(model, replace(cohort, X=holed, mask=mask))
-    whole = model.transform(cohort)
-    if center == "none":
-        assert "they count as 0" in found.notes[0]
-        return
-    assert "they count as the mean of the fitted subjects" in found.notes[0]
-    x = np.asarray(data.X[:, :] if adjusted else cohort.X, dtype=np.float64)
-    deviations = (x - model.mean_) / (1.0 if model.deviation_ is None else model.deviation_)
-    lost = deviations[:, ~mask] @ (model.components_[:, ~mask] / model.scale_[:, None]).T / model.scale_
-    np.testing.assert_allclose(found.loadings, whole - lost, atol=1e-9)
+def test_the_table_says_how_well_it_went(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Explained variance as `score` has it, participants beside it, a page without scripts, a summary."""
+    people_too = ["--participants", str(place / "new.people.tsv")]
+    assert transform(place, "plain", "new", tmp_path / MAPS, *people_too) == 0
+    out = capsys.readouterr().out
+    assert "of a subject's variance about the fitted mean map (fitted subjects: median" in out
+    assert "of 4 subjects unusual" in out and "of the 14 fitted subjects would be" in out
+    header, *rows = [line.split("\t") for line in (tmp_path / MAPS).read_text().splitlines()]
+    assert header[4:] == [*QUALITY, "age", "sex"]
+    assert [row[header.index("sex")] for row in rows] == people(range(N_FITTED, N))["sex"]
+    page = (tmp_path / "new.html").read_text()
+    assert "<script" not in page and "default-src &#x27;none&#x27;" in page.replace("'", "&#x27;")
+    assert all(name in page for name in IDS[N_FITTED:])
+    about = json.loads((tmp_path / BESIDE).read_text())
+    assert set(QUALITY) <= set(about) and about["rule"] in out
+    assert transform(place, "plain", "new", tmp_path / MAPS, "-q", "--overwrite") == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [("lh.area.fwhm10.fsaverage4.mgh", "measure thickness in the fit, area in the new maps"),
+     ("lh.thickness.fwhm5.fsaverage4.mgh", "smoothing 10 mm FWHM in the fit, 5 mm FWHM in the new maps")],
+)  # fmt: skip
+def test_other_maps_than_the_fits(
+    file: str, found: str, place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another measure, another smoothing: refused with both named, unless told."""
+    measure, fwhm = file.split(".")[1], int(file.split(".")[2].removeprefix("fwhm"))
+    tree = freesurfer_tree(tmp_path / "tree", IDS[-2:], hemispheres(maps[-2:]), measure, fwhm, "fsaverage4")
+    words = ["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / MAPS), "--measure", measure]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert found in err and "--force" in err and not (tmp_path / MAPS).exists()
+    assert main([*words, "--force"]) == 0
+    assert f"differs from the fit, by force: {found}" in capsys.readouterr().out
+
+
+def test_nan_in_a_file(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few vertices of one subject are solved without; others keep their loadings, and many are refused."""
+    used = np.flatnonzero(maps.any(axis=0)[:2562])
+    _, whole = (transform(place, "plain", "new", tmp_path / "whole.tsv", "-q"), read_table(tmp_path / "whole.tsv")[1])
+    for n, status in ((30, 0), (400, 2)):
+        holed = maps[N_FITTED:].copy()
+        holed[1, used[:n]] = np.nan
+        tree = freesurfer_tree(tmp_path / f"nan{n}", IDS[N_FITTED:], hemispheres(holed), target="fsaverage4")
+        assert main(["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / f"{n}.tsv")]) == status
+        out, err = capsys.readouterr()
+        if status:
+            assert f"{IDS[N_FITTED + 1]} lack up to" in err and "--exclude" in err
+            continue
+        assert "1 subject has NaN or 0 at some sites, 30 of" in out
+        _, found = read_table(tmp_path / f"{n}.tsv")
+        np.testing.assert_allclose(found[[0, 2, 3]], whole[[0, 2, 3]], rtol=1e-9)
+        assert 0 < np.abs(found[1] - whole[1]).max() < 0.15 * whole.std()

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
     store = place / "cohort.store"
     big = cohort(600, 1000)
     checkpoint = Checkpoint(place / "work", {"a": 1})
+    nobody = replace(cohort(2), participants={})
     found = NewLoadings(tuple(map(str, range(3_000))), RNG.random((3_000, 3)), ())
     return {
         "model": lambda: model.save(place / "model.zip", **again),
@@ -116,7 +118,7 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
         "append": lambda: append_store(store, cohort(600, 5000)),
         "checkpoint": lambda: checkpoint.put("piece", {"a": LARGE}),
         "page": lambda: write_page(source, place / "page", figures=False, **again),
-        "new loadings": lambda: write_loadings(found, place / "new.tsv", cohort(2), source / "model.zip", **again),
+        "new loadings": lambda: write_loadings(found, place / "new.tsv", nobody, source / "model.zip", **again),
     }
 
 
@@ -275,7 +277,8 @@ PLACES = {
     *("io/atomic.py", "io/archive.py", "io/cifti.py", "io/gifti.py", "io/tables.py"),
     *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
     "io/publish.py",
-    *("results/associations.py", "results/report/panels.py"),  # figures, drawn in memory
+    *("results/associations.py", "results/comparison.py", "results/report/panels.py"),  # figures, drawn in memory
+    "results/transform.py",
     "cli/main.py",  # os.devnull
 }
 """Modules that write to a path themselves, each into a file or folder that is moved to its name when it is whole."""

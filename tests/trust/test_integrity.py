@@ -231,9 +231,9 @@ def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
 def test_equal_figures_are_equal_files(kind: str) -> None:
     from matplotlib.figure import Figure
 
-    from icofactor.results.report.panels import _content
+    from icofactor.results.report.panels import figure_bytes
 
-    assert b"Date" not in _content(Figure(figsize=(1, 1)), kind)
+    assert b"Date" not in figure_bytes(Figure(figsize=(1, 1)), kind)
 
 
 def test_appended_and_compacted_stores_are_equal_files(tmp_path: Path) -> None:

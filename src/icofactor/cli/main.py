@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from icofactor import __version__
-from icofactor.cli import associate, bench, demo, fit, prepare, report, reproduce, select, transform
+from icofactor.cli import associate, bench, compare, demo, fit, prepare, report, reproduce, select, transform
 from icofactor.errors import CohortError, Naming, escaped, in_python, named
 
 COMMANDS: dict[str, ModuleType] = {
@@ -27,6 +27,7 @@ COMMANDS: dict[str, ModuleType] = {
     "transform": transform,
     "select": select,
     "associate": associate,
+    "compare": compare,
     "report": report,
     "reproduce": reproduce,
     "bench": bench,

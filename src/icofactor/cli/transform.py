@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 SUMMARY = "loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
     "Read the maps of new subjects and write their loadings on the basis maps of a fit. What the fit did to its own "
-    "subjects is done to them: its mesh, hemispheres and mask, its harmonization and covariates, its scale."
+    "subjects is done to them: its mesh, hemispheres and mask, its harmonization and covariates, its scale. The table "
+    "says how well the components describe each subject and who is unusual; a small page shows it."
 )
 EXAMPLES = """icofactor transform out $NEW_SUBJECTS_DIR --measure thickness --target fsaverage5 -o new_loadings.tsv
 icofactor transform out/model.zip new_store -o new_loadings.tsv"""
@@ -27,17 +29,29 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="OUT", type=Path, required=True, help="file.tsv, or a folder for the table"
     )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="go on where measure, unit, smoothing or preprocessing are not those of the fit",
+    )
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.estimator.saving import load_model, model_at
-    from icofactor.results.transform import check_table, loadings_of, table_at, write_loadings
+    from icofactor.results.transform import (
+        check_measurement,
+        check_table,
+        diagnostics_beside,
+        loadings_of,
+        table_at,
+        write_loadings,
+    )
 
     table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)
-    plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_)
+    plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_, holes=True)
     if options.dry_run:
         plan.check()
     if not plan.problems:  # reading names what is wrong with the files
@@ -46,12 +60,14 @@ def run(options: argparse.Namespace) -> None:
         print(_would_do(plan, model, options.inputs[0], table))
         return
     cohort = plan.read()
-    found = loadings_of(model, cohort)
-    files = write_loadings(found, table, cohort, model_at(options.model), overwrite=options.overwrite)
+    notes, path = check_measurement(model, cohort, options.force), model_at(options.model)
+    found = loadings_of(model, cohort, diagnostics_beside(path, model))
+    found = replace(found, notes=(*notes, *found.notes))
+    files = write_loadings(found, table, cohort, path, model=model, overwrite=options.overwrite)
     if not options.quiet:
         print(repr(cohort))
-        for note in found.notes:
-            print(note)
+        for line in (*found.notes, *found.summary):
+            print(line)
         print("Written: " + ", ".join(map(str, files)))
 
 

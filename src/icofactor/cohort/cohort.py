@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.names import check_words
+from icofactor.cohort.names import check_words, smoothing_of
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.sphere.meshes import sites_for
 from icofactor.sphere.names import hemispheres
@@ -42,6 +43,45 @@ class Truth:
         if len(self.components) != self.loadings.shape[1]:
             found = Phrase(f"{len(self.components)} and {self.loadings.shape[1]}")
             raise ArgumentError("loadings", found, "of as many components as {components}")
+
+
+_SETTINGS = (
+    *("step", "fwhm_mm", "n_deviations", "over", "kernel", "method", "from", "to", "mesh", "rings", "tie_correction"),
+    *("low_hz", "high_hz", "order", "detrend", "normalize", "max_missing"),
+)
+"""What tells two steps of preprocessing apart; paths, times and versions do not."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What maps are, so that others can be compared with them.
+
+    Attributes
+    ----------
+    modality, units : as in `Cohort`.
+    smoothing : FWHM in mm, as the names of all files say; None when they do not.
+    preprocessing : steps that are known, with their settings.
+    """
+
+    modality: str
+    units: str
+    smoothing: int | None = None
+    preprocessing: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, cohort: Any) -> Measurement | None:
+        """That of a cohort; None for data that do not say."""
+        if not hasattr(cohort, "modality") or not hasattr(cohort, "provenance"):
+            return None
+        known = {key: cohort.provenance.get(key) for key in ("inputs", "preprocessing")}
+        listed = {key: found if isinstance(found, list | tuple) else () for key, found in known.items()}
+        records = lambda key: [one for one in listed[key] if isinstance(one, Mapping)]
+        told = {smoothing_of(Path(str(one["path"])).name) for one in records("inputs") if one.get("path")}
+        simple = lambda step, name: isinstance(step.get(name), str | int | float)
+        steps = tuple(
+            {name: step[name] for name in _SETTINGS if simple(step, name)} for step in records("preprocessing")
+        )
+        return cls(str(cohort.modality), str(cohort.units), told.pop() if len(told) == 1 else None, steps)
 
 
 def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:

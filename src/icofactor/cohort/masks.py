@@ -216,11 +216,13 @@ class Rows:
         return self.X[row, columns][keep & ~self.bad(row)[columns] if row in self.holes else keep]
 
 
-def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: Journal) -> Bools | None:
+def check_values(
+    rows: Rows, given: Bools | None, problems: Problems, journal: Journal, holes: bool = False
+) -> Bools | None:
     """The mask: sites in use; None when all are. Whatever speaks against a file goes to `problems`.
 
     A site where every subject has NaN or zero is not in use, nor one that the given mask leaves out. NaN elsewhere is
-    a bad file. Values that are not finite become 0 at sites not in use.
+    a bad file, unless `holes` are allowed. Values that are not finite become 0 at sites not in use.
     """
     n = len(rows.good)
     if n == 0:
@@ -237,13 +239,14 @@ def check_values(rows: Rows, given: Bools | None, problems: Problems, journal: J
         if not mask.any():
             problems.add("mask", "leaves no site where any subject has a value")
     _report_exchanged(rows, empty, problems)
-    _report_nan(rows, mask, nan, problems)
+    if not holes:
+        _report_nan(rows, mask, nan, problems)
     _report_flat(rows, mask, problems)
     _report_units(rows, mask, problems)
-    if lost and not problems:
+    if lost and not problems and not holes:  # who allows holes says what becomes of them
         are = "is" if lost == 1 else "are"
         journal.note(f"mask: {counted(lost, 'site')} {are} NaN or zero in every subject and {are} left out")
-    if partly and n > 2 and not problems:
+    if partly and n > 2 and not problems and not holes:
         journal.note(f"{partly} sites are NaN or zero in most subjects, not in all; they stay in use")
     for row in rows.holes:
         rows.X[row, rows.bad(row) & ~mask] = 0

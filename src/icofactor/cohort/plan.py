@@ -124,9 +124,14 @@ def plan_cohort(
     map_name: str | int | None = None,
     modality: str | None = None,
     units: str | None = None,
+    holes: bool = False,
     verbose: bool = False,
 ) -> Plan:
     """What would be read; the arguments are those of `load_cohort`.
+
+    Parameters
+    ----------
+    holes : whether single subjects may have NaN in files where others have values; they stay in X.
 
     Raises
     ------
@@ -143,7 +148,7 @@ def plan_cohort(
         of_files |= {"modality": modality, "units": units}
         return _plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
     pattern, names = read_subjects(subjects)
-    details = Details(selection, mask, mesh, measure, modality, units, problems, journal)
+    details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes)
     if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
         from nilearn.image import concat_imgs
 

@@ -140,6 +140,7 @@ class Details:
     mask, mesh : as given.
     measure, modality, units : what is known of the maps.
     problems, journal : gather what goes wrong, and what is done.
+    holes : whether single subjects may have NaN where others have values.
     mask_array : the mask, once the number of sites is known.
     unknown_sites : why it is not known where the columns lie.
     """
@@ -152,6 +153,7 @@ class Details:
     units: str | None
     problems: Problems
     journal: Journal
+    holes: bool = False
     mask_array: NDArray[np.bool_] | None = None
     unknown_sites: CohortError | None = None
 
@@ -376,7 +378,8 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         given, source = np.concatenate([made.masks[side] for side in made.widths]), ["the files of maps"]
     if details.mask_array is not None:
         given, source = details.mask_array, [_described(details.mask)]
-    used = check_values(Rows(made.X, made.good, made.slices, made.where), given, problems, journal)
+    rows = Rows(made.X, made.good, made.slices, made.where)
+    used = check_values(rows, given, problems, journal, details.holes)
     problems.check()
     assert sites is not None  # else there was a problem
     if used is not None and (given is None or (given & ~used).any()):

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
+from icofactor.cohort.cohort import Measurement
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitting import make_fit
 from icofactor.estimator.inputs import check_array, check_mask, check_names, read_input
@@ -128,6 +129,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
     harmonization_ : Harmonization or None
         How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
+    measurement_ : Measurement or None
+        Modality, units, smoothing and preprocessing of the maps, as far as the data say.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
         Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
 
@@ -273,6 +276,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
         self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
+        self.measurement_ = Measurement.of(X)
         self.n_features_in_ = given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from icofactor.cohort.cohort import Measurement
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -84,6 +85,7 @@ class ModelRecord:
     n_constant_sites: int = 0
     recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = None
     harmonization: Harmonization | None = None
+    measurement: Measurement | None = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)

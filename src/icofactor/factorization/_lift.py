@@ -128,6 +128,19 @@ def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> 
     return scheme.loadings_of(WX, WW, penalty)
 
 
+def shared_loadings(
+    WX: np.ndarray, shared: np.ndarray, whole: np.ndarray, scheme: Scheme, penalty: float
+) -> np.ndarray:
+    """The same for subjects who lack some sites: WᵀX and WᵀW (`shared`) over those that they have, `whole` over all.
+
+    The scheme's problem on these sites. A projection has no such problem: the missing values are taken from the least
+    squares fit a = `shared`⁻¹WᵀX, which gives the projection of the filled map, `whole` a.
+    """
+    if scheme.projective:
+        return np.asarray(whole @ np.linalg.lstsq(shared, WX, rcond=None)[0])
+    return loadings(WX, shared, scheme, penalty)
+
+
 def full_basis(
     X: Any,
     design: Design,

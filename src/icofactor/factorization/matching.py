@@ -37,8 +37,8 @@ class Match:
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     """The pairs of `icofactor.match_components`, of models or arrays; `weights`, one per site, may be None."""
-    maps_a, maps_b = _maps("a", a), _maps("b", b)
-    taken = _taken(a, b)
+    maps_a, maps_b = maps_of("a", a), maps_of("b", b)
+    taken = sites_taken(a, b)
     maps_b = maps_b[:, taken]
     if maps_a.shape[1] != maps_b.shape[1]:
         raise ArgumentError("b", Phrase(f"{maps_b.shape[1]} and {maps_a.shape[1]}"), "on the same sites as a")
@@ -48,9 +48,15 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
         w = w if mask is None else w * np.asarray(mask)[where]
     if not w.any():
         raise ArgumentError("b", None, "{a} and {b} have no site in common: where one has data, the other is masked")
-    similarity = _standardised(maps_a, w) @ _standardised(maps_b, w).T
+    similarity = map_similarity(maps_a, maps_b, w)
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
+
+
+def map_similarity(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Correlation of every row of a with every row of b, sites weighted."""
+    w = np.asarray(weights, dtype=np.float64)
+    return np.asarray(_standardised(a, w) @ _standardised(b, w).T)
 
 
 def reordered(match: Match, n: int) -> np.ndarray:
@@ -60,7 +66,8 @@ def reordered(match: Match, n: int) -> np.ndarray:
     return order
 
 
-def _maps(name: str, x: Any) -> np.ndarray:
+def maps_of(name: str, x: Any) -> np.ndarray:
+    """Components × sites of a fitted model or an array."""
     if hasattr(x, "fit") and not hasattr(x, "components_"):
         raise ArgumentError(name, Phrase("one that is not fitted yet; call fit first"), "a fitted model")
     maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
@@ -71,7 +78,7 @@ def _maps(name: str, x: Any) -> np.ndarray:
     return maps
 
 
-def _taken(a: Any, b: Any) -> Any:
+def sites_taken(a: Any, b: Any) -> Any:
     """Which site of b stands for each site of a."""
     ours, theirs = getattr(a, "sites_", None), getattr(b, "sites_", None)
     if ours is None or theirs is None:

@@ -13,6 +13,7 @@ They lie beside the fit or in a folder of their own, and leave with the fit when
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -53,6 +54,7 @@ _TABLES = (
 _PLS = ("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png")
 _NORMATIVE = ("normative.tsv", "normative.json")
 _ID, _SESSION, _FITTED = "participant_id", "session_id", "fitted"
+_COMPONENT = re.compile(r"component\d+")
 NORM = "age + sex"
 """What a reference's loadings depend on where no formula says it."""
 
@@ -87,7 +89,8 @@ class FittedLoadings:
         if not place.is_dir():
             if place.suffix != ".tsv":
                 raise FileError(place, "is neither the folder of a fit nor a table of loadings (.tsv)")
-            return cls(*_table_of(place), {}, None, place)
+            rows, loadings, components = _table_of(place)
+            return cls(rows, loadings, components, _beside_loadings(place, rows, components), None, place)
         with reading(place):
             model = load_model(place / MODEL)
             rows, loadings, components = _table_of(place / LOADINGS)
@@ -118,6 +121,8 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
     with naming(path, "table of loadings"):
         columns, _ = read_table(path)
     names = tuple(name for name in columns if name not in (_ID, _SESSION))
+    # `icofactor transform` writes more beside the loadings
+    names = tuple(name for name in names if _COMPONENT.fullmatch(name)) or names
     if _ID not in columns or not names:
         raise FileError(path, f"is not a table of loadings: it should have {_ID} and one column per component")
     wrong = [name for name in names if not all(map(is_number, columns[name]))]
@@ -125,6 +130,12 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
         raise FileError(path, f"column {literal(repr(wrong[0]))} holds more than numbers")
     rows = {name: columns[name] for name in (_ID, _SESSION) if name in columns}
     return rows, np.array([columns[name] for name in names], dtype=np.float64).T, names
+
+
+def _beside_loadings(path: Path, rows: Mapping[str, Any], components: Sequence[str]) -> dict[str, list[str | None]]:
+    """The other columns of a table of loadings: what it says of the participants."""
+    columns, _ = read_table(path)
+    return {name: list(values) for name, values in columns.items() if name not in (*rows, *components)}
 
 
 def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, list[str | None]]:

@@ -1,31 +1,64 @@
-"""Loadings of new subjects on the maps of a fit, and the table they are written to."""
+"""Loadings of new subjects on the maps of a fit, how well the fit describes these subjects, and their table.
+
+NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the participants
+NAME.json    what the columns hold, the rule for unusual subjects, model and data
+NAME.html    the same as a small page
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from icofactor import __version__
+from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import People
-from icofactor.errors import ArgumentError, CohortError, Phrase
+from icofactor.cohort.problems import some
+from icofactor.errors import ArgumentError, CohortError, Phrase, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization._lift import loadings, shared_loadings
+from icofactor.factorization.methods import method_named
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
 from icofactor.io.publish import Names, Publication
 from icofactor.io.tables import numbered, plain, write_json, write_tsv
 from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.covariates import columns_of
-from icofactor.results.description import LOADINGS
+from icofactor.results.description import DIAGNOSTICS, LOADINGS
+from icofactor.results.diagnostics import Diagnostics, load_diagnostics
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.source import MapSource, WithHoles, source_of
 
-_MOST_LOST = 1e-3
-"""Share of the mean map's energy at sites where the new subjects may be empty: borders of the cortex, not lobes."""
+MOST_MISSING = 0.05
+"""Share of the fit's sites that a new subject may lack."""
+_MOST_OF_A_MAP = 0.5
+"""Share of a component's square that may lie there."""
+_ZERO_IS_FAR = 3.0
+"""0 is a missing value where it lies this many standard deviations of the fitted subjects from their mean."""
+QUALITY = {
+    "explained_variance": "Share of the subject's variance about the fitted mean map that the components explain",
+    "residual": "Root mean square over sites of the map less its fit, in the units that were fitted",
+    "distance": "Mahalanobis distance of the loadings from those of the fitted subjects",
+    "residual_z": "Residual in robust standard deviations from the fitted subjects' median, on a logarithmic scale",
+    "distance_z": "The same of the distance, on the scale of cube roots of squares",
+    "missing_sites": "Sites of the fit where the subject has no value",
+    "unusual": "What is unusual about the subject: residual, distance, or both",
+}
+_LEAST_LIMIT, _CHANCE, _BEYOND, _FEW = 3.5, 0.05, 0.99, 10
+_SCALE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "residual": lambda values: np.log(np.maximum(values, np.finfo(float).tiny)),
+    "distance": lambda values: np.cbrt(np.square(values)),
+}
+"""Scales on which residuals and distances of a cohort are nearly normal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +70,34 @@ class NewLoadings:
     subjects : their names.
     loadings : (n_subjects, n_components), in the scale of the fit's own.
     notes : what is worth knowing about how they came about.
+    quality : column of `QUALITY` → one value per subject, see there.
+    fitted : "explained_variance", "residual" and "distance" of the fitted subjects, as far as they are known.
+    rule : what counts as unusual, and how many of the fitted subjects would.
     """
 
     subjects: tuple[str, ...]
     loadings: np.ndarray
     notes: tuple[str, ...]
+    quality: Mapping[str, np.ndarray] = field(default_factory=dict)
+    fitted: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rule: str = ""
+
+    @property
+    def summary(self) -> list[str]:
+        """What was found, as lines."""
+        share, few = 100 * self.quality["explained_variance"], len(self.subjects)
+        low, middle, high = np.percentile(share, (0, 50, 100))
+        spread = f"{low:.0f} to {high:.0f} %, median {middle:.0f} %" if few > 1 else f"{middle:.0f} %"
+        own = self.fitted.get("explained_variance")
+        beside = "" if own is None else f" (fitted subjects: median {100 * np.median(own):.0f} %)"
+        strange = [
+            f"{literal(s)} ({what})" for s, what in zip(self.subjects, self.quality["unusual"], strict=True) if what
+        ]
+        listed = f": {some(strange, 20)}" if strange else ""
+        return [
+            f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
+            f"{len(strange)} of {counted(few, 'subject')} unusual{listed}. {self.rule}",
+        ]
 
 
 def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
@@ -60,22 +116,89 @@ def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()
     return table
 
 
-def loadings_of(model: CorticalFactorization, cohort: Any) -> NewLoadings:
-    """Loadings of a cohort, after doing to it what the fit did to its own subjects."""
-    lost = _lost_sites(model, cohort)
-    notes = _check_sites(model, lost)
-    data = as_the_fit(cohort, model.harmonization_, model.covariates_)
-    loadings = _without(model, lost).transform(data)
+# ---------------------------------------------------------------------- are they the same kind of maps?
+
+
+def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = False) -> list[str]:
+    """Refuse maps of another measure, unit, smoothing or preprocessing than those of the fit, unless `force`.
+
+    Returns
+    -------
+    What could not be compared, or differs all the same, as notes.
+    """
+    fitted, new = getattr(model, "measurement_", None), Measurement.of(cohort)
+    if fitted is None or new is None:
+        who = "the model" if fitted is None else "the new maps"
+        return [f"measure, unit, smoothing and preprocessing are not recorded in {who}, and could not be compared"]
+    pairs: dict[str, list[str | None]] = {
+        "measure": [None if one.modality == "unknown" else one.modality for one in (fitted, new)],
+        "unit": [one.units or None for one in (fitted, new)],
+        "smoothing": [None if one.smoothing is None else f"{one.smoothing} mm FWHM" for one in (fitted, new)],
+        "preprocessing": [_steps(one) for one in (fitted, new)],
+    }
+    differ = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
+    listed = "; ".join(
+        f"{name} {literal(old)} in the fit, {literal(now)} in the new maps" for name, (old, now) in differ.items()
+    )
+    if differ and not force:
+        raise CohortError(
+            "the new subjects", f"are not what the fit is of: {listed}. {{force=True}} goes on all the same"
+        )
+    unknown = [name for name, (old, now) in pairs.items() if (old is None) != (now is None)]
+    notes = [f"differs from the fit, by force: {listed}".replace("{{", "{").replace("}}", "}")] if differ else []
+    if unknown:
+        sides = [f"{name} ({'fit' if pairs[name][0] is None else 'new maps'})" for name in unknown]
+        notes.append(f"not recorded, and not compared: {', '.join(sides)}")
+    return notes
+
+
+def _steps(one: Measurement) -> str:
+    """Steps that change values; where maps were brought from, and what was filled, is not compared."""
+    steps = [step for step in one.preprocessing if step.get("step") not in ("resample", "fill_from_neighbours")]
+    shown = lambda step: ", ".join(f"{name} {value}" for name, value in step.items() if name not in ("step", "mesh"))
+    return "; ".join(f"{step.get('step')} ({shown(step)})" for step in steps) or "none"
+
+
+# ---------------------------------------------------------------------- loadings
+
+
+def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics | None = None) -> NewLoadings:
+    """Loadings of a cohort, after doing to it what the fit did to its own subjects.
+
+    A subject may lack a few sites: NaN, 0 where that is not a value, or masked in the new cohort. The loadings are
+    then solved on the sites that the subject has (`shared_loadings`); more than `MOST_MISSING` is refused.
+
+    Parameters
+    ----------
+    fitted : diagnostics of the fit, with which residuals are compared; with each other's when None.
+    """
+    maps = _Maps(cohort.X, _lost_sites(model, cohort), _zero_is_missing(model))
+    data = as_the_fit(_Cohort(cohort, maps), model.harmonization_, model.covariates_)
+    with one_blas_thread():
+        sums = _Sums.of(model, data, cohort.subjects)
+    notes = _check_missing(model, sums, maps.lost, cohort.subjects)
+    method, WW = method_named(model.solution_.method), sums.W.T @ sums.W
+    C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
+    size = np.einsum("ks,kl,ls->s", C, WW, C)
+    for some_subjects, gram in sums.grams(WW):
+        own = shared_loadings(sums.WX[:, some_subjects], gram, WW, method.scheme, model.solution_.penalty)
+        C[:, some_subjects], size[some_subjects] = own, np.einsum("ks,kl,ls->s", own, gram, own)
+    error = np.maximum(sums.square - 2 * np.sum(sums.WX * C, axis=0) + size, 0.0)
     if model.harmonization_ is not None:
         notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
-    if data is not cohort:
-        below = data.X.n_below
-        if below:
-            share = 100 * below / (len(loadings) * int(_used(model).sum()))
-            notes.append(f"{below} values ({share:.2g} %) were negative after that and were set to 0")
-    return NewLoadings(tuple(cohort.subjects), loadings, tuple(notes))
+    below = getattr(data.X, "n_below", 0)
+    if below:
+        share = 100 * below / (len(cohort.subjects) * len(sums.W))
+        notes.append(f"{below} values ({share:.2g} %) were negative after that and were set to 0")
+    found = C.T / model.scale_
+    with np.errstate(invalid="ignore", divide="ignore"):
+        explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
+    residual = np.sqrt(error / np.maximum(len(sums.W) - sums.n_missing, 1))
+    known = {"explained_variance": explained, "residual": residual, "missing_sites": sums.n_missing}
+    quality, null, rule = _judged(model, found, known, fitted)
+    return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule)
 
 
 def check_table(model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]) -> None:
@@ -87,44 +210,283 @@ def check_table(model: CorticalFactorization, participants: Mapping[str, Any], s
         columns_of(model.covariates_.terms, participants, subjects)
 
 
+def diagnostics_beside(model_path: Path, model: CorticalFactorization) -> Diagnostics | None:
+    """Diagnostics of the same fit in the model's folder; None where there are none."""
+    path = model_path.parent / DIAGNOSTICS
+    found = load_diagnostics(path) if path.is_file() else None
+    return found if found is not None and np.array_equal(found.loadings, model.loadings_) else None
+
+
+class _Maps:
+    """Subjects × sites with NaN where there is no value, passed over as they are."""
+
+    ndim, dtype = 2, np.dtype(np.float64)
+
+    def __init__(self, X: Any, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
+        self._X, self.lost, self._zero, self.shape = X, lost, zero_is_missing, tuple(X.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def map_source(self) -> MapSource:
+        return WithHoles(source_of(self._X), self.lost, self._zero)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cohort:
+    """A cohort with other maps."""
+
+    cohort: Any
+    X: _Maps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cohort, name)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What one pass over the new maps gives, sums over the sites that each subject has.
+
+    Attributes
+    ----------
+    W : (n_sites, k) maps on the sites of the fit, as loadings are solved with them.
+    WX : (k, n); square, variance : (n,) ‖x‖² and ‖x − mean map‖²
+    missing : (n_sites, n / 8) packed: where subjects have no value.
+    n_missing : (n,)
+    """
+
+    W: np.ndarray
+    WX: np.ndarray
+    square: np.ndarray
+    variance: np.ndarray
+    missing: np.ndarray
+    n_missing: np.ndarray
+
+    @classmethod
+    def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
+        method, view, used = method_named(model.solution_.method), model._view(data), _used(model)
+        W = model.components_[:, used].T / model.scale_
+        mean = model.mean_[used] * (model.center_ == "none")  # else the view gives deviations
+        n_sites, n = view.shape
+        inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
+        missing, sums = np.zeros((n_sites, -(-n // 8)), dtype=np.uint8), {"WX": np.zeros((W.shape[1], n))}
+        sums |= {name: np.zeros(n) for name in ("square", "variance")}
+        for rows, found in pass_over(view, each_block(_look), own=[W, mean]):
+            inspector.accept(None, found)
+            missing[rows] = found["site.missing"]
+            for name in sums:
+                sums[name] += found[f"sum.{name}"]
+        inspector.check_signs()
+        each = (
+            np.unpackbits(missing, axis=1, count=n).sum(axis=0, dtype=np.int64) if missing.any() else np.zeros(n, int)
+        )
+        return cls(W, **sums, missing=missing, n_missing=each)
+
+    def lacking(self, subject: int) -> np.ndarray:
+        """(n_sites,) where a subject has no value."""
+        return (self.missing[:, subject // 8] >> (7 - subject % 8)) & 1 > 0
+
+    def grams(self, WW: np.ndarray) -> Iterable[tuple[list[int], np.ndarray]]:
+        """Subjects who lack the same sites, and WᵀW over those that they have."""
+        alike: dict[bytes, list[int]] = {}  # one border of the cortex for all
+        for subject in np.flatnonzero(self.n_missing).tolist():
+            alike.setdefault(np.flatnonzero(self.lacking(subject)).tobytes(), []).append(subject)
+        for key, subjects in alike.items():
+            lost = self.W[np.frombuffer(key, dtype=np.int64)]
+            yield subjects, WW - lost.T @ lost
+
+
+def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
+    missing = ~np.isfinite(x)
+    if missing.any():
+        x = np.where(missing, 0.0, x)
+    away = np.where(missing, 0.0, x - mean[:, None])
+    return {
+        **look_for_bounds(x),
+        "sum.WX": W.T @ x,
+        "sum.square": np.einsum("ij,ij->j", x, x),
+        "sum.variance": np.einsum("ij,ij->j", away, away),
+        "site.missing": np.packbits(missing, axis=1),
+    }
+
+
+def _used(model: CorticalFactorization) -> np.ndarray:
+    return np.ones(model.n_features_in_, dtype=bool) if model.mask_ is None else model.mask_
+
+
+def _lost_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
+    """Sites that the fit uses and where no new subject has a value."""
+    if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
+        return np.zeros(cohort.X.shape[1], dtype=bool)  # sites that are not the fit's are refused later
+    return _used(model) & ~np.asarray(cohort.mask)
+
+
+def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
+    """Sites where 0 is too far from the fitted subjects' values to be one: 0 mm of thickness, not a z-score of 0."""
+    n, used = len(model.loadings_), _used(model)
+    variance = model.total_variance_ / (max(n - 1, 1) * max(int(used.sum()), 1))
+    deviation = np.sqrt(variance) if model.deviation_ is None else model.deviation_
+    return used & (np.abs(model.mean_) > _ZERO_IS_FAR * deviation)
+
+
+def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, names: Iterable[str]) -> list[str]:
+    """What to say of missing sites: a few are solved without, a lobe is refused."""
+    n_sites, each, names = len(sums.W), sums.n_missing, list(names)
+    share, all_lack = each / n_sites, int(lost.sum())
+    text = f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject" if all_lack else ""
+    worst = np.flatnonzero(share > MOST_MISSING)
+    if len(worst):
+        limit = f"at most {100 * MOST_MISSING:g} % may be missing: is it the same mask and mesh?"
+        if all_lack > MOST_MISSING * n_sites:
+            raise CohortError("the new subjects", f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}")
+        who = f"{some([names[s] for s in worst], len(worst))} lack up to {100 * share.max():.2g} %"
+        raise CohortError(
+            "the new subjects",
+            f"{who} of the {n_sites} sites that the fit uses; {limit} {{exclude}} leaves subjects out",
+        )
+    whole = np.einsum("ij,ij->j", sums.W, sums.W)
+    for subjects, gram in sums.grams(sums.W.T @ sums.W):
+        gone = np.flatnonzero((whole > 0) & (gram.diagonal() < (1 - _MOST_OF_A_MAP) * whole))
+        if len(gone):
+            where = f"more than half of component {gone[0] + 1} lies where {literal(names[subjects[0]])} has no value"
+            raise CohortError("the new subjects", f"{where}: {{exclude}} leaves subjects out")
+    notes = []
+    solved = "loadings are solved on the sites that a subject has"
+    if all_lack:
+        notes.append(f"{text}; {solved}")
+    single = np.flatnonzero(each > all_lack)
+    if len(single):
+        most = int(each.max())
+        have, which = "has" if len(single) == 1 else "have", "further" if all_lack else "some"
+        own = f"{counted(len(single), 'subject')} {have} NaN or 0 at {which} sites"
+        notes.append(f"{own}, {most} of {n_sites} at most; {solved}")
+    return notes
+
+
+# ---------------------------------------------------------------------- who is unusual?
+
+
+def _judged(
+    model: CorticalFactorization, found: np.ndarray, known: Mapping[str, np.ndarray], fitted: Diagnostics | None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], str]:
+    """Columns of quality, the same of the fitted subjects, and the rule with its count among these."""
+    new = len(found)
+    distance, own = distances(model.loadings_, found)
+    null = {} if own is None else {"distance": own}
+    if fitted is not None:
+        null |= {"explained_variance": fitted.subject_explained, "residual": fitted.residual}
+    limit, nothing = limit_of(2 * new), np.full(new, np.nan)
+    reference = {"residual": null.get("residual", known["residual"] if new >= _FEW else None), "distance": own}
+    values, z, marks, among = {"residual": known["residual"], "distance": distance}, {}, {}, []
+    for name, others in reference.items():
+        z[name] = nothing if others is None else z_against(_SCALE[name](values[name]), _SCALE[name](others))
+        beyond = np.quantile(others, _BEYOND) if others is not None and name in null else -np.inf
+        marks[name] = (z[name] > limit) & (values[name] > beyond)
+        if others is not None and name in null:
+            among.append((z_against(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond))
+    quality = {"explained_variance": known["explained_variance"], **values}
+    quality |= {f"{name}_z": found for name, found in z.items()} | {"missing_sites": known["missing_sites"]}
+    strange = [", ".join(name for name, mark in marks.items() if mark[s]) for s in range(new)]
+    quality["unusual"] = np.array(strange, dtype=object)
+    compared = "that of the fitted subjects" if "residual" in null else "that of the other new ones"
+    rule = (
+        f"Unusual: the residual (against {compared}) or the distance of the loadings (against that of the fitted "
+        f"subjects) lies more than {limit:.2f} robust standard deviations above the median, and "
+        "beyond 99 % of the fitted ones"
+    )
+    if among:
+        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted subjects would be"
+    return quality, null, rule + "."
+
+
+def limit_of(n_values: int) -> float:
+    """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at least 3.5."""
+    from scipy.stats import norm
+
+    return max(_LEAST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
+
+
+def z_against(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """How far values lie above the reference's median, in units of 1.4826 of its median absolute deviations."""
+    middle = np.median(reference)
+    unit = 1.4826 * np.median(np.abs(reference - middle))
+    unit = unit if unit > 0 else float(np.std(reference))
+    return (values - middle) / unit if unit > 0 else np.zeros_like(values)
+
+
+def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Mahalanobis distances of new loadings from the fitted ones, and of each fitted one from the others.
+
+    NaN and None where there are too few fitted subjects for their covariance.
+    """
+    n, k = fitted.shape
+    if n < k + 3:
+        return np.full(len(new), np.nan), None
+    middle, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    own, other = (fitted - middle) / scale, (new - middle) / scale
+    inverse = np.linalg.pinv(np.cov(own, rowvar=False).reshape(k, k), hermitian=True, rcond=1e-10)
+    square = lambda rows: np.maximum(np.einsum("ij,jk,ik->i", rows, inverse, rows), 0.0)
+    u = square(own) / (n - 1)  # without the subject: mean and covariance change by one row (Sherman-Morrison)
+    left_out = (n / (n - 1)) ** 2 * (n - 2) * u / np.maximum(1 - n / (n - 1) * u, 1e-12)
+    return np.sqrt(square(other)), np.sqrt(left_out)
+
+
+# ---------------------------------------------------------------------- files
+
+
 def write_loadings(
-    found: NewLoadings, table: Path, cohort: Any, model_path: Path, *, overwrite: bool = False
+    found: NewLoadings,
+    table: Path,
+    cohort: Any,
+    model_path: Path,
+    *,
+    model: CorticalFactorization | None = None,
+    overwrite: bool = False,
 ) -> list[Path]:
-    """The table, and beside it a JSON file that says where it comes from."""
+    """The table, beside it a JSON file that says where it comes from, and a page where the model is given."""
+    from icofactor.results.transform_page import render_transform
+
     names = numbered("component", found.loadings.shape[1])
+    columns: dict[str, Any] = dict(People.of(found.subjects, cohort.participants).columns)
+    rows = set(columns)
+    columns |= dict(zip(names, found.loadings.T, strict=True))
+    columns |= found.quality
+    rest = {name: values for name, values in cohort.participants.items() if name not in rows}
+    joined = {name if name not in columns else f"participants_{name}": values for name, values in rest.items()}
     about = {
         "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
+        **{name: {"Description": text} for name, text in QUALITY.items()},
         "icofactor": __version__,
         "model": {"path": str(model_path), "sha256": hash_file(model_path)},
         "data": dict(cohort.provenance),
+        "rule": found.rule,
         "notes": list(found.notes),
     }
+    files = [table, _beside(table), *([_page(table)] if model is not None else [])]
     with _place(table, overwrite).filled() as new:
-        draft = write_tsv(
-            new / table.name,
-            {
-                **People.of(found.subjects, cohort.participants).columns,
-                **dict(zip(names, found.loadings.T, strict=True)),
-            },
-        )
-        about["table"] = {"name": table.name, "sha256": hash_file(draft)}
+        write_tsv(new / table.name, {**columns, **joined})
+        if model is not None:
+            (new / _page(table).name).write_text(render_transform(found, model, cohort), encoding="utf-8", newline="\n")
+        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != _beside(table)}
         write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})
-    return [table, _beside(table)]
+    return files
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """The folder of a table; of what is there, only an earlier table and its record may be replaced."""
-    beside = _beside(table)
+    """The folder of a table; of what is there, only an earlier table, its record and its page may be replaced."""
+    beside, names = _beside(table), [table.name, _beside(table).name, _page(table).name]
 
     def listed() -> Names:
         try:
             record = read_json(beside)
-            whole = record.pop("sha256") == _seal(record) and record["table"]["name"] == table.name
-            return {table.name: record["table"]["sha256"], beside.name: hash_file(beside)} if whole else {}
+            whole = record.pop("sha256") == _seal(record) and table.name in record["files"]
+            own = {name: known for name, known in record["files"].items() if name in names}
+            return {**own, beside.name: hash_file(beside)} if whole else {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return {}
 
-    return Publication(table.parent, overwrite, names=[table.name, beside.name], inputs=inputs, listed=listed)
+    return Publication(table.parent, overwrite, names=names, inputs=inputs, listed=listed)
 
 
 def _seal(record: Mapping[str, Any]) -> str:
@@ -135,33 +497,5 @@ def _beside(table: Path) -> Path:
     return table.with_suffix(".json")
 
 
-def _used(model: CorticalFactorization) -> np.ndarray:
-    return np.ones(model.n_features_in_, dtype=bool) if model.mask_ is None else model.mask_
-
-
-def _lost_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
-    """Sites that the fit uses and where no new subject has a value."""
-    if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
-        return np.zeros(model.n_features_in_, dtype=bool)  # `transform` refuses sites that are not the fit's
-    return _used(model) & ~np.asarray(cohort.mask)
-
-
-def _without(model: CorticalFactorization, lost: np.ndarray) -> CorticalFactorization:
-    """The model, for which new subjects do not deviate from the mean at these sites, whatever their values."""
-    if model.center_ == "none" or not lost.any():
-        return model
-    twin = copy(model)
-    twin.deviation_ = np.where(lost, np.inf, 1.0 if model.deviation_ is None else model.deviation_)
-    return twin
-
-
-def _check_sites(model: CorticalFactorization, lost: np.ndarray) -> list[str]:
-    """What to say of the lost sites: a few at the border, or another cortex."""
-    if not lost.any():
-        return []
-    share = float(np.square(model.mean_[lost]).sum() / np.square(model.mean_).sum())
-    text = f"{int(lost.sum())} sites that the fit uses are NaN or zero in every new subject"
-    if share > _MOST_LOST:
-        carried = f"they carry {100 * share:.2g} % of the fit's mean map: is it the same mask and mesh?"
-        raise CohortError("the new subjects", f"{text}; {carried}")
-    return [f"{text}; they count as {'0' if model.center_ == 'none' else 'the mean of the fitted subjects'}"]
+def _page(table: Path) -> Path:
+    return table.with_suffix(".html")

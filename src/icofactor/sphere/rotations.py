@@ -32,19 +32,26 @@ def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndar
 
 
 class SiteSpinner:
-    """Rotations of maps on all sites of a mesh, whatever it is."""
+    """Rotations of maps on all sites of a mesh, whatever it is.
 
-    def __init__(self, sites: Sites) -> None:
-        self.n = sites.n
-        self._where = [np.flatnonzero(sites.hemisphere == half) for half in np.unique(sites.hemisphere)]
-        self._points = [sites.coordinates[w] for w in self._where]
-        self._trees = [cKDTree(points) for points in self._points]
+    Parameters
+    ----------
+    at : sites whose values are wanted; all when None.
+    """
+
+    def __init__(self, sites: Sites, at: np.ndarray | None = None) -> None:
+        at = np.arange(sites.n) if at is None else at
+        self.n, self._halves = len(at), []
+        for half in np.unique(sites.hemisphere):
+            where, mine = np.flatnonzero(sites.hemisphere == half), np.flatnonzero(sites.hemisphere[at] == half)
+            tree = cKDTree(sites.coordinates[where])
+            self._halves.append((where, mine, sites.coordinates[at[mine]], tree))
 
     def draw(self, rng: np.random.Generator) -> Ints:
         """(n,) site whose value each site takes, for one random rotation."""
         rotation, taken = random_rotation(rng), np.empty(self.n, dtype=np.int64)
-        for half, (where, points, tree) in enumerate(zip(self._where, self._points, self._trees, strict=True)):
-            taken[where] = where[tree.query(turned(points, half, rotation))[1]]
+        for half, (where, mine, points, tree) in enumerate(self._halves):
+            taken[mine] = where[tree.query(turned(points, half, rotation))[1]]
         return taken
 
 

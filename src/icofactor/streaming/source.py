@@ -319,7 +319,8 @@ class Adjustment:
 
     def n_below(self, x: np.ndarray) -> np.ndarray:
         """Number of values per site that are set to 0, rounding aside."""
-        return np.asarray((x < -_ROUNDING * np.abs(x).max(initial=0)).sum(axis=0) if self.floor else 0)
+        largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not below 0
+        return np.asarray((x < -_ROUNDING * largest).sum(axis=0) if self.floor else 0)
 
     def digest(self) -> str:
         parts = (self.Z, self.coefficients, self.offset, self.scale, np.array(self.floor))
@@ -363,6 +364,43 @@ def _adjusted(
     if count is not None and adjustment.floor:
         count(adjustment.n_below(x))
     return adjustment.floored(x).T
+
+
+class WithHoles(MapSource):
+    """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
+
+    Parameters
+    ----------
+    base : MapSource
+    lost, zero_is_missing : (n_sites,) bool
+    """
+
+    def __init__(self, base: MapSource, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
+        self._base, self._lost, self._zero = base, lost, zero_is_missing
+        self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
+
+    def slices(self) -> list[slice]:
+        return self._base.slices()
+
+    def size(self, where: Rows) -> int:
+        return self._base.size(where)
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        sites = where if self.order is None else self.order[where]
+        return partial(_with_holes, self._base.reader(where, away), self._lost[sites], self._zero[sites])
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(where, client)
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, without {digest(self._lost, self._zero)}"
+
+
+def _with_holes(base: Reader, lost: np.ndarray, zero_is_missing: np.ndarray, block: Any) -> np.ndarray:
+    x = base(block)
+    x = np.array(x, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    x[lost[:, None] | (zero_is_missing[:, None] & (x == 0))] = np.nan
+    return x
 
 
 class Stacked(MapSource):

@@ -229,7 +229,7 @@ def test_figures_are_fit_for_print() -> None:
     from icofactor.results.report.drawing import _FINE, _PIXELS, PANEL
 
     figure = panels._explained(small_fit(Sites.named("fsaverage3"), "left")[1])
-    assert b"/Type3" not in panels._content(figure, "pdf")
+    assert b"/Type3" not in panels.figure_bytes(figure, "pdf")
     assert panels.DPI >= 300 and _PIXELS[0] / _FINE / PANEL[0] >= 300
 
 

@@ -107,6 +107,28 @@ def plot_components(
     return figure
 
 
+def plot_pairs(
+    model: Any, pairs: Sequence[tuple[Floats, Floats]], labels: Sequence[str], names: tuple[str, str], cortex: Cortex
+) -> Any:
+    """Pairs of maps on a model's sites side by side, NaN where there are no data, each in parts of its own maximum."""
+    panels = panels_of(model.hemi_ or "left", ("lateral", "medial"))
+    signed = any(bool(np.nanmin(one) < 0) for pair in pairs for one in pair)
+    colours = _colour_map(None, signed)
+    figure, foot = _page(len(pairs), 2 * len(panels), f"Left: {names[0]}. Right: {names[1]}.", 150)
+    views_of = _Views(cortex, _DEFAULT_SURFACE, panels)
+    for row, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
+        for place, values in enumerate(pair):
+            shown = on_vertices(model.sites_, values / top_of(values))
+            painted = partial(_faded, colours=colours, signed=signed)
+            views_of.row(figure, row, label if place == 0 else "", shown, painted, first=place * len(panels))
+    _titles(figure, [*panels, *panels], named=model.hemi_ is not None)
+    height = figure.get_size_inches()[1]
+    box, ends = (0.35, (foot - 0.28) / height, 0.3, 0.1 / height), (-1.0 if signed else 0.0, 1.0)
+    bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
+    bar.set_label("Part of each component's maximum", fontsize=8, labelpad=2)
+    return figure
+
+
 def plot_maps(
     model: Any,
     diagnostics: Any,
@@ -205,13 +227,20 @@ class _Views:
             self._columns.append((number[side], half.vertices, cortex.drawn[key]))
 
     def row(
-        self, figure: Any, row: int, label: str, values: Sequence[Any], colours: Paint, labels: bool = False
+        self,
+        figure: Any,
+        row: int,
+        label: str,
+        values: Sequence[Any],
+        colours: Paint,
+        labels: bool = False,
+        first: int = 0,
     ) -> None:
-        """One map, in all views; `values` per hemisphere on its vertices."""
+        """One map, in all views from column `first` on; `values` per hemisphere on its vertices."""
         width, height = figure.get_size_inches()
         bottom = (height - _TITLE_HEIGHT - PANEL[1] * (row + 1)) / height
         figure.text(0.12 / width, bottom + 0.5 * PANEL[1] / height, label, va="center", fontsize=8)
-        for column, (number, vertices, raster) in enumerate(self._columns):
+        for column, (number, vertices, raster) in enumerate(self._columns, first):
             left = (_LABEL_WIDTH + PANEL[0] * column) / width
             axes = figure.add_axes((left, bottom, PANEL[0] / width, PANEL[1] / height))
             show(axes, paint(raster, values[number][vertices], colours, labels))

@@ -25,24 +25,24 @@ SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
 
 def render_page(fit: FitDescription) -> str:
     """The page as text."""
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    style = _asset("style.css")
+    script = "\n".join(asset(name) for name in SCRIPTS)
+    style = asset("style.css")
     parts = {
-        "policy": _policy(script, style),
+        "policy": policy(script, style),
         "title": html.escape(f"icofactor: {title_of(fit)}"),
         "style": style,
         "script": script,
         "data": page_content(fit),
     }
     # one pass, so that text in the data cannot name a part
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("template.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("template.html"))
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files("icofactor.results.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _policy(script: str, style: str) -> str:
+def policy(script: str, style: str) -> str:
     """Only this very script and style run, and nothing is fetched from anywhere."""
     digest = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return (

@@ -43,18 +43,21 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     expected = -(-len(d.alone) // PER_PAGE) + columns + 8 + found
     for number, (name, figure) in enumerate(_figures(fit)):
         # PNG at its default compression takes twice as long for 1/7 less
-        yield f"{name}.png", _content(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / expected
+        yield f"{name}.png", figure_bytes(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / expected
         figure.set_layout_engine("none")  # where things are is known now
-        yield f"{name}.pdf", _content(figure, "pdf"), (number + 1) / expected
+        yield f"{name}.pdf", figure_bytes(figure, "pdf"), (number + 1) / expected
 
 
 def drawn_components(fit: FitDescription) -> bytes:
     """The maps of all components on one page, as PNG."""
     units, shares = scale_label(fit.model, fit.diagnostics.units), fit.diagnostics.unique
-    return _content(plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares), "png", dpi="figure")
+    return figure_bytes(
+        plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares), "png", dpi="figure"
+    )
 
 
-def _content(figure: Any, kind: str, **options: Any) -> bytes:
+def figure_bytes(figure: Any, kind: str, **options: Any) -> bytes:
+    """A figure as a PNG or PDF file, equal for equal figures."""
     from matplotlib import rc_context
 
     stream = io.BytesIO()

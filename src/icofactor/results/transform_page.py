@@ -1,0 +1,196 @@
+"""The page about new subjects: one HTML file without scripts, drawn as SVG."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor.errors import counted
+from icofactor.results.meaning import fitted_units, measure_title
+from icofactor.results.report.page import asset, policy
+
+if TYPE_CHECKING:
+    from icofactor.results.transform import NewLoadings
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
+_MOST_ROWS = 200
+
+
+def render_transform(found: NewLoadings, model: Any, cohort: Any) -> str:
+    """The page as text."""
+    what = "" if cohort.modality in ("", "unknown") else f": {measure_title(cohort.modality)}"
+    title = f"{counted(len(found.subjects), 'new subject')} on {counted(len(model.components_), 'component')}{what}"
+    share, style = found.quality["explained_variance"], asset("style.css")
+    n_unusual = sum(map(bool, found.quality["unusual"]))
+    cards = {
+        "new subjects": str(len(found.subjects)),
+        "fitted subjects": str(len(model.loadings_)),
+        "explained, median": f"{100 * np.nanmedian(share):.0f} %" if np.isfinite(share).any() else "n/a",
+        "unusual": str(n_unusual),
+    }
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in found.notes)
+    units = fitted_units(model, cohort.units)
+    panels = [
+        _panel("How well the components describe each subject", found.rule, _quality_chart(found, units)),
+        _panel(
+            "Loadings",
+            "Box: middle half of the fitted subjects, line at their median; whiskers: 1st to 99th percentile. "
+            "Dots: new subjects, unusual ones in orange. In standard deviations of the fitted subjects.",
+            _loading_chart(found, model.loadings_),
+        ),
+        _panel("Subjects", "Unusual ones first, then by falling residual.", _table(found), wide=True),
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy("", style)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="generator" content="icofactor">',
+            f"<title>{html.escape('icofactor: ' + title)}</title><style>{style}</style></head><body>",
+            f"<header><h1>{html.escape(title)}</h1>",
+            '<dl id="cards">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items()) + "</dl>",
+            f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
+            "</header>",
+            f'<main><div id="panels">{"".join(panels)}</div></main></body></html>',
+            "",
+        ]
+    )
+
+
+def _panel(title: str, about: str, body: str, wide: bool = False) -> str:
+    kind = ' class="wide"' if wide else ""
+    return f'<section{kind}><h2>{html.escape(title)}</h2><p class="about">{html.escape(about)}</p>{body}</section>'
+
+
+class _Axes:
+    """Where numbers lie on a drawing."""
+
+    def __init__(self, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> None:
+        self.x, self.y = _span(np.asarray(x)), _span(np.asarray(y))
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = _LEFT + (x - self.x[0]) / (self.x[1] - self.x[0]) * (_WIDTH - _LEFT - 12)
+        down = _HEIGHT - _BOTTOM - (y - self.y[0]) / (self.y[1] - self.y[0]) * (_HEIGHT - _BOTTOM - 12)
+        return round(across, 1), round(down, 1)
+
+    def frame(self, x_name: str, y_name: str, x_ticks: bool = True) -> list[str]:
+        left, bottom = _LEFT, _HEIGHT - _BOTTOM
+        parts = [f'<path class="axis" d="M{left} 12V{bottom}H{_WIDTH - 12}"/>']
+        for value in _ticks(self.y):
+            _, down = self.at(self.x[0], value)
+            parts.append(f'<path class="grid" d="M{left} {down}H{_WIDTH - 12}"/>')
+            parts.append(f'<text x="{left - 6}" y="{down + 4}" text-anchor="end">{value:g}</text>')
+        for value in _ticks(self.x) if x_ticks else []:
+            across, _ = self.at(value, self.y[0])
+            parts.append(f'<text x="{across}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>')
+        middle = (bottom + 12) / 2
+        centre = f'class="soft" x="{(_WIDTH + left) / 2}" y="{_HEIGHT - 8}" text-anchor="middle"'
+        parts.append(f"<text {centre}>{html.escape(x_name)}</text>")
+        turned = f'transform="rotate(-90 14 {middle})"'
+        parts.append(
+            f'<text class="soft" x="14" y="{middle}" text-anchor="middle" {turned}>{html.escape(y_name)}</text>'
+        )
+        return parts
+
+
+def _span(values: np.ndarray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    room = 0.05 * (high - low) or 0.5 * max(abs(high), 1.0)
+    return low - room, high + room
+
+
+def _ticks(span: tuple[float, float]) -> np.ndarray:
+    """Four or so round numbers."""
+    raw = (span[1] - span[0]) / 4
+    size = 10.0 ** np.floor(np.log10(raw))
+    step = size * next(factor for factor in (1, 2, 5, 10) if factor * size >= raw * 0.75)
+    return np.round(np.arange(np.ceil(span[0] / step), np.floor(span[1] / step) + 1) * step, 12) + 0.0  # no −0
+
+
+def _svg(parts: Sequence[str], label: str) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
+
+
+def _dot(place: tuple[float, float], colour: str, title: str = "", size: float = 3.5) -> str:
+    named = f"<title>{html.escape(title)}</title>" if title else ""
+    return f'<circle cx="{place[0]}" cy="{place[1]}" r="{size}" fill="{colour}" fill-opacity="0.75">{named}</circle>'
+
+
+def _quality_chart(found: NewLoadings, units: str) -> str:
+    """Residual against distance, the fitted subjects in grey."""
+    new = found.quality
+    if not np.isfinite(new["distance"]).any():
+        return "<p>The fit has too few subjects for distances; the table has the residuals.</p>"
+    own = [found.fitted.get(name, np.zeros(0)) for name in ("distance", "residual")]
+    together = len(own[0]) == len(own[1])
+    every = [
+        np.concatenate([new[name], values if together else []])
+        for name, values in zip(("distance", "residual"), own, strict=True)
+    ]
+    axes = _Axes(*every)
+    parts = axes.frame(
+        "distance of the loadings from the fitted subjects'", f"residual{f' ({units})' if units else ''}"
+    )
+    if together:
+        parts += [_dot(axes.at(x, y), "#8a939e", "fitted subject", 2.5) for x, y in zip(*own, strict=True)]
+    for s, name in enumerate(found.subjects):
+        strange, place = bool(new["unusual"][s]), axes.at(new["distance"][s], new["residual"][s])
+        parts.append(_dot(place, "#d55e00" if strange else "#0b6ea8", name))
+        if strange:
+            parts.append(
+                f'<text x="{place[0] - 6}" y="{place[1] - 5}" text-anchor="end">{html.escape(name[:30])}</text>'
+            )
+    key = (
+        "grey: fitted subjects; blue: new ones; orange: unusual" if together else "blue: new subjects; orange: unusual"
+    )
+    return _svg(parts, "Residual against distance of each subject") + f'<p class="about">{key}</p>'
+
+
+def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
+    middle, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    own, new = (fitted - middle) / scale, (found.loadings - middle) / scale
+    k = fitted.shape[1]
+    ends = np.percentile(own, (1, 25, 50, 75, 99), axis=0)
+    axes = _Axes([0.4, k + 0.6], np.concatenate([new.ravel(), ends.ravel()]))
+    parts = axes.frame("component", "loading", x_ticks=False)
+    for j in range(k):
+        low, first, half, third, high = ends[:, j]
+        left, top = axes.at(j + 0.75, third)
+        right, bottom = axes.at(j + 1.25, first)
+        centre = round((left + right) / 2, 1)
+        lines = f"M{centre} {axes.at(1, high)[1]}V{top}M{centre} {bottom}V{axes.at(1, low)[1]}"
+        lines += f"M{left} {axes.at(1, half)[1]}H{right}"
+        box = f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top:.1f}" fill="#e7ebef"/>'
+        parts.append(f'{box}<path class="axis" d="{lines}"/>')
+        if k <= 25 or j % 5 == 4:
+            parts.append(f'<text x="{centre}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{j + 1}</text>')
+        for s, name in enumerate(found.subjects):
+            shift = 0.3 * ((s * 0.618) % 1 - 0.5)
+            colour = "#d55e00" if found.quality["unusual"][s] else "#0b6ea8"
+            parts.append(_dot(axes.at(j + 1 + shift, new[s, j]), colour, name, 2.2))
+    return _svg(parts, "Loadings of the new subjects against those of the fitted ones")
+
+
+def _table(found: NewLoadings) -> str:
+    quality = found.quality
+    first = sorted(range(len(found.subjects)), key=lambda s: (not quality["unusual"][s], -quality["residual"][s]))
+    shown = lambda value: (
+        str(value or "") if isinstance(value, str) else "n/a" if not np.isfinite(value) else f"{value:.3g}"
+    )
+    head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("subject", *quality))
+    rows = [
+        f"<tr><td>{html.escape(found.subjects[s])}</td>"
+        + "".join(f"<td>{html.escape(shown(values[s]))}</td>" for values in quality.values())
+        + "</tr>"
+        for s in first[:_MOST_ROWS]
+    ]
+    more = (
+        f"<p>{len(first) - _MOST_ROWS} more are in the table beside this page.</p>" if len(first) > _MOST_ROWS else ""
+    )
+    return f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'

@@ -1,0 +1,161 @@
+"""Loadings of new subjects: sites that some lack, who is unusual, and maps of another kind."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.refusals import refused
+from icofactor.cohort.cohort import Measurement
+from icofactor.errors import CohortError
+from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
+
+N_FITTED = 30
+METHODS = ("parts", "CD-PNNMF", "LE-PPNMF", "DL")
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Any:
+    """Thickness about 2.5 mm that varies by some tenths: 0 is not a value."""
+    drawn = ico.simulate_cohort(40, 3, hemisphere="left", mesh="fsaverage3", random_state=5)
+    return replace(drawn, X=2.5 + 0.3 * (drawn.X - drawn.X.mean(axis=0)) / drawn.X.std(), truth=None)
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def model(request: pytest.FixtureRequest, cohort: Any) -> Any:
+    return ico.CorticalFactorization(3, method=request.param, n_starts=2, level=1).fit(cohort[:N_FITTED])
+
+
+def holed(cohort: Any, who: Any, where: slice, value: float) -> Any:
+    X = cohort.X.copy()
+    X[who, where] = value
+    return replace(cohort, X=X, checked=True)
+
+
+def test_nothing_missing_is_the_plain_transform(model: Any, cohort: Any) -> None:
+    found = loadings_of(model, cohort)
+    np.testing.assert_allclose(found.loadings, model.transform(cohort), rtol=1e-10, atol=1e-12)
+    assert not found.quality["missing_sites"].any() and not found.notes
+    variance = np.square(cohort.X - model.mean_).sum(axis=1)
+    np.testing.assert_allclose(
+        1 - ((1 - found.quality["explained_variance"]) * variance).sum() / variance.sum(),
+        model.score(cohort),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+@pytest.mark.parametrize("who", ["one", "all"])
+def test_missing_sites(model: Any, cohort: Any, value: float, who: str) -> None:
+    """On maps that the components describe fully, the loadings are those of the whole maps, exactly."""
+    new, whole = cohort[N_FITTED:], model.transform(cohort[N_FITTED:])
+    given: Any = holed(new, 1 if who == "one" else slice(None), slice(40, 60), value)
+    found = loadings_of(model, given)
+    lacking = np.arange(len(new)) == 1 if who == "one" else np.ones(len(new), dtype=bool)
+    assert (found.quality["missing_sites"] == 20 * lacking).all()
+    np.testing.assert_allclose(found.loadings[~lacking], whole[~lacking], rtol=1e-9, atol=1e-12)
+    away = np.abs(found.loadings - whole)[lacking].max() / np.std(whole)
+    counted_as_zero = model.transform(holed(new, slice(None), slice(40, 60), 0.0))
+    assert 0 < away < 0.3
+    assert away < np.abs(counted_as_zero - whole).max() / np.std(whole)
+    made = np.asarray(model.inverse_transform(np.abs(whole)), dtype=np.float32)
+    if model.solution_.method == "DL":  # its penalty pulls loadings to zero
+        return
+    exact, plain = holed(replace(new, X=made), 0, slice(40, 60), np.nan), model.transform(replace(new, X=made))
+    tolerance = 1e-4 if model.center_ != "none" else 2e-2  # penalties of the scheme
+    np.testing.assert_allclose(loadings_of(model, exact).loadings[0], plain[0], rtol=tolerance, atol=tolerance)
+
+
+def test_a_mask_of_the_new_cohort_is_missing_too(model: Any, cohort: Any) -> None:
+    mask = np.ones(cohort.sites.n, dtype=bool)
+    mask[40:60] = False
+    by_mask = loadings_of(model, replace(cohort, mask=mask))
+    by_nan = loadings_of(model, holed(cohort, slice(None), slice(40, 60), np.nan))
+    np.testing.assert_allclose(by_mask.loadings, by_nan.loadings, rtol=1e-9, atol=1e-12)
+    assert "20 sites that the fit uses are NaN or zero in every new subject" in by_mask.notes[0]
+
+
+def test_too_much_is_missing(model: Any, cohort: Any) -> None:
+    with pytest.raises(CohortError, match="sub-0003 lack up to 16 %"):
+        loadings_of(model, holed(cohort, 2, slice(0, 100), np.nan))
+    small = np.zeros(cohort.sites.n)
+    small[10:20] = 1.0
+    twin: Any = ico.CorticalFactorization(3, method="parts", n_starts=2, level=1).fit(cohort)
+    twin.components_ = np.vstack([twin.components_[:2], small])
+    with pytest.raises(CohortError, match="component 3 lies where sub-0003"):
+        loadings_of(twin, holed(cohort, 2, slice(10, 18), np.nan))
+
+
+def test_zero_is_a_value_where_it_is_near_the_mean(cohort: Any) -> None:
+    signed = replace(cohort, X=cohort.X - 2.5)
+    model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(signed)
+    given = holed(signed, 1, slice(40, 60), 0.0)
+    found = loadings_of(model, given)
+    assert not found.quality["missing_sites"].any()
+    np.testing.assert_allclose(found.loadings, model.transform(given), rtol=1e-9, atol=1e-12)
+
+
+def test_distances() -> None:
+    """Those of left-out subjects are what leaving them out gives."""
+    rng = np.random.default_rng(0)
+    fitted, new = rng.standard_normal((12, 3)) @ rng.standard_normal((3, 3)), rng.standard_normal((2, 3))
+    far, own = distances(fitted, new)
+    for i in range(len(fitted)):
+        rest = np.delete(fitted, i, axis=0)
+        away = fitted[i] - rest.mean(axis=0)
+        np.testing.assert_allclose(own[i] ** 2, away @ np.linalg.inv(np.cov(rest.T)) @ away)
+    away = new - fitted.mean(axis=0)
+    np.testing.assert_allclose(far**2, np.einsum("ij,jk,ik->i", away, np.linalg.inv(np.cov(fitted.T)), away))
+    assert np.isnan(distances(fitted[:5], new)[0]).all()
+    assert limit_of(4) == 3.5 < limit_of(10_000)
+
+
+def test_unusual_subjects(cohort: Any) -> None:
+    """A noisy map is unusual by its residual, strange loadings by their distance; others are not."""
+    model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort[:N_FITTED])
+    X = cohort[N_FITTED:].X.copy()
+    X[2] += 5 * np.random.default_rng(0).standard_normal(X.shape[1])
+    X[4] = model.mean_ + 40 * (cohort[:N_FITTED].X[0] - model.mean_)
+    found = loadings_of(model, replace(cohort[N_FITTED:], X=X))
+    unusual = found.quality["unusual"]
+    assert "residual" in unusual[2] and "distance" in unusual[4]
+    assert sum(map(bool, unusual)) <= 3 and "of the 30 fitted subjects would be" in found.rule
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"modality": "area"}, "measure thickness in the fit, area in the new maps"),
+        ({"units": "cm"}, "unit mm in the fit, cm in the new maps"),
+        (
+            {"provenance": {"inputs": [{"path": "lh.thickness.fwhm5.mgh"}]}},
+            "smoothing 10 mm FWHM in the fit, 5 mm FWHM",
+        ),
+        (
+            {"provenance": {"preprocessing": [{"step": "smooth", "fwhm_mm": 6.0, "icofactor": "0"}]}},
+            "preprocessing none in the fit, smooth (fwhm_mm 6.0) in the new maps",
+        ),
+    ],
+)
+def test_maps_of_another_kind(cohort: Any, changes: dict[str, Any], said: str, tmp_path: Any) -> None:
+    known = replace(cohort, provenance={"inputs": [{"path": "lh.thickness.fwhm10.mgh"}]})
+    model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(known)
+    model.save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    assert again.measurement_ == model.measurement_ == Measurement("thickness", "mm", 10)
+    assert check_measurement(again, known) == []
+    other = replace(known, **changes)
+    with refused("the new subjects", re.escape(said)):
+        check_measurement(again, other)
+    assert any(said in note for note in check_measurement(again, other, force=True))
+
+
+def test_models_that_did_not_keep_it(cohort: Any) -> None:
+    model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort.X)
+    assert model.measurement_ is None
+    assert "not recorded in the model" in check_measurement(model, cohort)[0]
