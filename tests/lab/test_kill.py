@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="no fork, and folders are not locked"),
 ]
 DAMAGES = {
-    "lose": (lambda out: (out / "mine.txt").unlink(), "the user's mine.txt"),
+    "lose": (lambda out: (out / "mine.txt").unlink(missing_ok=True), "the user's mine.txt"),
     "leave": (lambda out: (out / ".tmp-1-x").touch(), "left over"),
     "mix": (lambda out: (out / "new.tsv").write_text("of another run"), "new.tsv"),
 }
