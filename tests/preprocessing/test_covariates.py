@@ -369,3 +369,15 @@ def test_masks_and_other_methods(method: str, confounded: Cohort, tmp_path: Path
     back = load_model(tmp_path / "model.zip")
     assert (back.covariates_.shift is None) == (method == "DL")
     np.testing.assert_allclose(back.transform(cohort), model.loadings_, rtol=1e-6, atol=1e-8)
+
+
+def test_other_names_of_categories_and_all_who_lack_a_value() -> None:
+    from icofactor.preprocessing.covariates import Term, cells_of
+
+    sex, names = Term("sex", ("F", "M"), (0.5,)), [f"sub-{i}" for i in range(14)]
+    with pytest.raises(ValueError, match="recode the table: female as F, male as M"):
+        sex.columns(["female", "male"] * 7, names)
+    with pytest.raises(ValueError, match="leave them out"):
+        sex.columns(["X", "F"] * 7, names)
+    with pytest.raises(ValueError, match=", ".join(names)):
+        cells_of("age", ["n/a"] * 14, names)

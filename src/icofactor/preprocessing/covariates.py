@@ -206,12 +206,23 @@ class Term:
             name, levels = literal(repr(self.name)), some(self.levels, 10)
             raise _wrong(
                 f"covariate {name} is {some(found, 10)} in {people(unknown, subjects)}; the fit knew only {levels}: "
-                "nothing is known about how to adjust them, leave them out"
+                f"{_recoding(found, self.levels) or 'nothing is known about how to adjust them, leave them out'}"
             )
         return _dummies(cells, self.levels) - self.means
 
     def __str__(self) -> str:
         return self.name if self.levels is None else f"{self.name} ({', '.join(self.levels)})"
+
+
+def _recoding(found: Sequence[str], levels: Sequence[str]) -> str:
+    """Advice where the categories are those of the fit by other names: female and male for F and M."""
+    named = {cell: [level for level in levels if level[:1].casefold() == cell[:1].casefold()] for cell in found}
+    same = lambda cell, level: (
+        level.casefold().startswith(cell.casefold()) or cell.casefold().startswith(level.casefold())
+    )
+    if not all(len(near) == 1 and same(cell, near[0]) for cell, near in named.items()):
+        return ""
+    return "recode the table: " + literal(", ".join(f"{cell} as {near[0]}" for cell, near in named.items()))
 
 
 def code_terms(
@@ -309,7 +320,8 @@ def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[
     cells = [cell_text(value) for value in values]
     missing = [i for i, cell in enumerate(cells) if is_missing(cell)]
     if missing:
-        who = people(missing, subjects)
+        who = "subject" if len(missing) == 1 else "subjects"
+        who = f"{who} {some([subjects[i] for i in missing], len(missing))}"  # all of them, for {exclude}
         raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out")
     return cells
 
