@@ -26,6 +26,7 @@ from icofactor.io.tables import write_json, write_tsv
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
 from icofactor.results.parcellation import winner_takes_all
+from icofactor.results.report.page import write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file
 from icofactor.sphere.sites import Sites
@@ -530,6 +531,22 @@ def test_figures_come_and_go_with_the_fit(tmp_path: Path) -> None:
     write(tmp_path, "m.gii", overwrite=True)
     assert not (tmp_path / "figures").exists()
     assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_the_picture_of_the_components_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [("components.png", b"picture", 0.5), ("components.pdf", b"print", 1.0)]
+    for module in ("folder", "report.page"):
+        monkeypatch.setattr(f"icofactor.results.{module}.drawn_panels", lambda fit: drawn)
+    names = lambda: {path.name for path in (tmp_path / "figures").iterdir()}
+    write_fit(described(), FitFolder(tmp_path))
+    assert (tmp_path / "components.png").read_bytes() == b"picture"
+    assert names() == {"components.pdf"}
+    write_page(tmp_path, overwrite=True)
+    assert names() == {"components.pdf"}
+    drawn[0] = ("components.png", b"on other surfaces", 0.5)
+    write_page(tmp_path, overwrite=True)
+    assert names() == {"components.pdf", "components.png"}
+    assert (tmp_path / "components.png").read_bytes() == b"picture"
 
 
 def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

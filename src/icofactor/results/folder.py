@@ -16,7 +16,7 @@
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
     model.zip, diagnostics.npz                                       what `load_model` and the report read
     components.png, report.html                                      all components; the page
-    figures/                                                         every panel of the page as PNG and PDF
+    figures/                                                         every other panel of the page as PNG and PDF
 
 `icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
 that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has. Meshes
@@ -45,13 +45,13 @@ from icofactor.results.colours import distinct_colours
 from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
 from icofactor.results.diagnostics import save_diagnostics
 from icofactor.results.report.page import PAGE, panels_in, render_page
-from icofactor.results.report.panels import drawn_components, drawn_panels
+from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
 from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per_side
 
 _BIDS_VERSION = "1.10.0"
 PARTICIPANTS, _PARCELS = "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"
 _TABLE = "desc-icofactor_components.tsv"
-_DESCRIPTION, _FIGURE = "dataset_description.json", "components.png"
+_DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
 _DSCALAR = "components.dscalar.nii"
 _ALWAYS = (
@@ -128,14 +128,16 @@ def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = Non
 
 
 def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> None:
-    """Figures, and all components on one page, which is among the figures already when they are few."""
+    """Figures, and all components on one page; when they are few that is a panel, and its PNG is written here only."""
     components = None
     if figures:
         (folder / FIGURES).mkdir()
         with stages.stage("figures") as show:
             for name, content, done in drawn_panels(fit):
-                (folder / FIGURES / name).write_bytes(content)
-                components = content if name == _FIGURE else components
+                if name == _FIGURE:
+                    components = content
+                else:
+                    (folder / FIGURES / name).write_bytes(content)
                 show(done)
     if components is None and fit.cortex.hemispheres:
         with stages.stage("figure"):

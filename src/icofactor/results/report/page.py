@@ -11,9 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.io.publish import FIGURES, Publication
+from icofactor.io.publish import FIGURES, Names, Publication
 from icofactor.results.report.content import page_content, title_of
-from icofactor.results.report.panels import drawn_panels, is_panel
+from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
 from icofactor.results.report.surfaces import Surfaces
 
 if TYPE_CHECKING:
@@ -96,10 +96,16 @@ def write_page(
         if figures:
             (new / FIGURES).mkdir()
             for name, content, done in drawn_panels(fit):
-                (new / FIGURES / name).write_bytes(content)
+                if not (name == COMPONENTS and _is_there(target, place.owned(), content)):
+                    (new / FIGURES / name).write_bytes(content)
                 if report is not None:
                     report(done)
     return target / PAGE
+
+
+def _is_there(folder: Path, owned: Names, content: bytes) -> bool:
+    """Whether the fit has written this very picture of its components."""
+    return (folder / COMPONENTS).is_file() and owned.get(COMPONENTS) == hashlib.sha256(content).hexdigest()
 
 
 def panels_in(folder: Path) -> list[str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
 PER_PAGE = 10
+COMPONENTS = "components.png"
+"""All components on one page."""
 DPI = 300
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
 _MOST_COLUMNS = 12
