@@ -156,6 +156,21 @@ def test_values_too_large_for_the_cohort(tmp_path: Path) -> None:
     assert "map 2, subject map0003" in next(iter(report(tmp_path / "thickness.npy")))
 
 
+@pytest.mark.parametrize("scale", [1e-160, -1e-41])
+def test_values_too_small_for_the_cohort(tmp_path: Path, scale: float) -> None:
+    rows = X.astype(np.float64)
+    rows[2] *= scale
+    np.save(tmp_path / "thickness.npy", rows)
+    found = report(tmp_path / "thickness.npy")
+    assert "too small to be told from zero in single precision" in found.pop("thickness.npy (map 2, subject map0003)")
+    assert not found
+    rows[1] = 0
+    np.save(tmp_path / "thickness.npy", rows[1:3])
+    found = report(tmp_path / "thickness.npy")
+    assert found["thickness.npy (map 0, subject map0001)"] == "is 0 at every vertex; there is no map in it"
+    assert "single precision" in found["thickness.npy (map 1, subject map0002)"]
+
+
 def test_duplicate_subjects(tmp_path: Path) -> None:
     one = gifti_files(tmp_path / "one", IDS[:3], {"left": MAPS["left"][:3]})
     two = gifti_files(tmp_path / "two", IDS[1:4], {"left": MAPS["left"][5:8]})

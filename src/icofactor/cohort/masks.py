@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,7 @@ class Rows:
     good : numbers of the rows to look at.
     columns : hemisphere → its columns.
     where : per row, hemisphere → the file it came from (and the map in it).
+    faint : row and hemisphere of maps whose values are too small for float32.
     holes : row → where it is not finite, packed; only rows that are not finite everywhere.
     """
 
@@ -186,6 +187,7 @@ class Rows:
     good: Sequence[int]
     columns: Mapping[str, slice]
     where: Sequence[Mapping[str, str]]
+    faint: Collection[tuple[int, str]] = ()
     holes: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
 
     def scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -277,7 +279,10 @@ def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
     for row in rows.good:
         for side in rows.columns:
             values = rows.values(row, side, used)
-            if len(values) == 0 or values.min() == values.max():
+            if (row, side) in rows.faint:
+                text = "has values that are too small to be told from zero in single precision (below 1e-38)"
+                problems.add(rows.where[row][side], f"{text}; store the maps in another unit")
+            elif len(values) == 0 or values.min() == values.max():
                 same = f"{values[0]:g}" if len(values) else "NaN, infinite or beyond 3e38"
                 problems.add(rows.where[row][side], f"is {same} at every vertex; there is no map in it")
 

@@ -189,10 +189,18 @@ def _number(maps: Maps, wanted: str | int) -> int:
     raise Unreadable(f"has no map {literal(repr(wanted))}; it has {maps.n_maps}{named}")
 
 
-def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> None:
-    """One map into a row of X; what is too large for float32 becomes infinite, and is reported later."""
-    with np.errstate(over="ignore", invalid="ignore"):
+def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> bool:
+    """One map into a row of X; what is too large for float32 becomes infinite, and is reported later.
+
+    Returns
+    -------
+    Whether all values are too small for float32, zeros aside.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         into[...] = values
+    if values.dtype.itemsize <= 4 or (np.abs(into) >= np.finfo(np.float32).tiny).any():
+        return False
+    return bool((np.abs(values) > 0).any())
 
 
 def several(piece: Piece) -> CohortError:

@@ -198,6 +198,7 @@ class Assembly:
     records : files, for the provenance.
     columns : what npz files say of the subjects.
     masks : hemisphere → the mask that came with the files.
+    faint : row and hemisphere of maps whose values are too small for float32.
     """
 
     subjects: Sequence[str]
@@ -208,6 +209,7 @@ class Assembly:
     records: list[dict[str, Any]] = field(default_factory=list)
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    faint: set[tuple[int, str]] = field(default_factory=set)
 
     @classmethod
     def empty(cls, subjects: Sequence[str], widths: dict[str, int], n_rows: int | None = None) -> Assembly:
@@ -220,6 +222,11 @@ class Assembly:
         """Hemisphere → its columns."""
         ends = np.cumsum([0, *self.widths.values()])
         return {side: slice(ends[i], ends[i + 1]) for i, side in enumerate(self.widths)}
+
+    def put(self, row: int, side: str, values: NDArray[Any]) -> None:
+        """A map into its row."""
+        if copy_map(values, self.X[row, self.slices[side]]):
+            self.faint.add((row, side))
 
     def remember(self, seen: Seen, who: str | list[str], journal: Journal) -> None:
         """Keep what the provenance says of a file."""
@@ -252,7 +259,6 @@ def read_singles(
     files = [(row, side, path) for row, (_, there) in enumerate(people) for side, path in there.items()]
     whole = bool(widths) and all(side in widths for side in sides)
     made = Assembly.empty([name for name, _ in people], widths, None if whole else 0)
-    slices = made.slices
 
     def one(file: tuple[int, str | None, Path]) -> Seen | CohortError:
         row, named, path = file
@@ -263,7 +269,7 @@ def read_singles(
             return several(piece)
         for side, part in piece.parts.items():
             if whole and part.shape[1] == widths.get(side):
-                copy_map(part[0], made.X[row, slices[side]])
+                made.put(row, side, part[0])
         return piece.seen
 
     done: list[tuple[int, Seen]] = []
@@ -319,13 +325,13 @@ def read_stacks(
     """Files with several maps each, one per subject; `chosen` are names in the cohort and in the files."""
     made = Assembly.empty([name for name, _ in chosen], widths)
     made.good = range(len(chosen))
-    slices, row_of = made.slices, {there: row for row, (_, there) in enumerate(chosen)}
+    row_of = {there: row for row, (_, there) in enumerate(chosen)}
     for stack in stacks:
         used = [(number, row_of[name]) for number, name in enumerate(stack.names) if name in row_of]
         for piece in stack.pieces:
             for number, row in used:
                 for side, part in piece.parts.items():
-                    copy_map(part[number], made.X[row, slices[side]])
+                    made.put(row, side, part[number])
                     made.where[row][side] = f"{piece.seen.path} (map {number}, subject {made.subjects[row]})"
             made.remember(piece.seen, [made.subjects[row] for _, row in used], details.journal)
     made.columns = stack_columns(stacks, [there for _, there in chosen])
@@ -354,7 +360,8 @@ def read_image_maps(
     made = Assembly.empty(subjects, widths)
     made.good = range(len(rows))
     for row, number in enumerate(rows):
-        copy_map(maps[number], made.X[row])
+        for side, columns in made.slices.items():
+            made.put(row, side, maps[number][columns])
         made.where[row] = dict.fromkeys(widths, f"{kind} (map {number}, subject {subjects[row]})")
     hemi = "both" if len(widths) == 2 else next(iter(widths))
     made.records.append(
@@ -378,7 +385,7 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         given, source = np.concatenate([made.masks[side] for side in made.widths]), ["the files of maps"]
     if details.mask_array is not None:
         given, source = details.mask_array, [_described(details.mask)]
-    rows = Rows(made.X, made.good, made.slices, made.where)
+    rows = Rows(made.X, made.good, made.slices, made.where, made.faint)
     used = check_values(rows, given, problems, journal, details.holes)
     problems.check()
     assert sites is not None  # else there was a problem
