@@ -29,8 +29,8 @@ figure = choice.plot()
 # * ``choice.recommended`` is None when no number is better than chance. Then do not interpret components.
 # * ``choice.others`` are numbers that do nearly as well. Choose among them by what you want to describe: few large
 #   parts, or more and smaller ones.
-# * State in the paper that the number was chosen by split halves, and which range was searched. The report and
-#   ``methods.md`` have the sentence.
+# * State in the paper that the number was chosen by split halves, and which range was searched. The report of a
+#   fit in whose folder the selection lies has the sentence.
 
 print(choice.recommended, choice.others)
 

@@ -134,6 +134,13 @@ def fitted(cohort: Cohort) -> CorticalFactorization:
     return CorticalFactorization(2, n_iter=5, n_starts=2, tol=0, level=1).fit(cohort)
 
 
+def test_the_last_line_says_where_select_is_described(fitted: Any, cohort: Cohort) -> None:
+    text = methods_text(fitted, cohort)
+    paragraph, last = text.removesuffix("\n").rsplit("\n\n", 1)
+    assert "`icofactor select`" in last and "`report.html`" in last and "\n" not in last
+    assert with_assessment(text, SelectionFiles()) == paragraph + "\n"  # the page does not refer to itself
+
+
 def test_what_select_did_stands_before_the_references(fitted: Any, cohort: Cohort) -> None:
     settings = {"n_splits": 20, "n_nulls": 10, "stratify": ["sex", "site"]}
     choice = Choice({"rank": np.arange(2, 21)}, 6, ("because",), settings)
@@ -145,6 +152,7 @@ def test_what_select_did_stands_before_the_references(fitted: Any, cohort: Cohor
     assert "fits to 200 resamples of the subjects" in text
     assert "the 2 regions of an atlas was tested against 1000 random rotations" in text
     assert "SciPy" in references
+    assert "is not in this file" not in text + references
     assert with_assessment("", found) == "" and with_assessment("a", SelectionFiles()) == "a"
 
 

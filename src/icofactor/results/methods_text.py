@@ -59,6 +59,13 @@ _LEFT_OUT = {
 """Why subjects were left out, as the journal has it → as a paper says it."""
 
 
+_ELSEWHERE = (
+    "\nWhat `icofactor select` did (`--ranks`, `--bootstrap`, `--atlas`) is not in this file: it is in the methods "
+    "paragraph of `report.html` after `icofactor report FOLDER --overwrite`.\n"
+)
+"""The end of methods.md, which the page leaves out."""
+
+
 class _Citations:
     """Numbers references in the order they are cited."""
 
@@ -99,7 +106,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
         _software(cite),
     ]
     text = " ".join(sentence for sentence in sentences if sentence)
-    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n"
+    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n{_ELSEWHERE}"
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
@@ -211,6 +218,7 @@ def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]
 
 def with_assessment(text: str, selection: Any) -> str:
     """A methods text with what `icofactor select` did, before its references."""
+    text = text.removesuffix(_ELSEWHERE)
     said = [_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)]
     added = " ".join(filter(None, said))
     body, mark, references = text.partition("\n\n## References")
