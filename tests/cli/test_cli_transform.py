@@ -13,6 +13,7 @@ from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names
 from icofactor import CorticalFactorization, Covariates, load_model, simulate_cohort
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
+from icofactor.preprocessing.covariates import Term
 from icofactor.results.fit_cohort import fit_cohort
 from icofactor.results.transform import QUALITY
 
@@ -190,6 +191,23 @@ def test_subjects_that_cannot_be_adjusted(
     assert transform(place, "adjusted", "new", tmp_path / MAPS, "--participants", str(table), "-q") == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["table.tsv"]
+
+
+def test_ages_outside_the_fitted_range_are_told(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (term, sex), columns = load_model(place / "adjusted").covariates_.terms, people(range(N_FITTED, N))
+    ages = people(range(N_FITTED))["age"]
+    assert term.span == (min(ages), max(ages)) and sex.span == ()
+    columns["age"] = [min(ages), 95.5, max(ages), 3]
+    table = ["--participants", str(write_table(tmp_path / "people.tsv", columns))]
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "outside the fitted range" in line]
+    who = f"subjects {IDS[N_FITTED + 1]}, {IDS[N - 1]}"
+    assert len(said) == 1 and said[0].endswith(f"age (fitted: {min(ages):g} to {max(ages):g}) in {who}")
+    assert said[0] in json.loads((tmp_path / BESIDE).read_text())["notes"]
+    assert Term("age", None, (40.0,)).beyond(columns["age"], columns["participant_id"]) == ""  # of an older model
+    assert Term("age", None, term.means) == term
 
 
 def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

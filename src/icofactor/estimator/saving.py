@@ -250,4 +250,5 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
 
 def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:
     columns = [1 if term.levels is None else len(term.levels) - 1 for term in terms]
-    return [len(term.means) for term in terms] == columns and sum(columns) == len(coefficients)
+    spans = all(len(term.span) == (2 if term.levels is None else 0) for term in terms if term.span)
+    return [len(term.means) for term in terms] == columns and sum(columns) == len(coefficients) and spans

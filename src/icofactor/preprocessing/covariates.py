@@ -20,7 +20,7 @@ subjects' coefficients, means and shift, never by their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -189,11 +189,13 @@ class Term:
     name : column of the participants' table.
     levels : the categories, the first being the one the others are compared with; None for a number.
     means : z̄, one per column.
+    span : the lowest and the highest number in the fitted subjects; () for categories, and in older models.
     """
 
     name: str
     levels: tuple[str, ...] | None
     means: tuple[float, ...]
+    span: tuple[float, ...] = field(default=(), compare=False)
 
     def columns(self, values: Sequence[Any], subjects: Sequence[str]) -> np.ndarray:
         """z − z̄ of subjects, one row each."""
@@ -209,6 +211,15 @@ class Term:
                 f"{_recoding(found, self.levels) or 'nothing is known about how to adjust them, leave them out'}"
             )
         return _dummies(cells, self.levels) - self.means
+
+    def beyond(self, values: Sequence[Any], subjects: Sequence[str]) -> str:
+        """Who has a number outside the fitted ones, as text; "" where nobody has, or they are not known."""
+        if not self.span:
+            return ""
+        numbers = _numbers(self.name, cells_of(self.name, values, subjects), subjects)
+        outside = np.flatnonzero((numbers < self.span[0]) | (numbers > self.span[1])).tolist()
+        known = f"{self.span[0]:g} to {self.span[1]:g}"
+        return f"{literal(self.name)} (fitted: {known}) in {people(outside, subjects)}" if outside else ""
 
     def __str__(self) -> str:
         return self.name if self.levels is None else f"{self.name} ({', '.join(self.levels)})"
@@ -297,7 +308,8 @@ def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: b
     columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
     if np.ptp(columns, axis=0).max(initial=0) == 0:
         raise _wrong(f"covariate {literal(repr(name))} is {literal(cells[0])} in all subjects: leave it out")
-    return Term(name, levels, tuple(columns.mean(axis=0).tolist()))
+    span = () if levels else (float(columns.min()), float(columns.max()))
+    return Term(name, levels, tuple(columns.mean(axis=0).tolist()), span)
 
 
 def table_column(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> Sequence[Any]:

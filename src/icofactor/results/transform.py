@@ -188,6 +188,7 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
         notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
+    notes += _extrapolated(model, cohort)
     below = getattr(data.X, "n_below", 0)
     if below:
         share = 100 * below / (len(cohort.subjects) * len(sums.W))
@@ -199,6 +200,16 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     known = {"explained_variance": explained, "residual": residual, "missing_sites": sums.n_missing}
     quality, null, rule = _judged(model, found, known, fitted)
     return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule)
+
+
+def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
+    """One line where covariates lie outside those of the fitted subjects."""
+    steps = [step for step in (model.harmonization_, model.covariates_) if step is not None]
+    terms = {term.name: term for step in steps for term in step.terms}.values()
+    table = cohort.participants
+    found = [term.beyond(table[term.name], cohort.subjects) for term in terms if term.name in table]
+    listed = "; ".join(filter(None, found))
+    return [f"outside the fitted range, where effects are extrapolated: {listed}"] if listed else []
 
 
 def check_table(model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]) -> None:
