@@ -666,7 +666,8 @@ def test_a_description_is_written_as_it_stands(tmp_path: Path, monkeypatch: pyte
     model.save = lambda path: Path(path).write_bytes(b"model")
     swapped = replace(fit.diagnostics, parcellation=(4 - fit.diagnostics.parcellation) % 4)
     refuse = lambda *given, **more: pytest.fail("read back")
-    for name in ("load_model", "load_diagnostics", "read_record", "read_methods", "read_selection_files"):
+    files = ("read_selection_files", "read_association_files")
+    for name in ("load_model", "load_diagnostics", "read_record", "read_methods", *files):
         monkeypatch.setattr(f"icofactor.results.description.{name}", refuse)
     write_fit(replace(fit, model=model, diagnostics=swapped), FitFolder(tmp_path, figures=False))
     found = nib.load(tmp_path / f"hemi-L_{STEM}_dseg.label.gii").darrays[0].data

@@ -20,6 +20,7 @@ from icofactor.io.publish import reading
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
+from icofactor.results.report.association_files import AssociationTables, read_association_files
 from icofactor.results.report.selection_files import LOADINGS as LOADINGS
 from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
@@ -49,6 +50,7 @@ class FitDescription:
     methods : the methods paragraph, in Markdown; "" when there is none.
     participants : column → one value per subject; empty when the description was read from a folder.
     selection : what `icofactor select` found.
+    associations : what `icofactor associate` found; None where it did not run.
     regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
     people : who the rows of the tables are; None when the description was read from a folder.
     table : loadings of all scans where some were not fitted; else None.
@@ -64,6 +66,7 @@ class FitDescription:
     regions: Mapping[str, Labels] | None = None
     people: People | None = None
     table: ScanTable | None = None
+    associations: AssociationTables | None = None
 
     def __post_init__(self) -> None:
         problem = _difference(self.model, self.diagnostics)
@@ -166,6 +169,7 @@ def read_fit(
             "provenance": read_record(place / PROVENANCE),
             "methods": read_methods(place / METHODS),
             "selection": read_selection_files(place, model, diagnostics.subjects),
+            "associations": read_association_files(place, len(model.components_)),
         }
     return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
 

@@ -60,8 +60,8 @@ _LEFT_OUT = {
 
 
 _ELSEWHERE = (
-    "\nWhat `icofactor select` did (`--ranks`, `--bootstrap`, `--atlas`) is not in this file: it is in the methods "
-    "paragraph of `report.html` after `icofactor report FOLDER --overwrite`.\n"
+    "\nWhat `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) and `icofactor associate` did is not in this "
+    "file: it is in the methods paragraph of `report.html` after `icofactor report FOLDER --overwrite`.\n"
 )
 """The end of methods.md, which the page leaves out."""
 
@@ -216,10 +216,13 @@ def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
 
 
-def with_assessment(text: str, selection: Any) -> str:
-    """A methods text with what `icofactor select` did, before its references."""
+def with_assessment(text: str, selection: Any, associations: Any = None) -> str:
+    """A methods text with what `icofactor select` and `icofactor associate` did, before its references."""
     text = text.removesuffix(_ELSEWHERE)
-    said = [_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)]
+    said = [
+        *(_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)),
+        _associations(associations),
+    ]
     added = " ".join(filter(None, said))
     body, mark, references = text.partition("\n\n## References")
     return f"{body} {added}{mark}{references}" if text and added else text
@@ -264,6 +267,31 @@ def _atlas(overlap: Any) -> str:
         f"The overlap of components with the {len(set(overlap['region']))} regions of an atlas was tested against {by} "
         "of the maps on the sphere, with p-values adjusted for the false discovery rate over all components and "
         "regions (Benjamini and Hochberg)."
+    )
+
+
+def _associations(found: Any) -> str:
+    if found is None:
+        return ""
+    known = found.settings
+    formula = "".join(filter(str.isprintable, known["formula"]))
+    groups, exchanged = known.get("n_groups"), ""
+    model = "ordinary least squares"
+    if groups is not None:
+        model = f"linear models with a random intercept for each of {_shown(groups)} groups (REML)"
+        exchanged = ", exchanged within groups or by whole groups of equal size,"
+    if found.corrected:
+        p = (
+            f"p-values come from {known['n_permutations']:,} permutations of the residuals of the model without the "
+            f"tested term (Freedman and Lane){exchanged or ','} and are corrected over components by the largest "
+            "statistic"
+        )
+    else:
+        p = "p-values are those of the t and F distributions, not corrected over components"
+    return (
+        f"Associations of the loadings of {known['n_rows']:,} {'scans' if groups is not None else 'subjects'} with the "
+        f"terms of the formula {formula} were estimated by {model}, each in the model with the others, with 95 % "
+        f"confidence intervals; {p}."
     )
 
 

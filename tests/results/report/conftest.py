@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import icofactor as ico
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.assessment.atlas import Atlas, overlap, write_overlap
 from icofactor.assessment.bootstrap import Bootstrap
+from icofactor.io.tables import write_tsv
+from icofactor.results.associations import write_associations
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.sphere.sites import Sites
 
@@ -46,6 +49,26 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     write_overlap(overlap(model, regions, n_spins=20), folder / "atlas_overlap.tsv")
     write_dlabel(folder / "atlas.dlabel.nii", regions.labels.reshape(2, -1) % 2 + 1)
     return Fitted(folder, model, diagnostics)
+
+
+@pytest.fixture(scope="session")
+def associated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit with associations; a column and its levels try to be markup."""
+    cohort = ico.simulate_cohort(30, 2, mesh="fsaverage3", random_state=0)
+    place = tmp_path_factory.mktemp("associated") / "fit"
+    ico.fit_cohort(cohort, ico.CorticalFactorization(2, n_starts=2, level=1), place, figures=False)
+    levels = [(SCRIPT, CLOSING, "$x^$")[i % 3] for i in range(30)]
+    people = {"participant_id": list(cohort.subjects), "age": cohort.participants["age"], IMAGE: levels}
+    write_tsv(place.parent / "people.tsv", people)
+    write_associations(
+        place,
+        None,
+        f"age + `{IMAGE}`",
+        contrast=["age: 60 - 30"],
+        participants=place.parent / "people.tsv",
+        n_permutations=99,
+    )
+    return place
 
 
 SIDES, REGIONS = ("left", "right"), ("back", IMAGE)

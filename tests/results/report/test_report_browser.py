@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
+from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription
 from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.meshes import fs_lr_sites
@@ -247,6 +248,23 @@ def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
     page.locator(".stage canvas").focus()
     page.keyboard.press("ArrowRight")
     assert page.locator("#bar .name").inner_text().startswith("Standard error of component 2")
+
+
+def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp_path: Path) -> None:
+    shown = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
+    page = shown.page
+    panel = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Associations with loadings"))
+    table = read_table(associated / "associations.tsv")[0]
+    first = panel.locator(".scroll tbody tr").first.locator("td").all_inner_texts()
+    assert first[:2] == ["age", "1"]
+    assert float(first[2].replace("−", "-")) == pytest.approx(float(table["estimate"][0]), rel=1e-2)
+    panel.locator(".cells tr").nth(1).locator("button").first.click()
+    assert panel.locator("svg").last.locator("circle").count() == 30
+    assert panel.locator("svg").last.locator("path").count() == 2  # expected, with its interval
+    panel.locator(".cells tr").nth(2).locator("button").nth(1).click()
+    assert IMAGE in panel.locator("[aria-live]").inner_text() and "component 2" in panel.inner_text()
+    assert panel.locator("svg").last.locator("line[stroke-width='3']").count() == 2 * 3
+    assert shown.said == [] and page.evaluate("window.hacked") is None
 
 
 def test_four_views_and_their_bar_fit_into_a_laptops_window(view: Opened) -> None:

@@ -35,6 +35,7 @@ from icofactor.sphere.names import is_fs_lr, mesh_name_of
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.description import FitDescription
+    from icofactor.results.report.association_files import AssociationTables
 
 _MOST_COLUMNS, _MOST_CURVES = 40, 6
 _DIGITS = 5
@@ -105,11 +106,12 @@ def page_content(fit: FitDescription) -> str:
         "cortex": _cortex(fit, block),
         "panels": _panels(fit, block),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
-        "methods": with_assessment(fit.methods, more),
+        "methods": with_assessment(fit.methods, more, fit.associations),
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
         "stability": _short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
         "overlap": _overlap(more.overlap),
+        "associations": None if fit.associations is None else _associations(fit.associations, block),
         "timing": _short(d.timing),
         "memory": d.memory,
         "warnings": list(d.warnings),
@@ -407,6 +409,22 @@ def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
     shown = [row for j in numbers for row in rows_to_show(table, j)]
     own = {j: table["proposed_name"][table["component"].index(j)] for j in numbers}
     return _short({**table, "shown": shown, "titles": [name_with_shares(table, j, own[j]) for j in numbers]})
+
+
+def _associations(found: AssociationTables, block: Block) -> dict[str, Any]:
+    columns = [
+        {
+            "column": one.column,
+            "labels": one.labels,
+            "at": _short(one.at),
+            "expected": _short(one.expected),
+            "values": block.numbers(one.values),
+            "adjusted": block.numbers(one.adjusted),
+        }
+        for one in found.columns
+    ]
+    settings = {name: found.settings[name] for name in ("formula", "model", "n_permutations", "notes")}
+    return {"tests": _short(found.tests), "columns": columns, "people": list(found.people), **_short(settings)}
 
 
 def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:

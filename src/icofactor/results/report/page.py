@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
 PAGE = "report.html"
-SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "page.js")
+SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "associations.js", "page.js")
 
 
 def render_page(fit: FitDescription) -> str:
@@ -65,8 +65,8 @@ def write_page(
 
     Parameters
     ----------
-    fitted : folder with model.zip and diagnostics.npz; provenance.json, methods.md and what `icofactor select` writes
-        are shown when they are there.
+    fitted : folder with model.zip and diagnostics.npz; provenance.json, methods.md and what `icofactor select` and
+        `icofactor associate` write are shown when they are there.
     out : folder for the page and the figures; `fitted` when None.
     surfaces : surface files or folders, for meshes other than fsaverage.
     atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from icofactor.results.report.figures import plot_components, plot_maps
 
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
+    from icofactor.results.report.association_files import AdjustedColumn, AssociationTables
 
 PER_PAGE = 10
 COMPONENTS = "components.png"
@@ -30,7 +31,7 @@ _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
 _MOST_COLUMNS = 12
 _PANEL = re.compile(
     r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|"
-    r"participants-\d+_[0-9A-Za-z-]+|selection|stability|atlas_overlap)\.(png|pdf)"
+    r"participants-\d+_[0-9A-Za-z-]+|associations(-\d+_[0-9A-Za-z-]+)?|selection|stability|atlas_overlap)\.(png|pdf)"
 )
 
 
@@ -42,6 +43,8 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     d, more = fit.diagnostics, fit.selection
     columns = len(clearest_columns(fit)[:_MOST_COLUMNS])
     found = sum(part is not None for part in (more.choice, more.stability, more.overlap))
+    if fit.associations is not None:
+        found += 1 + len(fit.associations.columns[:_MOST_COLUMNS])
     expected = -(-len(d.alone) // PER_PAGE) + columns + 8 + found
     for number, (name, figure) in enumerate(_figures(fit)):
         # PNG at its default compression takes twice as long for 1/7 less
@@ -91,6 +94,10 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
     yield "subjects", _subjects(d, fitted_units(model, d.units))
     for number, item in enumerate(clearest_columns(fit)[:_MOST_COLUMNS]):
         yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
+    if fit.associations is not None:
+        yield "associations", _effects(fit.associations, k)
+        for number, one in enumerate(fit.associations.columns[:_MOST_COLUMNS]):
+            yield f"associations-{number + 1:02d}_{_file_name(one.column)}", _along(one, k)
     yield "convergence", _convergence(d)
     if fit.selection.choice is not None:
         yield "selection", fit.selection.choice.plot()
@@ -248,7 +255,7 @@ def _subjects(d: Diagnostics, units: str) -> Any:
 def _against(d: Diagnostics, item: Association | Grouping) -> Any:
     """Loadings of every component against one column."""
     k = len(d.alone)
-    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item)))
+    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item.labels)))
     for j, one in enumerate(axes):
         if isinstance(item, Association):
             _scatter(one, item.values, d.loadings[:, j])
@@ -293,8 +300,8 @@ def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
     return figure, axes
 
 
-def _group_names(item: Grouping) -> list[str]:
-    return [verbatim(label if len(label) <= 12 else f"{label[:11]}…") for label in item.labels]
+def _group_names(labels: Sequence[str]) -> list[str]:
+    return [verbatim(label if len(label) <= 12 else f"{label[:11]}…") for label in labels]
 
 
 def _turned(names: list[str]) -> bool:
@@ -322,8 +329,58 @@ def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
     groups = [y[item.codes == g] for g in range(len(item.labels))]
     shown = {"medianprops": {"color": _ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
     axes.boxplot(groups, whis=(0, 100), **shown)
-    names = _group_names(item)
+    names = _group_names(item.labels)
     axes.set_xticks(range(1, len(names) + 1), names, **({"rotation": 90} if _turned(names) else {}))
+
+
+def _effects(found: AssociationTables, k: int) -> Any:
+    """Each term's estimates with their 95 % intervals; the size of its effects where a term has several columns."""
+    tests = {name: np.array(values) for name, values in found.tests.items()}
+    terms = list(dict.fromkeys(zip(found.tests["kind"], found.tests["term"], strict=True)))[:_MOST_COLUMNS]
+    columns = min(3, len(terms))
+    rows = -(-len(terms) // columns)
+    figure, axes = _new_axes(max(2.8, 0.16 * k + 1.2) * columns, 2.5 * rows, columns, rows)
+    for one, (kind, term) in zip(axes.flat, terms, strict=False):
+        own = (tests["kind"] == kind) & (tests["term"] == term)
+        at, p = tests["component"][own], tests["p"][own]
+        several = np.isnan(tests["estimate"][own]).all()
+        middle = tests["standardized" if several else "estimate"][own]
+        for chosen, colour in ((p < 0.05, _ORANGE), (~(p < 0.05), _GREY)):
+            if not several:
+                one.vlines(at[chosen], tests["ci_low"][own][chosen], tests["ci_high"][own][chosen], color=colour)
+            one.plot(at[chosen], middle[chosen], "o", color=colour, markersize=4)
+        one.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        _component_ticks(one, k)
+        one.set_title(verbatim(term if len(term) <= 40 else f"{term[:39]}…"), fontsize=8)
+        one.set_ylabel("Cohen's f" if several else "estimate, 95 % interval", fontsize=8)
+    for one in axes.flat[len(terms) :]:
+        one.set_axis_off()
+    corrected = "corrected over components" if found.corrected else "by theory, not corrected"
+    figure.supxlabel(f"component; orange: p < 0.05, {corrected}", fontsize=8)
+    return figure
+
+
+def _along(one: AdjustedColumn, k: int) -> Any:
+    """Adjusted loadings of every component along a column, with what the model expects."""
+    names = None if one.labels is None else _group_names(one.labels)
+    figure, axes = _grid(k, 0.22 if names is None else _room_for(names))
+    spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
+    for j, small in enumerate(axes):
+        mean, low, high = one.expected[:, :, j]
+        small.scatter(one.values + spread, one.adjusted[:, j], s=5, color=_BLUE, alpha=0.45, linewidths=0)
+        if names is None:
+            small.fill_between(one.at, low, high, color=_ORANGE, alpha=0.25, linewidth=0)
+            small.plot(one.at, mean, color=_ORANGE, linewidth=1.2)
+        else:
+            small.vlines(one.at, low, high, color=_ORANGE, linewidth=1.6)
+            small.plot(one.at, mean, "_", color=_ORANGE, markersize=9, markeredgewidth=1.6)
+            small.set_xticks(one.at, names, **({"rotation": 90} if _turned(names) else {}))
+            small.set_xlim(-0.5, len(names) - 0.5)
+        small.set_title(f"{j + 1}", fontsize=7, pad=3, y=1.0)
+    text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
+    figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
+    figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
+    return figure
 
 
 def _stability(stability: Mapping[str, list[float]]) -> Any:

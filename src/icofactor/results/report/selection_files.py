@@ -110,23 +110,23 @@ def _stability(path: Path, k: int) -> dict[str, list[float]] | None:
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table = _table(path, ("component", *_STABILITY))
+        table = columns_of(path, ("component", *_STABILITY))
         if table["component"] != [str(j + 1) for j in range(k)]:
             raise Unreadable(_other_fit(f"{len(table['component'])} components", f"{k}"))
-        return {name: _numbers(table[name]) for name in (*_STABILITY, "n_resamples") if name in table}
+        return {name: numbers_in(table[name]) for name in (*_STABILITY, "n_resamples") if name in table}
 
 
 def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table = _table(path, (PERSON,))
+        table = columns_of(path, (PERSON,))
         rows, sessions = table.pop(PERSON), table.pop(SESSION, None)
         known = rows == list(subjects) if sessions is None else _are_fitted(rows, sessions, path.parent, len(subjects))
         if not known or len(table) != k:
             found = f"{len(rows)} subjects and {len(table)} components"
             raise Unreadable(_other_fit(found, f"{len(subjects)} and {k}, or other subjects"))
-        return np.array([_numbers(column) for column in table.values()]).T
+        return np.array([numbers_in(column) for column in table.values()]).T
 
 
 def _are_fitted(people: list[str], sessions: list[str], folder: Path, n: int) -> bool:
@@ -157,11 +157,11 @@ def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table: dict[str, list[Any]] = dict(_table(path, ("component", "region", *_OVERLAP, "proposed_name")))
-        numbers = _numbers(table["component"])
+        table: dict[str, list[Any]] = dict(columns_of(path, ("component", "region", *_OVERLAP, "proposed_name")))
+        numbers = numbers_in(table["component"])
         if set(numbers) != set(range(1, k + 1)):
             raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
-        columns = {name: _numbers(table[name]) for name in (*_OVERLAP, "n_spins") if name in table}
+        columns = {name: numbers_in(table[name]) for name in (*_OVERLAP, "n_spins") if name in table}
         return table | {"component": [int(j) for j in numbers]} | columns
 
 
@@ -169,16 +169,17 @@ def _other_fit(found: str, wanted: str) -> str:
     return f"is of another fit: it holds {found}, the fit beside it {wanted}; run icofactor select again or remove it"
 
 
-def _table(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
+def columns_of(path: Path, needed: Sequence[str], command: str = "icofactor select") -> dict[str, list[str]]:
     """Columns of a TSV file as icofactor writes one."""
     columns, _ = read_table(path)
     missing = [name for name in needed if name not in columns]
     if missing:
-        raise Unreadable(f"has no column {missing[0]}; icofactor select writes one")
+        raise Unreadable(f"has no column {missing[0]}; {command} writes one")
     return columns
 
 
-def _numbers(column: list[str]) -> list[float]:
+def numbers_in(column: list[str]) -> list[float]:
+    """Cells as numbers, NaN for n/a."""
     try:
         return [math.nan if cell == "n/a" else float(cell) for cell in column]
     except ValueError:

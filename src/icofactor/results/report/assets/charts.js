@@ -303,6 +303,7 @@ function panels(data, array, choose) {
     residualPanel(p, array),
     many ? unusualPanel(p) : null, // what is narrow stands in pairs
     participantsPanel(p, array, choose),
+    associationsPanel(data.associations, p, array, choose),
     matricesPanel(p, array),
     sparsityPanel(p),
     many ? null : unusualPanel(p),

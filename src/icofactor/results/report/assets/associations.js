@@ -1,0 +1,80 @@
+// What `icofactor associate` found: effects of terms on loadings, and loadings adjusted for the other columns.
+
+/** Estimates of a term with their 95 % intervals: tests are numbers of rows of the table. */
+function effectChart(t, tests, k) {
+  const several = tests.every((i) => t.estimate[i] === null);
+  const value = (i) => (several ? t.standardized[i] : t.estimate[i]), known = tests.filter((i) => value(i) !== null);
+  if (!known.length) return null;
+  const ends = known.flatMap((i) => (several ? [value(i)] : [t.ci_low[i], t.ci_high[i], value(i)])).filter((v) => v !== null);
+  const [low, high] = padded(Math.min(0, ...ends), Math.max(0, ...ends)), step = Math.ceil(k / 25);
+  const marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0);
+  const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) },
+    { low, high, name: several ? "Cohen\u2019s f" : "estimate, 95 % interval" }, { height: 250 });
+  node.append(svg("line", { class: "axis", x1: px(-0.5), x2: px(k - 0.5), y1: py(0), y2: py(0) }));
+  for (const i of known) {
+    const x = px(t.component[i]), colour = t.p[i] !== null && t.p[i] < 0.05 ? INK.orange : INK.grey;
+    if (!several && t.ci_low[i] !== null && t.ci_high[i] !== null) node.append(svg("line", { x1: x, x2: x, y1: py(t.ci_low[i]), y2: py(t.ci_high[i]), stroke: colour, "stroke-width": 2.4 }));
+    node.append(hint(svg("circle", { cx: x, cy: py(value(i)), r: 4, fill: colour }), testText(t, i)));
+  }
+  return node;
+}
+
+const chance = (p) => (p === null ? "p n/a" : probability(p));
+const interval = (t, i) => (t.ci_low[i] === null ? "n/a" : `${show(t.ci_low[i], 3)} to ${show(t.ci_high[i], 3)}`);
+const testText = (t, i) => `${t.term[i]}, component ${t.component[i] + 1}\nestimate ${show(t.estimate[i], 3)}, 95 % interval ${interval(t, i)}\n${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`;
+
+/** Adjusted loadings along a column, with what the model expects and its 95 % interval. */
+function adjustedChart(a, column, component, k, array) {
+  const own = array(column.values), loadings = array(column.adjusted), [mean, low, high] = column.expected.map((end) => end.map((row) => row[component]));
+  const rows = [...own.keys()].filter((i) => !Number.isNaN(own[i]) && !Number.isNaN(loadings[i * k + component]));
+  const at = column.at.map((_, i) => i).filter((i) => [column.at[i], mean[i], low[i], high[i]].every((v) => v !== null));
+  const ys = [...rows.map((i) => loadings[i * k + component]), ...at.flatMap((i) => [low[i], high[i]])];
+  if (!ys.length) return null;
+  const [yl, yh] = padded(Math.min(...ys), Math.max(...ys)), labels = column.labels, groups = labels ? labels.length : 0;
+  const xs = [...rows.map((i) => own[i]), ...at.map((i) => column.at[i])];
+  const [xl, xh] = labels ? [-0.5, groups - 0.5] : padded(Math.min(...xs), Math.max(...xs));
+  const short = (text) => (text.length > 60 / groups + 6 ? `${text.slice(0, 60 / groups + 5)}\u2026` : text);
+  const x = { low: xl, high: xh, name: column.column, ...(labels ? { ticks: labels.map((_, g) => g), text: (g) => short(labels[g]) } : {}) };
+  const { node, px, py } = frame(x, { low: yl, high: yh, name: `adjusted loading of component ${component + 1}` });
+  const wide = labels ? Math.min(60, 0.5 * (px(1) - px(0))) : 0;
+  for (const i of rows) node.append(hint(svg("circle", { cx: px(own[i]) + wide * (((i * 0.618) % 1) - 0.5), cy: py(loadings[i * k + component]), r: rows.length > 400 ? 2 : 3, fill: INK.blue, "fill-opacity": 0.5 }),
+    `${a.people[i]}\n${column.column}: ${labels ? labels[own[i]] : show(own[i])}\nadjusted loading: ${show(loadings[i * k + component])}`));
+  if (!labels) {
+    const edge = (end) => at.map((i) => [px(column.at[i]), py(end[i])]);
+    node.append(svg("path", { d: `${path([...edge(high), ...edge(low).reverse()])}Z`, fill: INK.orange, "fill-opacity": 0.2 }), svg("path", { d: path(edge(mean)), fill: "none", stroke: INK.orange, "stroke-width": 2 }));
+  } else for (const i of at) {
+    const here = px(column.at[i]), text = `${labels[i]}\nexpected ${show(mean[i])}, 95 % interval ${show(low[i])} to ${show(high[i])}`;
+    node.append(svg("line", { x1: here, x2: here, y1: py(low[i]), y2: py(high[i]), stroke: INK.orange, "stroke-width": 3 }),
+      hint(svg("line", { x1: here - wide / 2, x2: here + wide / 2, y1: py(mean[i]), y2: py(mean[i]), stroke: INK.orange, "stroke-width": 3 }), text));
+  }
+  return node;
+}
+
+function associationsPanel(a, p, array, choose) {
+  if (!a) return null;
+  const t = a.tests, k = p.n_components, terms = new Map();
+  t.term.forEach((term, i) => { const key = `${t.kind[i]} ${term}`; terms.set(key, [...(terms.get(key) ?? []), i]); });
+  const words = el("p", { "aria-live": "polite" }), effects = el("div"), adjusted = el("div"), buttons = new Map();
+  const pick = (i) => {
+    const column = a.columns[t.column[i]];
+    words.replaceChildren(el("strong", {}, `${t.term[i]}, component ${t.component[i] + 1}: `), `estimate ${show(t.estimate[i], 3)} (95 % interval ${interval(t, i)}), ${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`);
+    effects.replaceChildren(...[effectChart(t, terms.get(`${t.kind[i]} ${t.term[i]}`), k)].filter(Boolean));
+    adjusted.replaceChildren(...[column ? adjustedChart(a, column, t.component[i], k, array) : null].filter(Boolean));
+    for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === i));
+  };
+  const cells = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
+    ...[...terms.values()].map((tests) => el("tr", {}, el("th", { scope: "row", class: "side" }, t.term[tests[0]]), ...[...tests].sort((i, j) => t.component[i] - t.component[j]).map((i) => {
+      const value = t.standardized[i], node = el("button", { type: "button", class: t.p[i] !== null && t.p[i] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(i); choose(t.component[i]); } }, fixed(value, 2));
+      node.style.background = shade(0.75 * (value ?? 0));
+      buttons.set(i, hint(node, testText(t, i)));
+      return el("td", {}, node);
+    }))));
+  const rank = (i) => t.p[i] ?? 2, size = (i) => Math.abs(t.standardized[i] ?? 0);
+  pick([...t.term.keys()].sort((i, j) => rank(i) - rank(j) || size(j) - size(i))[0]);
+  const rows = t.term.map((term, i) => [term, String(t.component[i] + 1), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
+  const corrected = a.n_permutations ? `p: ${many(a.n_permutations)} permutations, corrected over components` : "p: by theory, not corrected";
+  return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.`, [
+    el("div", { class: k > MANY ? "cells small" : "cells" }, cells), words, el("div", { class: "row pairs" }, effects, adjusted),
+    ...(a.notes.length ? [el("ul", { class: "about" }, ...a.notes.map((text) => el("li", {}, String(text))))] : []),
+    table(["term", "component", "estimate", "95 % interval", "statistic", "partial R\u00b2", a.n_permutations ? "p, corrected" : "p, by theory"], rows, [1, 2, 3, 4, 5, 6])], true);
+}

@@ -1,0 +1,117 @@
+"""What `icofactor associate` found, on the page and in the figures of the fit that it is about."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT
+from icofactor.cli.main import main
+from icofactor.errors import FileError
+from icofactor.io.tables import read_table
+from icofactor.results.description import read_fit
+from icofactor.results.methods_text import with_assessment
+from icofactor.results.report.association_files import AssociationTables, read_association_files
+from icofactor.results.report.panels import _figures, figure_bytes, is_panel
+from icofactor.results.report.selection_files import SelectionFiles
+
+N, K = 30, 2
+
+
+@pytest.fixture(scope="module")
+def page(associated: Path) -> str:
+    out = associated.parent / "page"
+    assert main(["report", str(associated), "-o", str(out), "--no-figures", "-q"]) == 0
+    return (out / "report.html").read_text(encoding="utf-8")
+
+
+def content_of(page: str) -> Any:
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+
+
+def test_the_page_holds_the_tables(associated: Path, page: str) -> None:
+    content = content_of(page)
+    found, table = content["associations"], read_table(associated / "associations.tsv")[0]
+    tests = found["tests"]
+    assert tests["term"] == table["term"] and tests["component"] == [0, 1] * 3
+    for name in ("estimate", "ci_low", "ci_high", "p_corrected"):
+        expected = [None if cell == "n/a" else float(cell) for cell in table[name]]
+        assert tests[name] == [None if value is None else pytest.approx(value, rel=1e-4) for value in expected]
+    assert tests["p"] == tests["p_corrected"] and tests["estimate"][2:4] == [None, None]  # three levels: F
+    columns = {one["column"]: one for one in found["columns"]}
+    assert [found["columns"][i]["column"] for i in tests["column"]] == ["age", "age", IMAGE, IMAGE, "age", "age"]
+    block = zlib.decompress(base64.b64decode(content["block"]))
+    points = lambda ticket: np.frombuffer(block, "<f4", ticket["n"], ticket["at"])
+    adjusted = read_table(associated / "associations_adjusted.tsv")[0]
+    for i, name in enumerate(("age", IMAGE)):
+        rows = slice(i * N, (i + 1) * N)
+        expected = np.array([adjusted[f"component0{j}"][rows] for j in (1, 2)], dtype=float).T
+        np.testing.assert_allclose(points(columns[name]["adjusted"]), expected.ravel(), rtol=1e-5)
+    assert set(columns[IMAGE]["labels"]) == {SCRIPT, CLOSING, "$x^$"} and columns["age"]["labels"] is None
+    own = [columns[IMAGE]["labels"][int(code)] for code in points(columns[IMAGE]["values"])]
+    assert own == adjusted["value"][N:] and found["people"] == adjusted["participant_id"][:N]
+    assert np.shape(columns["age"]["expected"]) == (3, 50, K)
+    said = content["methods"]
+    assert f"with the terms of the formula age + `{IMAGE}` were estimated by ordinary least squares" in said
+    assert "99 permutations" in said and "corrected over components by the largest statistic" in said
+
+
+def test_words_of_terms_stay_words(associated: Path, page: str) -> None:
+    assert not any(word in page for word in (SCRIPT, IMAGE, CLOSING))
+    fit = read_fit(associated)
+    listed = dict(_figures(replace(fit, cortex=replace(fit.cortex, hemispheres=()))))
+    found = {name: figure for name, figure in listed.items() if name.startswith("associations")}
+    assert sorted(found)[0] == "associations" and len(found) == 3  # effects, age and the category
+    assert any(name.endswith("_age") for name in found)
+    for name, figure in found.items():
+        assert is_panel(f"{name}.png") and figure_bytes(figure, "png", dpi=50).startswith(b"\x89PNG")
+
+
+def test_tests_of_another_fit_are_refused_and_of_other_people_not_shown(associated: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(associated, tmp_path / "copy")
+    record = json.loads((copy / "associations.json").read_text())
+    write = lambda **more: (copy / "associations.json").write_text(json.dumps({**record, **more}))
+    write(loadings={"path": "fit/model.zip", "sha256": "0" * 64})
+    with pytest.raises(FileError, match="is of another fit") as raised:
+        read_association_files(copy, K)
+    assert raised.value.path == str(copy / "associations.json")
+    write(loadings={"path": "new/loadings.tsv", "sha256": "0" * 64})
+    assert read_association_files(copy, K) is None
+    write(levels=None)
+    with pytest.raises(FileError, match="is damaged: levels"):
+        read_association_files(copy, K)
+    write()
+    assert read_association_files(copy, K) is not None
+    with pytest.raises(FileError, match="holds 2 components, the fit beside it 3"):
+        read_association_files(copy, K + 1)
+    for name in ("expected", "adjusted"):
+        kept = (copy / f"associations_{name}.tsv").read_text()
+        lines = kept.splitlines()
+        (copy / f"associations_{name}.tsv").write_text("\n".join(lines[:-1]) + "\n")
+        with pytest.raises(FileError, match=f"associations_{name}.*is damaged"):
+            read_association_files(copy, K)
+        (copy / f"associations_{name}.tsv").write_text(kept)
+    (copy / "associations.json").unlink()
+    assert read_association_files(copy, K) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"n_groups": None, "n_permutations": 0}, "12 subjects; least squares; t and F distributions, not corrected"),
+        ({"n_groups": 5, "n_permutations": 5000}, "12 scans; intercept for each of 5 groups; 5,000; by whole groups"),
+    ],
+)
+def test_the_methods_say_how(settings: dict[str, Any], words: str) -> None:
+    known = {"formula": "age", "model": "", "n_rows": 12, **settings}
+    text = with_assessment("A.\n\n## References", SelectionFiles(), AssociationTables({}, (), (), known))
+    assert all(word in text for word in words.split("; ")) and text.endswith(".\n\n## References")
