@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import icofactor as ico
 from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hemispheres, names, write_gifti
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
+from icofactor.errors import CohortError
 
 N = 642
 X = (np.random.default_rng(5).random((6, 2 * N)) + 2).astype(np.float32)
@@ -158,8 +160,32 @@ def test_covariates_are_checked_before_the_maps_are_read(
     (place / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
     words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), "--covariates", "age"]
     assert main([*words, "--participants", str(place / "gaps.tsv")]) == 2
-    assert "Covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in err
+    assert "--missing-covariates skip" in err
     assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "select"])
+def test_subjects_without_covariates_can_be_left_out(
+    command: str, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def stop(plan: Any, *given: object) -> None:
+        seen.append(plan)
+        raise CohortError("here", "it ends")
+
+    monkeypatch.setattr("icofactor.cohort.plan.Plan.read", stop)
+    ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
+    (tmp_path / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
+    words = [command, str(place / "fs"), "--smoothing", "0", "-o", str(tmp_path / "out"), "--covariates", "age"]
+    words += ["--participants", str(tmp_path / "gaps.tsv"), "--missing-covariates", "skip"]
+    assert main([*words, *(["--ranks", "2"] if command == "select" else ["--n-components", "2"])]) == 2
+    err = capsys.readouterr().err
+    assert "left out 2 subjects without all covariates: sub-001, sub-006" in err
+    assert seen[0].subjects == tuple(IDS[1:5])
+    assert seen[0].journal.left_out == {"without all covariates": ["sub-001", "sub-006"]}
 
 
 @pytest.mark.parametrize("what", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"])

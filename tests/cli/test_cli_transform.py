@@ -210,6 +210,21 @@ def test_ages_outside_the_fitted_range_are_told(
     assert Term("age", None, term.means) == term
 
 
+def test_new_subjects_without_covariates_can_be_left_out(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = people(range(N_FITTED, N))
+    columns["sex"][2] = "n/a"
+    table = ["--participants", str(write_table(tmp_path / "people.tsv", columns))]
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 2
+    assert f"missing in subject {IDS[N_FITTED + 2]}" in capsys.readouterr().err
+    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table, "--missing-covariates", "skip") == 0
+    subjects, _ = read_table(tmp_path / MAPS)
+    assert subjects == [name for name in IDS[N_FITTED:] if name != IDS[N_FITTED + 2]]
+    about = json.loads((tmp_path / BESIDE).read_text())
+    assert about["data"]["left_out"] == {"without all covariates": [IDS[N_FITTED + 2]]}
+
+
 def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert transform(place, "adjusted", "new", tmp_path / MAPS, "-q") == 2
     err = capsys.readouterr().err

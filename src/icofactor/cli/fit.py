@@ -13,6 +13,7 @@ from icofactor.cli.options import (
     add_inputs,
     add_people,
     check_confounds,
+    confounds_asked,
     plan_inputs,
     read_by,
     would_read,
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     model = _model(options)
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
-    plan = plan_inputs(options)
+    plan = plan_inputs(options, confounds_asked(options))
     if options.dry_run:
         plan.check()
     people: dict[str, Any] = {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}

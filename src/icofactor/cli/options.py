@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +105,12 @@ def add_people(group: Any) -> None:
     )
 
 
-def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
+def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given: Any) -> Plan:
     """Plan the cohort that the options describe.
 
     Parameters
     ----------
+    needed : columns of the participants' table; --missing-covariates skip leaves out subjects who lack a value.
     given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
         has its own.
     """
@@ -124,7 +126,39 @@ def plan_inputs(options: argparse.Namespace, **given: Any) -> Plan:
         asked.setdefault("sessions", "all")
     known = {} if alone and is_zarr(options.inputs[0]) else given
     shown = not (options.quiet or getattr(options, "dry_run", False))
-    return plan_cohort(options.inputs[0] if alone else options.inputs, **{**known, **asked}, verbose=shown)
+    place, asked = options.inputs[0] if alone else options.inputs, {**known, **asked}
+    if getattr(options, "missing_covariates", None) == "skip":
+        asked["incomplete"] = _incomplete(plan_cohort(place, **asked), needed)
+    return plan_cohort(place, **asked, verbose=shown)
+
+
+def _incomplete(plan: Plan, columns: Sequence[str]) -> list[str]:
+    """Subjects without a value in one of the columns."""
+    from icofactor.io.tables import cell_text, is_missing
+
+    known = [plan.participants[name] for name in columns if name in plan.participants]
+    lacks = lambda row: any(is_missing(cell_text(values[row])) for values in known)
+    return [name for row, name in enumerate(plan.subjects) if lacks(row)]
+
+
+def confounds_asked(options: argparse.Namespace) -> list[str]:
+    """Columns that options name for harmonization and covariates."""
+    named = [*options.covariates, *filter(None, [options.harmonize]), *options.keep]
+    return [name.removesuffix(":category") for name in named]
+
+
+def confounds_of(model: Any) -> list[str]:
+    """Columns that a fit needs of new subjects."""
+    steps = [step for step in (model.harmonization_, model.covariates_) if step is not None]
+    return [name for step in steps for name in (*step.names, *(term.name for term in step.terms))]
+
+
+def add_missing_covariates(group: Any) -> None:
+    group.add_argument(
+        "--missing-covariates",
+        choices=["raise", "skip"],
+        help="subjects without a value of a covariate are an error (raise, the default) or left out (skip)",
+    )
 
 
 def read_by(options: argparse.Namespace) -> list[str | Path]:
@@ -183,7 +217,7 @@ class _Files(argparse.Action):
 
 
 def add_confounds(group: Any) -> None:
-    """--harmonize, --keep, --reference-site and --covariates."""
+    """--harmonize, --keep, --reference-site, --covariates and --missing-covariates."""
     group.add_argument(
         "--harmonize",
         metavar="COLUMN",
@@ -202,6 +236,7 @@ def add_confounds(group: Any) -> None:
         help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
         "name:category where numbers stand for categories",
     )
+    add_missing_covariates(group)
 
 
 def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -> tuple[Any, str]:

@@ -14,6 +14,8 @@ from icofactor.cli.options import (
     add_inputs,
     add_people,
     check_confounds,
+    confounds_asked,
+    confounds_of,
     plan_inputs,
     read_by,
     words,
@@ -185,7 +187,8 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     known: dict[str, Any] = {}
     if model is not None:  # as the model was fitted, unless options say otherwise
         known = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
-    plan = plan_inputs(options, **{name: value for name, value in known.items() if value is not None})
+    needed = [*confounds_asked(options), *(confounds_of(model) if options.bootstrap else [])]
+    plan = plan_inputs(options, needed, **{name: value for name, value in known.items() if value is not None})
     people = _people(options)
     if people["fit_on"] is None and not ranks and len(plan.subjects) == len(model.loadings_):
         people["fit_on"] = "all"  # as the model was fitted

@@ -7,7 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.cli.options import add_dry_run, add_inputs, in_one_pass, plan_inputs, read_by, would_read
+from icofactor.cli.options import (
+    add_dry_run,
+    add_inputs,
+    add_missing_covariates,
+    confounds_of,
+    in_one_pass,
+    plan_inputs,
+    read_by,
+    would_read,
+)
 from icofactor.errors import CohortError
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on where measure, unit, smoothing or preprocessing are not those of the fit",
     )
+    add_missing_covariates(parser)
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
@@ -51,7 +61,8 @@ def run(options: argparse.Namespace) -> None:
 
     table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)
-    plan = plan_inputs(options, mesh=model.sites_, hemisphere=model.hemi_, mask=model.mask_, holes=True)
+    fitted = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_, "holes": True}
+    plan = plan_inputs(options, confounds_of(model), **fitted)
     if options.dry_run:
         plan.check()
     if not plan.problems:  # reading names what is wrong with the files

@@ -125,6 +125,7 @@ def plan_cohort(
     modality: str | None = None,
     units: str | None = None,
     holes: bool = False,
+    incomplete: Sequence[str] = (),
     verbose: bool = False,
 ) -> Plan:
     """What would be read; the arguments are those of `load_cohort`.
@@ -132,6 +133,7 @@ def plan_cohort(
     Parameters
     ----------
     holes : whether single subjects may have NaN in files where others have values; they stay in X.
+    incomplete : subjects to leave out because a covariate is missing.
 
     Raises
     ------
@@ -140,6 +142,7 @@ def plan_cohort(
     if hemisphere is not None:
         hemispheres(hemisphere, "hemisphere")
     selection, journal, problems = Selection.of(participants, exclude, missing), Journal(verbose), Problems()
+    selection = replace(selection, incomplete=tuple(incomplete))
     if isinstance(paths, list | tuple) and len(paths) == 1:
         paths = paths[0]
     if isinstance(paths, str | os.PathLike) and is_zarr(paths):

@@ -33,6 +33,8 @@ ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subje
 PLACE = "{subject}"
 """Where the subject stands in a pattern of names of files."""
 _SKIP = "{missing='skip'} leaves out subjects without all their files"
+WITHOUT_COVARIATES = "without all covariates"
+"""Why `incomplete` subjects are left out."""
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
 
 
@@ -181,12 +183,14 @@ class Selection:
     participants : the table that selects and orders them; None takes all.
     exclude : names to leave out.
     missing : whether subjects without all their data are an error ("raise") or left out ("skip").
+    incomplete : names to leave out because a covariate is missing.
     scans : name in the data → person and session, where people were scanned several times.
     """
 
     participants: Participants | None = None
     exclude: tuple[str, ...] = ()
     missing: str = "raise"
+    incomplete: tuple[str, ...] = ()
     scans: Mapping[str, Scan] = field(default_factory=dict)
 
     @classmethod
@@ -202,7 +206,7 @@ class Selection:
 
     def choose(self, known: Sequence[str]) -> Choice:
         """Who is used of the subjects that are known."""
-        table, out = self.participants, set(map(bare, self.exclude))
+        table, out = self.participants, set(map(bare, (*self.exclude, *self.incomplete)))
         rows = {there: None if table is None else table.row(there, self.scans.get(there)) for there in known}
         match = {self._name(there, row): there for there, row in rows.items() if table is None or row is not None}
         if table is not None:
@@ -268,6 +272,7 @@ class Selection:
                 "participants",
                 f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves out those without",
             )
+        journal.leave_out(self.incomplete, WITHOUT_COVARIATES)
         if not choice.unknown:
             journal.leave_out(sorted(dict.fromkeys(self.exclude)), "by name")
         return choice.chosen

@@ -178,6 +178,7 @@ def covariates_of(X: Any) -> Covariates | None:
 CATEGORIES = ("sex", "gender", "site", "scanner", "center", "centre", "batch", "group", "study", "cohort")
 """Columns that are categories even where they are coded by numbers."""
 _CATEGORY = ":category"
+_SKIP = " (on the command line: --missing-covariates skip)"
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[
     if missing:
         who = "subject" if len(missing) == 1 else "subjects"
         who = f"{who} {some([subjects[i] for i in missing], len(missing))}"  # all of them, for {exclude}
-        raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out")
+        raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out{_SKIP}")
     return cells
 
 

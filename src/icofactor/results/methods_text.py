@@ -55,6 +55,7 @@ _LEFT_OUT = {
     "that participants does not select": "not in the table of participants",
     "of participants without maps": "without maps",
     "without all their files": "without all their files",
+    "without all covariates": "without all covariates",
 }
 """Why subjects were left out, as the journal has it → as a paper says it."""
 
