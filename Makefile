@@ -29,7 +29,7 @@ demo: $(VENV)/.installed
 # Two processes of one BLAS thread each; what one has left over, the other takes.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Before every commit, about a minute: lint, types, import layers and the quick tests.
+# Before every commit, a minute and a half: lint, types, import layers and the quick tests.
 check: lint
 	$(PYTEST) -m "not slow and not hostile and not real_data"
 
