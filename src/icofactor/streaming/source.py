@@ -327,12 +327,11 @@ class Adjustment:
         return digest(*(np.zeros(0) if part is None else part for part in parts))
 
 
-class Adjusted(MapSource):
-    """A source whose values are adjusted when they are read; `below` counts per site what was set to 0 here."""
+class _Changed(MapSource):
+    """A source of the same shape and order as another, whose values are changed when they are read."""
 
-    def __init__(self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None) -> None:
-        self._base, self._adjustment = base, adjustment
-        self._below = np.zeros(base.shape[0], dtype=np.int64) if below is None else below
+    def __init__(self, base: MapSource) -> None:
+        self._base = base
         self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
 
     def slices(self) -> list[slice]:
@@ -341,17 +340,29 @@ class Adjusted(MapSource):
     def size(self, where: Rows) -> int:
         return self._base.size(where)
 
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(where, client)
+
+    def _sites(self, where: Rows) -> Rows:
+        return where if self.order is None else self.order[where]
+
+
+class Adjusted(_Changed):
+    """A source whose values are adjusted when they are read; `below` counts per site what was set to 0 here."""
+
+    def __init__(self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None) -> None:
+        super().__init__(base)
+        self._adjustment = adjustment
+        self._below = np.zeros(base.shape[0], dtype=np.int64) if below is None else below
+
     def reader(self, where: Rows, away: bool = False) -> Reader:
-        sites = where if self.order is None else self.order[where]
+        sites = self._sites(where)
         step = self._adjustment.at(slice(None), sites)
         read = self._base.reader(where, away)
         return partial(_adjusted, read, step, None if away else partial(self._count, sites))
 
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
-
-    def sent(self, where: Rows, client: Any) -> Any:
-        return self._base.sent(where, client)
 
     def identity(self) -> str:
         return f"{self._base.identity()}, adjusted by {self._adjustment.digest()}"
@@ -366,7 +377,7 @@ def _adjusted(
     return adjustment.floored(x).T
 
 
-class WithHoles(MapSource):
+class WithHoles(_Changed):
     """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
 
     Parameters
@@ -376,21 +387,12 @@ class WithHoles(MapSource):
     """
 
     def __init__(self, base: MapSource, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
-        self._base, self._lost, self._zero = base, lost, zero_is_missing
-        self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
-
-    def slices(self) -> list[slice]:
-        return self._base.slices()
-
-    def size(self, where: Rows) -> int:
-        return self._base.size(where)
+        super().__init__(base)
+        self._lost, self._zero = lost, zero_is_missing
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
-        sites = where if self.order is None else self.order[where]
+        sites = self._sites(where)
         return partial(_with_holes, self._base.reader(where, away), self._lost[sites], self._zero[sites])
-
-    def sent(self, where: Rows, client: Any) -> Any:
-        return self._base.sent(where, client)
 
     def identity(self) -> str:
         return f"{self._base.identity()}, without {digest(self._lost, self._zero)}"

@@ -80,5 +80,5 @@ def folders_in(root: Path) -> list[Path]:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names of the files in a folder, sorted; none when there is no such folder."""
+    """The names of the files in a folder, sorted; empty when the folder does not exist."""
     return sorted(entry.name for entry in folder.iterdir() if entry.is_file()) if folder.is_dir() else []

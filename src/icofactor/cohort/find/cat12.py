@@ -23,7 +23,7 @@ Kind = tuple[str, float, str, bool]
 
 
 def cat12_folders(root: Path) -> list[Path] | None:
-    """The folders of CAT12's surfaces that a folder holds, or is; None when it is no such tree."""
+    """The folders of CAT12's surfaces that a folder holds, or is; None for any other folder."""
     people = folders_in(root)
     sessions = [folder for person in people if person.name.startswith("sub-") for folder in folders_in(person)]
     places = [root, root / "surf", *(person / "surf" for person in people)]

@@ -19,7 +19,7 @@ Variant = tuple[int | None, str]
 
 
 def freesurfer_subjects(root: Path) -> list[Path] | None:
-    """The subjects that a folder holds, or is, without templates such as fsaverage; None when it is no such tree."""
+    """The subjects that a folder holds, or is, without templates such as fsaverage; None for any other folder."""
     alone = (root / "surf").is_dir() and not any(name.startswith("sub-") for name in names_in(root / "surf"))
     there = [root] if alone else [folder for folder in folders_in(root) if (folder / "surf").is_dir()]
     return [folder for folder in there if not _TEMPLATES.fullmatch(folder.absolute().name)] if there else None
