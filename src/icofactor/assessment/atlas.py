@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.assessment.false_discovery import false_discovery
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.io.freesurfer import Labels
@@ -184,16 +185,12 @@ def check_spins(n_spins: Any) -> None:
 
 
 def _table(found: Enrichment, atlas: Atlas, n_spins: int) -> Overlap:
-    from scipy.stats import false_discovery_control
-
     n_maps = len(found.share)
     present = np.flatnonzero(found.area > 0)
     rows = [(j, k) for j in range(n_maps) for k in present[np.argsort(-found.share[j, present], kind="stable")]]
     j, k = np.array(rows, dtype=np.int64).reshape(-1, 2).T
     p = found.p[j, k]
-    known = np.isfinite(p)
-    q = np.full(len(p), np.nan)
-    q[known] = false_discovery_control(p[known])
+    q = false_discovery(p)
     table = {
         "component": j + 1,
         "region": np.array([atlas.names[i] for i in k]),

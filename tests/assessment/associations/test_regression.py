@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icofactor.assessment.associations.exchange import Exchange, false_discovery, p_of, permuted_F
+from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
 from icofactor.assessment.associations.regression import Groups, Regression
+from icofactor.assessment.false_discovery import false_discovery
 
 # the data of tests/reference/mixed_models.R
 I = np.arange(1, 61)  # noqa: E741

@@ -11,10 +11,11 @@ import numpy as np
 from scipy import stats
 
 from icofactor.assessment.associations.design import RegressionDesign, Term, complete_rows, row_names, rows_of
-from icofactor.assessment.associations.exchange import Exchange, false_discovery, p_of, permuted_F
+from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
 from icofactor.assessment.associations.formula import parse, smoothed
 from icofactor.assessment.associations.regression import Groups, Regression
 from icofactor.assessment.associations.result import DESCRIPTIONS, LEVEL, Associations
+from icofactor.assessment.false_discovery import false_discovery
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, numbered

@@ -126,14 +126,3 @@ def p_of(found: np.ndarray, permuted: np.ndarray) -> np.ndarray:
     theirs = permuted if permuted.ndim == 2 else permuted[:, None]
     p = (1 + (theirs >= found * _TIE).sum(axis=0)) / (1 + len(permuted))
     return np.where(np.isfinite(found), p, np.nan)
-
-
-def false_discovery(p: np.ndarray) -> np.ndarray:
-    """Benjamini and Hochberg's q of the values that are known."""
-    q = np.full(p.shape, np.nan)
-    known = np.isfinite(p)
-    if known.any():
-        order = np.argsort(p[known])
-        ranked = p[known][order] * known.sum() / np.arange(1, known.sum() + 1)
-        q[np.flatnonzero(known)[order]] = np.minimum.accumulate(ranked[::-1])[::-1].clip(max=1)
-    return q
