@@ -14,7 +14,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
@@ -28,7 +28,7 @@ from icofactor.results.folder import FitFolder, map_columns, write_dataset_descr
 from icofactor.results.parcellation import winner_takes_all
 from icofactor.results.report.page import write_page
 from icofactor.sphere.meshes import fs_lr_sites
-from icofactor.sphere.names import map_file
+from icofactor.sphere.names import map_file, table_file
 from icofactor.sphere.sites import Sites
 
 STEM = "space-fsaverage_den-642_desc-icofactor"
@@ -88,6 +88,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@settings(deadline=None)  # the first example imports pandas
 @given(st.lists(st.floats(allow_infinity=False, width=32), min_size=1, max_size=20))
 def test_tsv_loses_no_digit(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     path = tmp_path_factory.mktemp("t") / "a.tsv"
@@ -611,10 +612,14 @@ def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
     names = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
     assert "hemi-L_space-sphere642_desc-icofactor_components.shape.gii" in names
+
+
+def test_names_of_files_are_made_of_entities() -> None:
     assert map_file("my-mesh 2", "a.gii", "left") == "hemi-L_space-mymesh2_desc-icofactor_a.gii"
+    assert map_file("fsaverage5", "a.gii", desc="T1w/T2w") == "space-fsaverage_den-10k_desc-T1wT2w_a.gii"
+    assert table_file("a.tsv", "thickness") == "desc-thickness_a.tsv"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mesh_name", ["fsLR32k", "fs_LR-32k", "sphere64984"])
 def test_fs_lr_has_one_name_in_files(mesh_name: str) -> None:
     assert map_file(mesh_name, "components.dscalar.nii") == "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii"

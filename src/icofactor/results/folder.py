@@ -46,11 +46,10 @@ from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVEN
 from icofactor.results.diagnostics import save_diagnostics
 from icofactor.results.report.page import PAGE, panels_in, render_page
 from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
-from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, vertices_per_side
+from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
 
 _BIDS_VERSION = "1.10.0"
-PARTICIPANTS, _PARCELS = "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"
-_TABLE = "desc-icofactor_components.tsv"
+PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv", "components.tsv"))
 _DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
 _DSCALAR = "components.dscalar.nii"
@@ -77,7 +76,7 @@ class FitFolder(Publication):
     ) -> None:
         self.figures = figures
         place, kinds = Path(path), (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR)
-        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_desc-icofactor_{kind}")]
+        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_{table_file(kind)}")]
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
 

@@ -85,13 +85,27 @@ def space(mesh_name: str) -> str:
     mesh = mesh_known_as(mesh_name)
     if mesh is not None:
         return f"space-{mesh.space}_den-{mesh.density}"
-    label = re.sub(r"[^0-9A-Za-z]", "", mesh_name)
-    if not label:
-        raise ArgumentError("mesh_name", mesh_name, "a name with letters or digits, for the names of the files")
-    return f"space-{label}"
+    return f"space-{_label(mesh_name, 'mesh_name')}"
 
 
-def map_file(mesh_name: str, ending: str, side: str | None = None) -> str:
+OWN = "icofactor"
+"""The desc- entity of files about the fit as a whole; those about one measure have its name."""
+
+
+def map_file(mesh_name: str, ending: str, side: str | None = None, desc: str = OWN) -> str:
     """E.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii"; without a side, one file for all."""
     hemi = "" if side is None else f"hemi-{LETTERS[side]}_"
-    return f"{hemi}{space(mesh_name)}_desc-icofactor_{ending}"
+    return f"{hemi}{space(mesh_name)}_{table_file(ending, desc)}"
+
+
+def table_file(ending: str, desc: str = OWN) -> str:
+    """A file that does not depend on the mesh, e.g. "desc-icofactor_loadings.tsv"."""
+    return f"desc-{_label(desc, 'desc')}_{ending}"
+
+
+def _label(text: str, argument: str) -> str:
+    """Letters and digits, which alone an entity of BIDS may have."""
+    label = re.sub(r"[^0-9A-Za-z]", "", text)
+    if not label:
+        raise ArgumentError(argument, text, "a name with letters or digits, for the names of the files")
+    return label

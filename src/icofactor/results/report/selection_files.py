@@ -17,9 +17,9 @@ from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json
 from icofactor.io.tables import read_table
-from icofactor.sphere.names import hemispheres
+from icofactor.sphere.names import hemispheres, table_file
 
-LOADINGS = "desc-icofactor_loadings.tsv"
+LOADINGS = table_file("loadings.tsv")
 SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
 _OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
