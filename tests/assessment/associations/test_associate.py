@@ -98,6 +98,21 @@ def test_splines_and_interactions_as_statsmodels() -> None:
     assert sum("tested in the model without s(age):sex" in note for note in ours.notes) == 2
 
 
+def test_an_interaction_with_a_category_is_a_difference_of_standardized_slopes() -> None:
+    of = rows(ico.associate(Y, TABLE, "age * sex", n_permutations=0).table, "age:sex")
+    np.testing.assert_allclose(
+        of["standardized"], of["estimate"] * TABLE["age"].std(ddof=1) / Y.std(axis=0, ddof=1), rtol=1e-9
+    )
+
+
+def test_an_effect_beyond_the_smallest_number_has_a_p_value_over_terms() -> None:
+    """Its p by theory is 0 in floating point."""
+    found = ico.associate(Y + 1e9 * TABLE["age"][:, None], TABLE, "age + sex", n_permutations=99).table
+    assert (rows(found, "age")["p_theory"] == 0).all()
+    np.testing.assert_array_equal(rows(found, "age")["p_corrected_all"], 0.01)
+    assert np.median(rows(found, "sex")["p_corrected_all"]) > 0.5
+
+
 def test_what_a_panel_needs(found: Any) -> None:
     slope = rows(found.table, "age")["estimate"]
     curve = found.expected("age", 5)
@@ -217,6 +232,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
     ("groups", {"groups": "family"}, "no column 'family'"),
     ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
+    ("groups", {"groups": ["a"] * N}, "all rows in one"),
     ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
     ("table", {"table": 7}, "a int"),
     ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),

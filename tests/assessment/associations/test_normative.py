@@ -79,6 +79,11 @@ def test_a_truth_value_per_row_and_a_spline() -> None:
         ("reference", {"reference": np.arange(N) < 12}, "at least 13 rows"),
         ("formula", {"formula": "group"}, "about more than group"),
         ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}, "'age' in sub-0:"),
+        (
+            "formula",
+            {"table": {**TABLE, "age": [*TABLE["age"][:-1], "old"]}},
+            "numbers in the reference, but not in sub-89",
+        ),
     ],
 )
 def test_bad_references(argument: str, change: dict[str, Any], says: str) -> None:

@@ -20,9 +20,6 @@ from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, numbered
 
-_LEAST_PERMUTATIONS = 100
-"""Permutations that must exist for p-values to mean anything."""
-
 
 def associate(
     loadings: Any,
@@ -186,9 +183,16 @@ class _Work:
             self.notes.append(f"{term.name}: tested in the model without {', '.join(beyond)}")
         fit = self._fitted(columns)
         L = np.eye(len(columns))[[columns.index(i) for i in term.columns]]
-        own = self.design.X[:, list(term.columns)]
-        number = len(term.columns) == 1 and all(self.design.variables[f].levels is None for f in term.factors)
-        return self._tested(term.name, fit, L, own, own[:, 0].std(ddof=1) if number else None)
+        return self._tested(term.name, fit, L, self.design.X[:, list(term.columns)], self._unit(term))
+
+    def _unit(self, term: Term) -> float | None:
+        """SD of the numbers in a term of one column, those of everybody; None where it has none. With a category the
+        estimate is a difference of slopes."""
+        levels = {f.column: self.design.variables[f].levels for f in term.factors}
+        if len(term.columns) > 1 or all(levels.values()):
+            return None
+        second = {column: [of[1]] * len(self.Y) for column, of in levels.items() if of}
+        return float(self.design.at({**self.design.table, **second})[:, term.columns[0]].std(ddof=1))
 
     def contrast(self, text: str, taken_out: Sequence[str]) -> _Result:
         """The test of a difference between two values of a column."""
@@ -235,12 +239,8 @@ class _Work:
         exchange = Exchange(len(self.Y), self.groups, self.groups is None or not self.groups.constant(own))
         permuted = None
         if self.n_permutations:
-            if exchange.log_count < np.log(_LEAST_PERMUTATIONS):
-                text = (
-                    f"{literal(name)} differs only between groups, too few of which are equally large: "
-                    "test it by theory alone with {n_permutations=0}, or use as many rows of each group"
-                )
-                raise ArgumentError("groups", None, f"{{groups}}: {text}")
+            if not exchange.enough:
+                raise too_few_permutations(name, "test it by theory alone with {n_permutations=0}")
             permuted = permuted_F(fit, L, exchange, self.n_permutations, self.seed)
         return _Result(name, test, fit, standardized, permuted, exchange)
 
@@ -255,7 +255,7 @@ class _Work:
         found["q_fdr_all"] = false_discovery(best)
         found["p_corrected_all"] = np.full(k * len(results), np.nan)
         if self.n_permutations:  # statistics of several degrees of freedom on one scale
-            scale = lambda one, F: -stats.f.logsf(F, one.test.df, n - p)
+            scale = lambda one, F: np.minimum(-stats.f.logsf(F, one.test.df, n - p), np.finfo(float).max)
             largest = np.max([scale(one, _largest(one.permuted)) for one in results], axis=0)
             observed = np.concatenate([scale(one, one.test.F) for one in results])
             found["p_corrected_all"] = p_of(observed, largest)
@@ -321,6 +321,12 @@ class _Work:
         }
 
 
+def too_few_permutations(name: str, otherwise: str) -> ArgumentError:
+    """What differs between groups only has too few permutations; `otherwise`: what to do instead."""
+    text = f"{literal(name)} differs only between groups, too few of which are equally large"
+    return ArgumentError("groups", None, f"{{groups}}: {text}: {otherwise}, or use as many rows of each group")
+
+
 def _largest(permuted: Any) -> np.ndarray:
     """The largest statistic of each permutation."""
     return np.asarray(np.where(np.isnan(permuted), -np.inf, permuted).max(axis=1))
@@ -363,4 +369,6 @@ def group_labels(
     labels = np.array([cell_text(label) for label in groups])
     if labels.shape != (n,):
         raise ArgumentError("groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row")
+    if len(set(labels[known])) < 2:
+        raise ArgumentError("groups", Phrase("all rows in one"), "of at least two groups of rows")
     return labels, known

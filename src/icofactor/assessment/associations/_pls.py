@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.associations._associate import group_labels, loadings_of
+from icofactor.assessment.associations._associate import group_labels, loadings_of, too_few_permutations
 from icofactor.assessment.associations.design import complete_rows, row_names, rows_of
 from icofactor.assessment.associations.exchange import Exchange, p_of
 from icofactor.assessment.associations.regression import Groups
@@ -174,7 +174,7 @@ def pls(
     """
     check_parameters(n_permutations=n_permutations, n_bootstrap=n_bootstrap)
     check_value("n_splits", n_splits, Whole(0))
-    X, components, _ = loadings_of(loadings)
+    X, components, taken_out = loadings_of(loadings)
     table = rows_of(behaviour, len(X))
     labels, known = group_labels(groups, table, len(X), missing_covariates)
     grouping = (groups,) if isinstance(groups, str) else ()
@@ -189,7 +189,9 @@ def pls(
     flat = [name for name, column in zip(measures, Y.T, strict=True) if np.ptp(column) == 0]
     if flat:
         raise ArgumentError("behaviour", None, f"{{behaviour}}: {literal(', '.join(flat))} has one value in all rows")
-    X, notes = X[rows], []
+    X = X[rows]
+    gone = [name for name in measures if name in taken_out]
+    notes = [f"{name}: the fit took it out of the maps, so nothing should go with it" for name in gone]
     varies = np.ptp(X, axis=0) > 0
     if not varies.all():
         left = ", ".join(name for name, there in zip(components, varies, strict=True) if not there)
@@ -197,8 +199,8 @@ def pls(
         X, components = X[:, varies], [name for name, there in zip(components, varies, strict=True) if there]
     if len(rows) < len(complete):
         names = row_names(table, len(complete))
-        gone = ", ".join(names[i] for i in np.flatnonzero(~complete))
-        notes.append(f"left out, as a measure is missing: {gone}")
+        left = ", ".join(names[i] for i in np.flatnonzero(~complete))
+        notes.append(f"left out, as a measure is missing: {left}")
     together = Groups.of(np.arange(len(rows)) if labels is None else labels[rows])
     return _Work(_standardized(X), _standardized(Y), together, int(random_state)).run(
         tuple(components), tuple(measures), rows, notes, n_permutations, n_bootstrap, n_splits
@@ -227,6 +229,8 @@ class _Work:
         A, B = X @ U, Y @ V
         repeated = self.groups.repeated
         exchange = Exchange(len(X), self.groups if repeated else None, not (repeated and self.groups.constant(Y)))
+        if n_permutations and not exchange.enough:
+            raise too_few_permutations("behaviour", "use {n_permutations=0}")
         permuted = [
             np.linalg.svd(_cross(X, Y[order]), compute_uv=False)
             for order in _chunks(exchange.batches(n_permutations, self.seed))

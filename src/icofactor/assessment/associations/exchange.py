@@ -19,6 +19,8 @@ from scipy.linalg import null_space
 from icofactor.assessment.associations.regression import Groups, Regression
 
 _BATCH_BYTES = 2**24
+_LEAST = 100
+"""Permutations that must exist for p-values to mean anything."""
 _TIE = 1 - 1e-9
 """A permutation that changes nothing gives the same number but for rounding."""
 
@@ -53,6 +55,11 @@ class Exchange:
             math.lgamma(len(rows) + 1) + self.within * len(rows) * math.lgamma(rows.shape[1] + 1)
             for rows in self._classes
         )
+
+    @property
+    def enough(self) -> bool:
+        """Whether as many permutations exist as p-values need."""
+        return self.log_count >= math.log(_LEAST)
 
     def draw(self, n_permutations: int, rng: np.random.Generator) -> np.ndarray:
         """(n_permutations, n) rows that take the places of 0 … n − 1."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from icofactor.assessment.associations._associate import group_labels, loadings_of
 from icofactor.assessment.associations.design import RegressionDesign, complete_rows, row_names, rows_of
-from icofactor.assessment.associations.formula import parse, smoothed
+from icofactor.assessment.associations.formula import parse, smoothed, unusable
 from icofactor.assessment.associations.regression import Groups
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.io.tables import cell_text
+from icofactor.io.tables import cell_text, is_number
 
 _LEAST_OVER = 10
 """Rows that a reference has beyond the columns of its model."""
@@ -118,8 +118,13 @@ def normative_scores(
     possible = known.copy()
     rows = np.flatnonzero(known)
     for variable in dict.fromkeys(design.variables.values()):
-        beyond = np.zeros(n, dtype=bool)
-        beyond[rows] = variable.outside([columns[variable.column][i] for i in rows])
+        beyond, cells = np.zeros(n, dtype=bool), [columns[variable.column][i] for i in rows]
+        if variable.levels is None and (
+            wrong := [i for i, cell in zip(rows, cells, strict=True) if not is_number(cell_text(cell))]
+        ):
+            who, name = row_names(columns, n), literal(repr(variable.column))
+            raise unusable(f"{name} holds numbers in the reference, but not in {some([who[i] for i in wrong], 10)}")
+        beyond[rows] = variable.outside(cells)
         if variable.levels is not None:
             possible &= ~beyond
         for i in np.flatnonzero(beyond):

@@ -171,7 +171,8 @@ class Regression:
     def _satterthwaite(self, j: int, L: np.ndarray) -> np.ndarray:
         """Degrees of freedom of each contrast: 2 f² / (∇fᵀ Cov(σ², σ_g²) ∇f), f its variance.
 
-        With A = V⁻¹ and P = A − A X C Xᵀ A, the information about (σ², σ_g²) is ½ tr(P V_a P V_b), V_a = I or Z Zᵀ.
+        With A = V⁻¹, P = A − A X C Xᵀ A and V_a = I or Z Zᵀ, the observed information about (σ², σ_g²) is
+        yᵀP V_a P V_b P y − ½ tr(P V_a P V_b), as lmerTest has it; the expected one where that is not positive.
         """
         assert self.groups is not None
         groups, X, C = self.groups, self.X, self.covariance[j]
@@ -191,7 +192,16 @@ class Regression:
         ee = squares - 2 * tr(C, XA3X) + tr(C @ XA2X, C @ XA2X)
         eg = d2.sum() - 2 * tr(C, U.T @ U2) + tr(C @ XA2X, CU)
         gg = (d**2).sum() - 2 * float(((U @ C) * U).sum(axis=1) @ d) + tr(CU, CU)
-        information = 0.5 * np.array([[ee, eg], [eg, gg]])
+        expected = 0.5 * np.array([[ee, eg], [eg, gg]])
+        share = (between - within) / sizes
+        A = lambda v: within * v + (groups.sums(v) * share[:, None])[groups.codes]
+        Py = A(self.residuals[:, [j]])
+        both = np.hstack([Py, groups.sums(Py)[groups.codes]])  # V_a P y
+        AV = A(both)
+        XAV = X.T @ AV
+        information = both.T @ AV - XAV.T @ C @ XAV - expected
+        if np.linalg.eigvalsh(information).min() <= 1e-9 * np.abs(information).max():
+            information = expected
         LC = L @ C
         f = ((LC) * L).sum(axis=1)
         gradient = np.stack([((LC @ XA2X) * LC).sum(axis=1), ((LC @ (U.T @ U)) * LC).sum(axis=1)])

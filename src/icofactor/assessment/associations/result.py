@@ -139,9 +139,11 @@ DESCRIPTIONS = {
     "value": "Value of the statistic",
     "df": "Degrees of freedom of the term",
     "df_residual": "Degrees of freedom of the residuals; Satterthwaite's with a random intercept",
-    "partial_r2": "Share of the variance not explained by the other terms that this one explains",
-    "standardized": "Standardized effect: estimate × SD(covariate) / SD(loading) of a number; estimate / residual SD "
-    "(Cohen's d) of a category or contrast; Cohen's f of several columns",
+    "partial_r2": "Share of the variance not explained by the other terms that this one explains; with a random "
+    "intercept df × F / (df × F + df_residual)",
+    "standardized": "Standardized effect: estimate × SD(covariate) / SD(loading) of a number, with a category the "
+    "difference of two such slopes; estimate / residual SD (Cohen's d) of a category or contrast; Cohen's f of "
+    "several columns",
     "n": "Rows used",
     "p_theory": "p by the t or F distribution",
     "p_permutation": "p by permutation (Freedman-Lane)",

@@ -17,7 +17,6 @@ _LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4
 _UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
 _BATCH = 250
 _QUARTILES = (0, 25, 50, 75, 100)
-_LEAST_PERMUTATIONS = 100
 _FEW = "differs between groups of rows too few of which are equally large to change places; see icofactor associate"
 Draw = Callable[[np.ndarray, int], np.ndarray]
 """(values, n) → n permutations of them, one per row."""
@@ -83,7 +82,7 @@ def _permutations(
     if not together.repeated:
         return lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
     exchange = Exchange(len(values), together, not together.constant(values[:, None].astype(np.float64)))
-    return None if exchange.log_count < np.log(_LEAST_PERMUTATIONS) else lambda own, n: own[exchange.draw(n, rng)]
+    return (lambda own, n: own[exchange.draw(n, rng)]) if exchange.enough else None
 
 
 def _numbers(column: Any) -> np.ndarray | None:
