@@ -103,6 +103,7 @@ def commands(data: Path) -> list[Command]:
         Command("report", report, results, fitted),
         Command("transform", table, results, earlier_table),
         Command("associate", lambda out: _associate(data, out), results, fitted),
+        Command("compare", lambda out: _compare(data, out), results, lambda out: _compare(data, out, "1")),
         Command("prepare", lambda out: _cli("prepare", *left, "-o", out, "--overwrite", "-q"), store_state, stored),
         Command("append", lambda out: _append(data, out), store_state, stored, again=False),
         Command("compact", _compact, store_state, lambda out: _append(data, stored(out))),
@@ -122,6 +123,11 @@ def _bootstrap(data: Path, out: Path) -> None:
 def _associate(data: Path, out: Path) -> None:
     tested = ["--formula", "age", "--permutations", "50", "--participants", data / "people.tsv"]
     _cli("associate", out, *tested, "--overwrite", "-q")
+
+
+def _compare(data: Path, out: Path, seed: str = "0") -> None:
+    models = [data / "fitted", data / "other"]
+    _cli("compare", *models, "-o", out, "--spins", "20", "--random-seed", seed, "--overwrite", "-q")
 
 
 def _append(data: Path, out: Path) -> None:
@@ -155,7 +161,8 @@ def make_data(folder: Path) -> None:
         some = simulate_cohort(n, 2, hemisphere="left", random_state=n, mesh="fsaverage3")
         names = tuple(f"sub-{name}{i}" for i in range(n))
         save_store(replace(some, subjects=names, participants={}, provenance={}), folder / name)
-    _cli("fit", folder / "both.npy", *_READ, "-o", folder / "fitted", *_FIT)
+    for name, seed in (("fitted", "0"), ("other", "1")):
+        _cli("fit", folder / "both.npy", *_READ, "-o", folder / name, *_FIT, "--random-seed", seed)
 
 
 # ---------------------------------------------------------------------- what lies in a folder
@@ -257,6 +264,7 @@ def started(what: Callable[[], object], log: Path, slow: float = 0.0) -> int:
 
 def _draw_little() -> None:
     """Stand-ins for pictures."""
+    import icofactor.results.comparison as comparison
     import icofactor.results.folder as folder
     import icofactor.results.report.page as page
     from icofactor.assessment.selection.choice import Choice
@@ -271,6 +279,8 @@ def _draw_little() -> None:
     changes: dict[str, tuple[Any, Any]] = {
         "drawn_panels": (folder, panels),
         "drawn_components": (folder, lambda fit: b"components"),
+        "draw_pairs": (comparison, lambda *given: "pairs"),
+        "figure_bytes": (comparison, lambda figure, kind: kind.encode()),
         "plot": (Choice, lambda choice: Picture()),
     }
     for name, (place, stand_in) in changes.items():
@@ -499,7 +509,7 @@ class Campaign:
 
 
 def _is_of_fit(name: str) -> bool:
-    others = r"figures/|associations|selection|stability|loadings_se|new\.|.*componentsse"
+    others = r"figures/|associations|comparison|selection|stability|loadings_se|new\.|.*componentsse"
     return re.match(others, name) is None
 
 

@@ -261,3 +261,75 @@ def test_an_interrupt_before_the_command_or_while_that_is_said_is_no_traceback(m
     monkeypatch.setattr("icofactor.cli.demo.run", raising(KeyboardInterrupt()))
     monkeypatch.setattr(sys.modules["icofactor.cli.main"], "print", raising(KeyboardInterrupt()), raising=False)
     assert main(["demo", "out"]) == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_more_signals_do_not_disturb_the_cleaning_up(
+    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned = []
+
+    def run(options: argparse.Namespace) -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+            cleaned.append(True)
+
+    monkeypatch.setattr("icofactor.cli.demo.run", run)
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    assert main(["demo", "out"]) == 130 and cleaned
+    assert capsys.readouterr().err.endswith("nothing half-written was left\n")
+    assert before == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_an_interrupt_that_a_library_turns_into_another_error_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(options: argparse.Namespace) -> None:
+        try:
+            raise KeyboardInterrupt
+        except BaseException as problem:
+            raise ImportError("the C-extensions failed") from problem
+
+    monkeypatch.setattr("icofactor.cli.demo.run", run)
+    assert main(["demo", "out"]) == 130
+    assert capsys.readouterr().err == "icofactor demo: interrupted; nothing half-written was left\n"
+
+
+EARLY = """
+import atexit, builtins, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import icofactor.__main__ as programs
+stop, load = lambda: os.kill(os.getpid(), signal.SIGINT), builtins.__import__
+def loading(name, *more):
+    if name.startswith("icofactor.cli"):
+        stop()
+    return load(name, *more)
+if sys.argv[1] == "first":
+    builtins.__import__ = loading
+else:
+    atexit.register(stop)
+sys.argv[:] = ["icofactor", *sys.argv[3:]]
+sys.exit(getattr(programs, sys.orig_argv[4])())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize("program", ["main", "bids"])
+@pytest.mark.parametrize("when", ["first", "last"])
+def test_ctrl_c_while_python_loads_or_ends_shows_no_traceback(program: str, when: str) -> None:
+    words = [sys.executable, "-c", EARLY, when, program, "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+    assert bool(ended.stdout) == (when == "last")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_what_is_said_is_one_line() -> None:
+    words, buffered = [sys.executable, "-m", "icofactor", "--version"], os.environ | {"PYTHONUNBUFFERED": ""}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(words, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "icofactor: what it says could not be written (No space left on device)\n"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
 from icofactor.errors import ArgumentError, ExistsError, FileError
+from icofactor.io import publish
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST, Publication, list_of, reading
@@ -484,6 +486,24 @@ def test_a_second_interrupt_waits_for_the_moves(tmp_path: Path, monkeypatch: pyt
         write(tmp_path, *LATER, overwrite=True)
     assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_comes_just_before_the_cleaning_up_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, plain = [], publish.uninterrupted
+
+    def late(*given: Any) -> Any:
+        waits.append(given)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return plain(*given)
+
+    place = Publication(tmp_path / "out")
+    monkeypatch.setattr(publish, "uninterrupted", late)
+    with pytest.raises(KeyboardInterrupt), place.filled():
+        raise ValueError
+    assert len(waits) == 2 and not list(tmp_path.iterdir())
 
 
 def test_a_file_that_came_after_a_kill_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """`python -m icofactor.cli`: the command line without its script."""
 
-from icofactor.cli.main import main
+from icofactor.__main__ import main
 
 raise SystemExit(main())

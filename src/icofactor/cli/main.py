@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -51,16 +52,24 @@ _ALIASES = {
     "reference": "reference_site",
 }
 
+_PATIENCE = 2.0
+"""Seconds after a Ctrl-C in which another one does not disturb the cleaning up."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
     try:
-        with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)), _interrupts_arrive():
-            return _run(argv)
+        with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)):
+            try:
+                return _run(argv)
+            finally:
+                sys.stdout.flush()
     except KeyboardInterrupt:  # before the command ran, or once more while that was said
         return 130
-    except BrokenPipeError:  # the reader of our output closed the pipe
+    except OSError as problem:  # where our output goes: a pipe whose reader closed it, a full disk
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
+        if not isinstance(problem, BrokenPipeError):
+            print(f"icofactor: what it says could not be written ({problem.strerror})", file=sys.stderr)
         return 1
 
 
@@ -82,61 +91,81 @@ def _run(argv: Sequence[str] | None) -> int:
     options = _options(sys.argv[1:] if argv is None else argv)
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
-        with _stopped_by_sigterm():
+        with _stopped_by_signals():
             COMMANDS[options.command].run(options)
     except BrokenPipeError:
         raise
-    except (ValueError, OSError, MemoryError) as problem:
-        if options.verbose:
+    except (Exception, KeyboardInterrupt) as problem:
+        stop = _interrupt_behind(problem)
+        if stop is not None:
+            what = str(stop) or "interrupted; nothing half-written was left"
+            print(f"icofactor {options.command}: {what}", file=sys.stderr)
+            return 130
+        if options.verbose or not isinstance(problem, ValueError | OSError | MemoryError):
             raise
         print(f"icofactor {options.command}: {_as_text(problem, options)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt as stop:
-        what = str(stop) or "interrupted; nothing half-written was left"
-        print(f"icofactor {options.command}: {what}", file=sys.stderr)
-        return 130
     return 0
 
 
-@contextmanager
-def _interrupts_arrive() -> Iterator[None]:
-    """Ctrl-C or SIGTERM during a destructor or callback, where Python can only print a traceback, comes once more."""
-    before, coming = sys.unraisablehook, list[threading.Timer]()
-
-    def again(lost: Any) -> None:
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
-            before(lost)
-            return
-        number = signal.SIGTERM if lost.exc_value.args else signal.SIGINT
-        coming.append(threading.Timer(0.005, os.kill, (os.getpid(), number)))
-        coming[-1].daemon = True
-        coming[-1].start()
-
-    sys.unraisablehook = again
-    try:
-        yield
-    finally:
-        for timer in coming:
-            timer.cancel()
-            timer.join()
-        sys.unraisablehook = before
+def _interrupt_behind(problem: BaseException | None) -> KeyboardInterrupt | None:
+    """The interrupt that led to a problem: a library that is being imported may make another error of it."""
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__cause__ or problem.__context__
+    return problem
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, so that it leaves nothing half-written."""
+def _stopped_by_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a command, which then cleans up; signals that follow at once do not disturb it there.
+
+    One that comes during a destructor or callback, where Python can only print a traceback, comes once more.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    hook, coming = sys.unraisablehook, list[threading.Thread]()
+    last, over = float("-inf"), False
 
     def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt("stopped by SIGTERM; nothing half-written was left")
+        nonlocal last
+        early, last = time.monotonic() < last + _PATIENCE, time.monotonic()
+        if not early and not over:
+            told = ("stopped by SIGTERM; nothing half-written was left",) if number == signal.SIGTERM else ()
+            raise KeyboardInterrupt(*told)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def again(lost: Any) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            hook(lost)
+            return
+        number, left = signal.SIGTERM if lost.exc_value.args else signal.SIGINT, False
+
+        def send() -> None:
+            nonlocal last
+            while not left:  # what is raised in a hook is only printed, too
+                time.sleep(0.005)
+            last = float("-inf")
+            signal.pthread_kill(caller, number)
+
+        coming.append(threading.Thread(target=send, daemon=True))
+        coming[-1].start()
+        left = True
+
+    caller = threading.get_ident()
+    sys.unraisablehook = again
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
     try:
+        for number in ours:
+            signal.signal(number, stop)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        over = True  # what comes now finds nothing to stop
+        for thread in coming:
+            thread.join()
+        for number in ours:
+            signal.signal(number, before[number])
+        sys.unraisablehook = hook
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:

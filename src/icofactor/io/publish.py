@@ -161,13 +161,11 @@ class Publication:
             named = folder.joinpath(*inner[1:]) if inner[:1] in (("new",), ("old",)) else folder
             raise OSError(problem.errno, problem.strerror, str(named)) from problem
         finally:
-            with uninterrupted():
-                if not (stage / _JOURNAL).exists():
-                    shutil.rmtree(stage, ignore_errors=True)
-                held.close()
-                for place in missing:
-                    with suppress(OSError):
-                        place.rmdir()
+            try:
+                _clean(stage, held, missing)
+            except KeyboardInterrupt:  # came before signals waited
+                _clean(stage, held, missing)
+                raise
 
     def _publish(self, stage: Path) -> None:
         folder, new = self.path, stage / "new"
@@ -215,6 +213,17 @@ def _make(stage: Path, held: ExitStack) -> None:
         except FileNotFoundError:  # a process that fails removes the folder that it made
             if attempt == 19:
                 raise
+
+
+def _clean(stage: Path, held: ExitStack, made: Iterable[Path]) -> None:
+    """Remove a stage that is not needed any more, and folders that were made for nothing."""
+    with uninterrupted():
+        if not (stage / _JOURNAL).exists():
+            shutil.rmtree(stage, ignore_errors=True)
+        held.close()
+        for place in made:
+            with suppress(OSError):
+                place.rmdir()
 
 
 def _move(stage: Path, folder: Path, old: Names, new: Names) -> None:
@@ -327,17 +336,18 @@ def uninterrupted(message: str = "") -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     handled = {number: handler for number, handler in before.items() if callable(handler)}
-    for number in handled:
-        signal.signal(number, wait)
     try:
+        for number in handled:
+            signal.signal(number, wait)
         yield
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
-    if came and message and handled[signal.Signals(came[0])] is signal.default_int_handler:
-        raise KeyboardInterrupt(message)
     if came:
-        signal.raise_signal(came[0])
+        try:
+            signal.raise_signal(came[0])
+        except KeyboardInterrupt as stop:
+            raise (KeyboardInterrupt(message) if message else stop) from None
 
 
 # ---------------------------------------------------------------------- what is whose
