@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from icofactor.assessment.associations import associate, normative_scores, pls
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.cohort.cohort import Cohort
-    from icofactor.cohort.read import load_cohort
+    from icofactor.cohort.load import load_cohort
     from icofactor.cohort.simulate import simulate_cohort
     from icofactor.estimator.estimator import CorticalFactorization
     from icofactor.estimator.saving import load_model, match_components

@@ -129,7 +129,7 @@ def test_a_folder_one_subject_and_other_files(place: Path, maps: np.ndarray, tmp
 
 
 def test_a_store(place: Path, tmp_path: Path) -> None:
-    from icofactor.cohort.read import load_cohort
+    from icofactor.cohort.load import load_cohort
 
     cohort: Any = load_cohort(place / "new", participants=place / "new.people.tsv")
     save_store(cohort, tmp_path / "new.store")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icofactor.cohort.cohort import Cohort, Truth
-from icofactor.cohort.read import load_cohort
+from icofactor.cohort.load import load_cohort
 from icofactor.cohort.simulate import simulate_cohort
 from icofactor.errors import ArgumentError
 from icofactor.sphere.sites import Sites

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from inspect import getdoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ import icofactor as ico
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names, write_gifti
 from icofactor.cli.main import main
 from icofactor.cohort import pieces
-from icofactor.cohort.plan import plan_cohort
+from icofactor.cohort.load import plan_cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import ArgumentError, CohortError
+from icofactor.preprocessing import covariates
 
 N = 642
 IDS = names(6)
@@ -55,13 +59,17 @@ def once(tree: Path) -> dict[str, int]:
 
 
 def test_a_fit_with_participants_and_covariates_reads_every_file_once(
-    tree: Path, tmp_path: Path, counts: dict[str, Counter[str]]
+    tree: Path, tmp_path: Path, counts: dict[str, Counter[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    coded: list[Any] = []
+    code = covariates.code_terms
+    monkeypatch.setattr(covariates, "code_terms", lambda *given: coded.append(given) or code(*given))
     people = tmp_path / "people.tsv"
     people.write_text("participant_id\tage\n" + "".join(f"{name}\t{20 + i**2}\n" for i, name in enumerate(IDS)))
     words = ["fit", str(tree), "--participants", str(people), "--covariates", "age", "-o", str(tmp_path / "out")]
     assert main([*words, "--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]) == 0
     assert counts["read"] == once(tree) == {name: n for name, n in counts["hashed"].items() if name.endswith(".mgh")}
+    assert len(coded) == 1  # for the plan, which hands them on to the fit
 
 
 def test_a_dry_run_reads_one_file_of_each_hemisphere(
@@ -128,6 +136,29 @@ def test_what_a_plan_says(tree: Path, tmp_path: Path) -> None:
     cohort = plan.read()
     assert cohort.subjects == plan.subjects
     np.testing.assert_array_equal(cohort.X, X[[0, 2, 3]])
+
+
+@pytest.mark.parametrize("kind", ["files", "stack", "store"])
+def test_subjects_without_a_needed_value_are_left_out(kind: str, tree: Path, tmp_path: Path) -> None:
+    ages = {"age": [30.0, np.nan, 50, 60, 70, 80]}
+    path, table = tree, {"participant_id": IDS, **ages}
+    if kind == "stack":
+        np.savez(tmp_path / "a.npz", thickness=X, subjects=IDS, **ages)
+        path, table = tmp_path / "a.npz", None
+    elif kind == "store":
+        save_store(replace(ico.load_cohort(tree), participants=ages), tmp_path / "store")
+        path, table = tmp_path / "store", None
+    plan = plan_cohort(path, participants=table, needed=["age", "sex"])  # a column that is not there is another matter
+    assert plan.subjects == (IDS[0], *IDS[2:])
+    assert plan.journal.left_out == {"without all covariates": [IDS[1]]}
+    np.testing.assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
+
+
+def test_loading_takes_what_planning_takes() -> None:
+    ours, theirs = signature(ico.load_cohort), signature(plan_cohort)
+    assert ours.parameters == theirs.parameters and "Cohort" in ours.return_annotation
+    text = getdoc(ico.load_cohort) or ""
+    assert all(re.search(rf"^(\w+, )?{name}\b.* :", text, re.MULTILINE) for name in ours.parameters)
 
 
 def test_a_data_frame_of_participants(tree: Path) -> None:

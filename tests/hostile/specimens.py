@@ -16,8 +16,8 @@ from helpers.hostile_fit import small_fit
 from helpers.stores import cohort
 from icofactor.assessment.atlas import Atlas, overlap, read_atlas, read_regions, write_overlap
 from icofactor.assessment.bootstrap import Bootstrap
+from icofactor.cohort.load import load_cohort
 from icofactor.cohort.masks import read_mask
-from icofactor.cohort.read import load_cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.cohort.subjects import read_participants

@@ -16,8 +16,8 @@ import pytest
 import icofactor
 from helpers.stores import SITES, cohort
 from icofactor.assessment.atlas import read_atlas
+from icofactor.cohort.load import load_cohort
 from icofactor.cohort.masks import read_mask
-from icofactor.cohort.read import load_cohort
 from icofactor.cohort.store import append_store, open_store, save_store
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import FileError

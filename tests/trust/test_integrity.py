@@ -14,7 +14,7 @@ import pytest
 
 from helpers.stores import BOTH, cohort
 from icofactor.cli import main
-from icofactor.cohort.plan import plan_cohort
+from icofactor.cohort.load import plan_cohort
 from icofactor.cohort.store import append_store, compact_store, open_store, save_store
 from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization

@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
     people: dict[str, Any] = {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
     # reading names what is wrong with the files
     scans = None if plan.problems else choose_scans(plan, **people, seed=options.random_seed)
-    combat, done = check_confounds(options, plan, None if scans is None else scans.rows)
+    combat, covariates, done = check_confounds(options, plan, None if scans is None else scans.rows)
     if scans is not None and scans.sentence:
         model.check_shape((len(scans.rows), 2))
     if options.dry_run:
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
         model,
         place,
         harmonize=combat,
-        covariates=options.covariates,
+        covariates=covariates,
         **people,
         timing=timing,
         work_dir=options.work_dir,

@@ -114,7 +114,7 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
         has its own.
     """
-    from icofactor.cohort.plan import plan_cohort
+    from icofactor.cohort.load import plan_cohort
     from icofactor.cohort.store.layout import is_zarr
 
     if not options.inputs:
@@ -128,17 +128,8 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     shown = not (options.quiet or getattr(options, "dry_run", False))
     place, asked = options.inputs[0] if alone else options.inputs, {**known, **asked}
     if getattr(options, "missing_covariates", None) == "skip":
-        asked["incomplete"] = _incomplete(plan_cohort(place, **asked), needed)
+        asked["needed"] = needed
     return plan_cohort(place, **asked, verbose=shown)
-
-
-def _incomplete(plan: Plan, columns: Sequence[str]) -> list[str]:
-    """Subjects without a value in one of the columns."""
-    from icofactor.io.tables import cell_text, is_missing
-
-    known = [plan.participants[name] for name in columns if name in plan.participants]
-    lacks = lambda row: any(is_missing(cell_text(values[row])) for values in known)
-    return [name for row, name in enumerate(plan.subjects) if lacks(row)]
 
 
 def confounds_asked(options: argparse.Namespace) -> list[str]:
@@ -239,8 +230,10 @@ def add_confounds(group: Any) -> None:
     add_missing_covariates(group)
 
 
-def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -> tuple[Any, str]:
-    """What maps are harmonized by, if anything, and what is done to them, as text; refuses tables that will not do.
+def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -> tuple[Any, Any, str]:
+    """What maps are harmonized by, if anything, the coded covariates, and what is done to maps, as text.
+
+    Tables that will not do are refused.
 
     Parameters
     ----------
@@ -253,7 +246,7 @@ def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -
 
     combat, done = as_combat(options.harmonize, options.keep, options.reference_site), []
     if plan.problems:  # reading names what is wrong with the files
-        return combat, ""
+        return combat, options.covariates, ""
     part = lambda some: (
         {name: np.asarray(values)[some] for name, values in plan.participants.items()},
         [plan.subjects[row] for row in some],
@@ -264,13 +257,13 @@ def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -
     if combat is not None:
         scans = combat.check(table, subjects)
         done.append(f"harmonize over {combat.column} ({', '.join(scans.levels)})")
-    if options.covariates:
-        terms, _ = code_terms(options.covariates, table, subjects)
-        check_left(terms, [] if combat is None else [combat.column])
+    coded = code_terms(options.covariates, table, subjects) if options.covariates else None
+    if coded is not None:
+        check_left(coded.terms, [] if combat is None else [combat.column])
         if len(others):
-            columns_of(terms, *part(others))
-        done.append(f"take out the effects of {', '.join(map(str, terms))}")
-    return combat, ", ".join(done)
+            columns_of(coded.terms, *part(others))
+        done.append(f"take out the effects of {', '.join(map(str, coded.terms))}")
+    return combat, coded, ", ".join(done)
 
 
 def map_name(text: str) -> str | int:

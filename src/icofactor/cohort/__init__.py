@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icofactor.cohort.cohort import Cohort, Truth
-from icofactor.cohort.read import load_cohort
+from icofactor.cohort.load import load_cohort
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
 from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
 from icofactor.cohort.store.layout import is_store

@@ -1,12 +1,11 @@
-"""Plan a cohort before it is read: find its files, choose its subjects, look at one file.
+"""A cohort before it is read: who is in it and which files are theirs, of every kind of input.
 
-`plan_cohort` is all that `icofactor ... --dry-run` shows, and the first half of `load_cohort`; `Plan.read` is the
-second. A file that was looked at is kept for the reading, so that no file is read twice.
+A `Plan` is all that `icofactor ... --dry-run` shows, and the first half of `load_cohort`; `Plan.read` is the second. A
+file that was looked at is kept for the reading, so that no file is read twice.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,19 +17,15 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.find import Found, Source, Wanted
 from icofactor.cohort.find.bids import entities_of
-from icofactor.cohort.find.files import find_sources, rename
-from icofactor.cohort.find.sessions import asked_sessions, tell_scans
-from icofactor.cohort.meshes import Mesh, check_array, read_image
+from icofactor.cohort.find.sessions import asked_sessions
 from icofactor.cohort.names import subject_of
 from icofactor.cohort.people import PERSON, People, scan_of, scans_of, session_key
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
-from icofactor.cohort.problems import Journal, Problems, some
+from icofactor.cohort.problems import Journal, Problems
 from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
-from icofactor.cohort.store.layout import is_zarr
-from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects, unnamed
+from icofactor.cohort.subjects import Selection, check_names, unnamed
 from icofactor.errors import ArgumentError, CohortError, Problem, literal
-from icofactor.sphere.meshes import sites_for
-from icofactor.sphere.names import SIDES, hemispheres, mesh_name_of
+from icofactor.sphere.names import SIDES, mesh_name_of
 from icofactor.sphere.sites import Sites
 
 if TYPE_CHECKING:
@@ -68,7 +63,7 @@ class Plan:
     mask: str
     problems: Problems
     journal: Journal
-    open: Callable[[int | None], Cohort | StoredCohort] = field(repr=False)
+    open: Callable[[], Cohort | StoredCohort] = field(repr=False)
     n_files: int = 0
     n_bytes: int = 0
     lowest: float = 0.0
@@ -95,110 +90,15 @@ class Plan:
         if self.unknown_sites is not None:
             raise self.unknown_sites
 
-    def read(self, n_threads: int | None = None) -> Cohort | StoredCohort:
-        """The cohort; a CohortError names every bad file.
-
-        Parameters
-        ----------
-        n_threads : files read at the same time.
-        """
-        return self.open(n_threads)
-
-
-def plan_cohort(
-    paths: Any,
-    *,
-    participants: Any = None,
-    mesh: Any = None,
-    hemisphere: str | None = None,
-    measure: str | None = None,
-    smoothing: float | None = None,
-    target: str | None = None,
-    entities: Mapping[str, str] | None = None,
-    stream: str | None = None,
-    sessions: str | Sequence[str] | None = None,
-    mask: Any = None,
-    subjects: str | os.PathLike[str] | Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    missing: str = "raise",
-    map_name: str | int | None = None,
-    modality: str | None = None,
-    units: str | None = None,
-    holes: bool = False,
-    incomplete: Sequence[str] = (),
-    verbose: bool = False,
-) -> Plan:
-    """What would be read; the arguments are those of `load_cohort`.
-
-    Parameters
-    ----------
-    holes : whether single subjects may have NaN in files where others have values; they stay in X.
-    incomplete : subjects to leave out because a covariate is missing.
-
-    Raises
-    ------
-    ArgumentError, and CohortError where no subject is left to read. Other problems with files are kept in the plan.
-    """
-    if hemisphere is not None:
-        hemispheres(hemisphere, "hemisphere")
-    selection, journal, problems = Selection.of(participants, exclude, missing), Journal(verbose), Problems()
-    selection = replace(selection, incomplete=tuple(incomplete))
-    if isinstance(paths, list | tuple) and len(paths) == 1:
-        paths = paths[0]
-    if isinstance(paths, str | os.PathLike) and is_zarr(paths):
-        of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
-        of_files |= {"entities": entities, "stream": stream, "mask": mask, "subjects": subjects, "map_name": map_name}
-        of_files |= {"modality": modality, "units": units}
-        return _plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
-    pattern, names = read_subjects(subjects)
-    details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes)
-    if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
-        from nilearn.image import concat_imgs
-
-        paths = concat_imgs(list(paths))
-    if hasattr(paths, "iloc"):
-        index = tuple(map(str, paths.index)) if names is None else names
-        sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
-        hemispheres(side, "hemisphere")
-        return _plan_held((check_array(paths), sites, str(side)), index, details, "DataFrame")
-    if _is_image(paths):
-        return _plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
-    table = selection.participants
-    known = frozenset() if table is None else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
-    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream)
-    found = find_sources(paths, wanted, problems)
-    if pattern is not None:
-        found.sources = rename(found.sources, pattern, problems)
-    scans = tell_scans(found, sessions, selection, problems)
-    for note in found.notes:
-        journal.note(note)
-    details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
-    reader = Reader(Mesh.read(details.mesh), hemisphere, measure, map_name)
-    groups, twice = _grouped(found, wanted)
-    if not groups and not found.missing and not problems:
-        of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""
-        problems.add("paths", f"lead to no files of maps{of}")
-    stacked = map_name is None and _are_stacks(groups, reader)
-    if stacked or names is not None:  # files that are not single subjects: all that is there twice
-        for path, text in (one for several in twice.values() for one in several):
-            problems.add(path, text)
-    if stacked:
-        return _plan_stacks(groups, names, reader, details)
-    if names is not None:
-        what = f"the files are of {len(groups)} subjects ({some(groups)})"
-        given = check_names(names, len(groups), what)
-        scans = {name: scans[there] for name, there in zip(given, groups, strict=True) if there in scans}
-        groups = dict(zip(given, groups.values(), strict=True))
-    selection = replace(selection, scans=scans)
-    chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
-    details = replace(details, selection=selection.renamed(chosen))
-    return _plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
+    def read(self) -> Cohort | StoredCohort:
+        """The cohort; a CohortError names every bad file."""
+        return self.open()
 
 
 # ---------------------------------------------------------------------- one subject per file
 
 
-def _plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader, details: Details) -> Plan:
+def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader, details: Details) -> Plan:
     """One map per file, one or two files per subject."""
     problems = details.problems
     if not people:
@@ -226,7 +126,7 @@ def _plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reade
         reader,
         details,
         firsts,
-        lambda details, sites, n_threads: read_singles(people, sides, widths, sites, reader, details, n_threads),
+        lambda details, sites: read_singles(people, sides, widths, sites, reader, details),
     )
 
 
@@ -244,7 +144,7 @@ def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], reader: 
 # ---------------------------------------------------------------------- several subjects per file
 
 
-def _are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
+def are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
     """Whether the files hold several subjects each.
 
     One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
@@ -265,7 +165,7 @@ def _are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
     return bool(names) and len(set(names)) == len(names)
 
 
-def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader: Reader, details: Details) -> Plan:
+def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader: Reader, details: Details) -> Plan:
     """Files with several maps each, one per subject; who they are is read from the files."""
     problems = details.problems
     stacks: list[Stack] = []
@@ -298,7 +198,7 @@ def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reade
     columns = stack_columns(stacks, known)
     if PERSON not in columns:
         details = replace(details, selection=replace(details.selection, scans=scans_of(known)))
-    chosen = details.selection.select(known, problems, details.journal)
+    chosen = details.selection.select(known, problems, details.journal, columns)
     details = replace(details, selection=details.selection.renamed(chosen))
     if not chosen and not problems:
         problems.add("paths", "no subject could be read")
@@ -313,7 +213,7 @@ def _plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reade
         reader,
         details,
         stacks[0].pieces,
-        lambda details, sites, n_threads: read_stacks(stacks, chosen, widths, sites, details),
+        lambda details, sites: read_stacks(stacks, chosen, widths, sites, details),
     )
 
 
@@ -342,7 +242,7 @@ def _plan_read(
     reader: Reader,
     details: Details,
     firsts: Sequence[Piece],
-    finish: Callable[[Details, Sites | None, int | None], Cohort],
+    finish: Callable[[Details, Sites | None], Cohort],
 ) -> Plan:
     """The plan of files, once it is known who is in them."""
     sites, unknown = None, None
@@ -360,7 +260,7 @@ def _plan_read(
         mask=_mask_as_text(details.mask_array, firsts),
         problems=details.problems,
         journal=details.journal,
-        open=lambda n_threads: finish(replace(details, unknown_sites=unknown), sites, n_threads),
+        open=lambda: finish(replace(details, unknown_sites=unknown), sites),
         n_files=len(files),
         n_bytes=sum(path.stat().st_size for path in files if path.is_file()),
         lowest=min((_lowest(first, details.mask_array, widths) for first in firsts), default=0.0),
@@ -395,7 +295,7 @@ def _mask_as_text(given: NDArray[np.bool_] | None, firsts: Sequence[Piece]) -> s
     return f"{_NO_MASK} ({empty} are, in the first subject)"
 
 
-def _grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
+def grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
     """Subject → its files, and what is there twice; a missing hemisphere goes to `found.missing`."""
     groups: dict[str, Files] = {}
     clashes: list[tuple[Source, Path]] = []
@@ -445,11 +345,7 @@ def _also(source: Source, other: Path, apart: str) -> str:
 # ---------------------------------------------------------------------- what is held or stored already
 
 
-def _is_image(given: Any) -> bool:
-    return hasattr(given, "mesh") and hasattr(getattr(given, "data", None), "parts")
-
-
-def _plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None, details: Details, kind: str) -> Plan:
+def plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None, details: Details, kind: str) -> Plan:
     """A nilearn SurfaceImage or a DataFrame: maps, sites and hemisphere; one subject per map."""
     maps, sites, hemi = held
     n, problems = maps.shape[0], details.problems
@@ -473,11 +369,11 @@ def _plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | Non
         mask=_NO_MASK if details.mask_array is None else "given",
         problems=problems,
         journal=details.journal,
-        open=lambda n_threads: read_image_maps(maps, rows, subjects, widths, sites, details, kind),
+        open=lambda: read_image_maps(maps, rows, subjects, widths, sites, details, kind),
     )
 
 
-def _plan_store(
+def plan_store(
     folder: Path,
     of_files: Mapping[str, Any],
     selection: Selection,
@@ -500,17 +396,21 @@ def _plan_store(
     if sessions not in (None, "all"):
         keys = asked_sessions(sessions, who.known.values())
         known = [name for name in known if name in who.known and session_key(who.known[name][1]) in keys]
-    chosen = selection.select(known, problems, journal)
+    row_of = {name: row for row, name in enumerate(stored.subjects)}
+    about = lambda names: {
+        str(column): np.asarray(values)[[row_of[name] for name in names]]
+        for column, values in stored.participants.items()
+    }
+    chosen = selection.select(known, problems, journal, about(known))
     selection = selection.renamed(chosen)
     if not chosen and not problems:
         problems.add(folder, "no subject is left")
     problems.check()
-    rows = [stored.subjects.index(there) for _, there in chosen]
-    columns = {str(name): np.asarray(values)[rows] for name, values in stored.participants.items()}
+    rows, columns = [row_of[there] for _, there in chosen], about([there for _, there in chosen])
     if selection.participants is not None:
         columns |= selection.columns([name for name, _ in chosen])
 
-    def opened(n_threads: int | None) -> Any:
+    def opened() -> Any:
         if rows == list(range(len(stored.subjects))):
             return stored if selection.participants is None else replace(stored, participants=columns)
         before = stored.provenance.get("left_out", {})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,109 +25,7 @@ from icofactor.sphere.sites import Sites
 from icofactor.streaming.runners import in_order
 
 if TYPE_CHECKING:
-    from icofactor.cohort.store.read import StoredCohort
-
-
-def load_cohort(
-    paths: Any,
-    *,
-    participants: Any = None,
-    mesh: Any = None,
-    hemisphere: str | None = None,
-    measure: str | None = None,
-    smoothing: float | None = None,
-    target: str | None = None,
-    entities: Mapping[str, str] | None = None,
-    stream: str | None = None,
-    sessions: str | Sequence[str] | None = None,
-    mask: Any = None,
-    subjects: str | os.PathLike[str] | Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    missing: Literal["raise", "skip"] = "raise",
-    map_name: str | int | None = None,
-    modality: str | None = None,
-    units: str | None = None,
-    n_threads: int | None = None,
-    verbose: bool = False,
-    hemi: str | None = None,
-) -> Cohort | StoredCohort:
-    """Read the maps of a cohort. Nothing is guessed where files leave a choice: the error says what to add.
-
-    Parameters
-    ----------
-    paths : a file, a glob, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep,
-        XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
-        CIFTI-2 dscalar and dtseries, npy, npz.
-    participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
-        "exclude" (or "include") leaves out some. With a column session_id (or session, visit) it may list several scans
-        of a person.
-    mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
-        number of vertices say.
-    hemisphere : "left", "right", "both"; None: what is there.
-    measure : e.g. "thickness", "myelin", "reho"; the name of the array in npz files.
-    smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
-        BIDS (the space).
-    entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
-    stream : "cross", "base" or "long", of FreeSurfer's folders of people scanned several times.
-    sessions : "all", or the sessions to read, of people scanned several times. The cohort's `subjects` are scans then,
-        and its participants have the columns participant_id and session_id.
-    mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
-        (left, right). In any case sites that are NaN or zero in every subject are left out.
-    subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
-        or a pattern of the names of files, such as "lh.thickness.{subject}.mgh" (* stands for anything).
-    exclude : subjects to leave out.
-    missing : whether subjects without all their files are an error ("raise") or left out ("skip").
-    map_name : name or number of the map to take from files that hold several for one subject.
-    modality, units : what the cohort says it is; None: as the measure says.
-    n_threads : files read at the same time.
-    verbose : whether to show progress, and say what was chosen and left out.
-    hemi : the same as `hemisphere`, by the name that the estimator has for it.
-
-    Returns
-    -------
-    Cohort. Its provenance holds the files with their checksums, and the steps taken. A store gives a StoredCohort,
-    which is opened and not loaded; `participants`, `exclude` and `missing` choose its subjects, the other arguments
-    are for files.
-
-    Raises
-    ------
-    CohortError, which names every bad file at once.
-
-    Examples
-    --------
-    >>> import icofactor as ico
-    >>> import tempfile
-    >>> import numpy as np
-    >>> maps = np.random.default_rng(0).gamma(2, size=(4, 642))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/lh.maps.npy", maps)
-    ...     cohort = ico.load_cohort(f"{folder}/lh.maps.npy", mesh="fsaverage3", hemisphere="left")
-    >>> cohort.X.shape, cohort.hemisphere
-    ((4, 642), 'left')
-    """
-    from icofactor.cohort.plan import plan_cohort  # which knows how to read what it plans
-
-    plan = plan_cohort(
-        paths,
-        participants=participants,
-        mesh=mesh,
-        hemisphere=hemisphere if hemi is None else hemi,
-        measure=measure,
-        smoothing=smoothing,
-        target=target,
-        entities=entities,
-        stream=stream,
-        sessions=sessions,
-        mask=mask,
-        subjects=subjects,
-        exclude=exclude,
-        missing=missing,
-        map_name=map_name,
-        modality=modality,
-        units=units,
-        verbose=verbose,
-    )
-    return plan.read(n_threads)
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +39,7 @@ class Details:
     measure, modality, units : what is known of the maps.
     problems, journal : gather what goes wrong, and what is done.
     holes : whether single subjects may have NaN where others have values.
+    n_threads : files read at the same time; decompression and reading let other threads run.
     mask_array : the mask, once the number of sites is known.
     unknown_sites : why it is not known where the columns lie.
     """
@@ -154,6 +53,7 @@ class Details:
     problems: Problems
     journal: Journal
     holes: bool = False
+    n_threads: int | None = None
     mask_array: NDArray[np.bool_] | None = None
     unknown_sites: CohortError | None = None
 
@@ -244,7 +144,6 @@ def read_singles(
     sites: Sites | None,
     reader: Reader,
     details: Details,
-    n_threads: int | None = None,
 ) -> Cohort:
     """One map per file, one row per subject.
 
@@ -253,7 +152,6 @@ def read_singles(
     people : subject and its files.
     sides : the hemispheres to read; what the first readable file holds when empty.
     widths : hemisphere → number of sites; without one of `sides` when no file of it can be read.
-    n_threads : files read at the same time; decompression and reading let other threads run.
     """
     problems = details.problems
     files = [(row, side, path) for row, (_, there) in enumerate(people) for side, path in there.items()]
@@ -274,7 +172,7 @@ def read_singles(
 
     done: list[tuple[int, Seen]] = []
     with Stages(details.journal.shown).stage("reading") as show:
-        seen_in_order = in_order(one, files, n_threads or min(4, os.cpu_count() or 1))
+        seen_in_order = in_order(one, files, details.n_threads or min(4, os.cpu_count() or 1))
         for number, (file, seen) in enumerate(zip(files, seen_in_order, strict=True)):
             show((number + 1) / len(files))
             if isinstance(seen, CohortError):

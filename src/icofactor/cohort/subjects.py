@@ -26,15 +26,13 @@ from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.maps import reading
-from icofactor.io.tables import MISSING, read_table, typed
+from icofactor.io.tables import MISSING, cell_text, is_missing, read_table, typed
 
 ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subject", "subjects", "id")
 """Names of the column of subjects, in whichever case."""
 PLACE = "{subject}"
 """Where the subject stands in a pattern of names of files."""
 _SKIP = "{missing='skip'} leaves out subjects without all their files"
-WITHOUT_COVARIATES = "without all covariates"
-"""Why `incomplete` subjects are left out."""
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
 
 
@@ -183,22 +181,24 @@ class Selection:
     participants : the table that selects and orders them; None takes all.
     exclude : names to leave out.
     missing : whether subjects without all their data are an error ("raise") or left out ("skip").
-    incomplete : names to leave out because a covariate is missing.
+    needed : columns in which a value is needed; subjects without one are left out.
     scans : name in the data → person and session, where people were scanned several times.
     """
 
     participants: Participants | None = None
     exclude: tuple[str, ...] = ()
     missing: str = "raise"
-    incomplete: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     scans: Mapping[str, Scan] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, participants: Any = None, exclude: Sequence[str] = (), missing: str = "raise") -> Selection:
+    def of(
+        cls, participants: Any, exclude: Sequence[str], missing: str = "raise", needed: Sequence[str] = ()
+    ) -> Selection:
         """From what a user gives; see `load_cohort`."""
         if missing not in ("raise", "skip"):
             raise ArgumentError("missing", missing, "'raise' or 'skip'")
-        return cls(read_participants(participants), tuple(map(str, exclude)), missing)
+        return cls(read_participants(participants), tuple(map(str, exclude)), missing, tuple(needed))
 
     @property
     def skips(self) -> bool:
@@ -206,7 +206,7 @@ class Selection:
 
     def choose(self, known: Sequence[str]) -> Choice:
         """Who is used of the subjects that are known."""
-        table, out = self.participants, set(map(bare, (*self.exclude, *self.incomplete)))
+        table, out = self.participants, set(map(bare, self.exclude))
         rows = {there: None if table is None else table.row(there, self.scans.get(there)) for there in known}
         match = {self._name(there, row): there for there, row in rows.items() if table is None or row is not None}
         if table is not None:
@@ -253,8 +253,13 @@ class Selection:
             }
         return found
 
-    def select(self, known: Sequence[str], problems: Problems, journal: Journal) -> list[tuple[str, str]]:
-        """The chosen ones, as `Choice.chosen`; what is wrong and what was left out is reported."""
+    def select(
+        self, known: Sequence[str], problems: Problems, journal: Journal, told: Mapping[str, NDArray[Any]] | None = None
+    ) -> list[tuple[str, str]]:
+        """The chosen ones, as `Choice.chosen`; what is wrong and what was left out is reported.
+
+        `told`: what the data themselves say of the known ones, column → values.
+        """
         choice = self.choose(known)
         if choice.unknown:
             problems.add("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
@@ -272,10 +277,22 @@ class Selection:
                 "participants",
                 f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves out those without",
             )
-        journal.leave_out(self.incomplete, WITHOUT_COVARIATES)
+        lacking = self._lacking(choice.chosen, known, told or {})
+        journal.leave_out(lacking, "without all covariates")
         if not choice.unknown:
             journal.leave_out(sorted(dict.fromkeys(self.exclude)), "by name")
-        return choice.chosen
+        return [(name, there) for name, there in choice.chosen if name not in lacking]
+
+    def _lacking(
+        self, chosen: Sequence[tuple[str, str]], known: Sequence[str], told: Mapping[str, NDArray[Any]]
+    ) -> list[str]:
+        """Those without a value in a needed column."""
+        if not self.needed:
+            return []
+        names, rows = [name for name, _ in chosen], [list(known).index(there) for _, there in chosen]
+        table = {column: values[rows] for column, values in told.items()} | self.renamed(chosen).columns(names)
+        columns = [[is_missing(cell_text(value)) for value in table[name]] for name in self.needed if name in table]
+        return [name for name, *lacks in zip(names, *columns, strict=True) if any(lacks)]
 
     def select_files(
         self,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Covariates:
     def fit(
         cls,
         X: Any,
-        names: Sequence[str],
+        names: Sequence[str] | Coded,
         participants: Mapping[str, Sequence[Any]] | None = None,
         *,
         mask: np.ndarray | None = None,
@@ -79,13 +79,13 @@ class Covariates:
         ----------
         X : Cohort, or subjects × sites array (anything sliced like one) with `participants`.
         names : columns of the participants' table. Columns of numbers are numbers; columns of words, those named in
-            `CATEGORIES`, and those written "name:category" are categories.
+            `CATEGORIES`, and those written "name:category" are categories. Or what `code_terms` made of them.
         participants : column → one value per subject; the cohort's own when X is one.
         mask : (n_sites,) bool, True where a site is used; the cohort's own when X is one.
         nonnegative : whether adjusted values must not be negative.
         """
         maps, participants, subjects, own = parts_of(X, participants, ("harmonization_",))
-        terms, Z = code_terms(names, participants, subjects)
+        terms, Z = names if isinstance(names, Coded) else code_terms(names, participants, subjects)
         check_left(terms, [name for step in steps_of(X) for name in step.names])
         n_sites = maps.shape[1]
         coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
@@ -226,6 +226,13 @@ class Term:
         return self.name if self.levels is None else f"{self.name} ({', '.join(self.levels)})"
 
 
+class Coded(NamedTuple):
+    """Covariates of the fitted subjects: the terms, and Z, their centred columns, one row per subject."""
+
+    terms: tuple[Term, ...]
+    Z: np.ndarray
+
+
 def _recoding(found: Sequence[str], levels: Sequence[str]) -> str:
     """Advice where the categories are those of the fit by other names: female and male for F and M."""
     named = {cell: [level for level in levels if level[:1].casefold() == cell[:1].casefold()] for cell in found}
@@ -239,7 +246,7 @@ def _recoding(found: Sequence[str], levels: Sequence[str]) -> str:
 
 def code_terms(
     names: Sequence[str], participants: Mapping[str, Any], subjects: Sequence[str], argument: str = "covariates"
-) -> tuple[tuple[Term, ...], np.ndarray]:
+) -> Coded:
     """The terms of the fitted subjects and their centred columns; refuses what cannot be told apart.
 
     `argument`: what the caller calls the names.
@@ -270,7 +277,7 @@ def code_terms(
                 f"covariate {last} cannot be told apart from {literal(before)} in these subjects: leave one out",
                 argument,
             )
-    return tuple(terms), Z
+    return Coded(tuple(terms), Z)
 
 
 def check_left(terms: Sequence[Term], taken: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
 from icofactor.preprocessing.combat import ComBat, as_combat
-from icofactor.preprocessing.covariates import Covariates
+from icofactor.preprocessing.covariates import Coded, Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import ScanTable, describe_fit
 from icofactor.results.folder import FitFolder, map_columns, write_fit
@@ -101,7 +101,7 @@ def fit_cohort(
     *,
     harmonize: ComBat | str | None = None,
     keep: Sequence[str] = (),
-    covariates: Sequence[str] = (),
+    covariates: Sequence[str] | Coded | None = (),
     fit_on: str | None = None,
     groups: str | None = None,
     order: str | None = None,
@@ -131,7 +131,8 @@ def fit_cohort(
     keep : sequence of str, default=()
         Columns whose effects harmonizing keeps, where `harmonize` is a column.
     covariates : sequence of str, default=()
-        Columns of the participants' table whose effects are removed from the maps first; see `Covariates.fit`.
+        Columns of the participants' table whose effects are removed from the maps first; see `Covariates.fit`. Or what
+        `preprocessing.covariates.code_terms` made of them for the scans that are fitted.
     fit_on : {"baseline", "one-per-person", "all"}, default=None
         Of people with several scans, which are fitted: the first of each, one of each drawn at random (by the model's
         seed), or all. The others get their loadings from the fit. Needed where people have several scans.
@@ -189,7 +190,8 @@ def fit_cohort(
             data = model.harmonized(cohort, combat)
     if covariates:
         with stages.stage("covariates"), _timed(spent, "covariates"):
-            data = _adjusted(data, model, covariates)
+            kept = Covariates.fit(data, covariates, mask=model.mask, nonnegative=not model.takes_negative)
+            data = kept.apply(data)
     # done to scans that are not fitted before the fit, so that what cannot be done to them is refused in time
     rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
@@ -209,12 +211,6 @@ def fit_cohort(
         about: dict[str, Any] = {"scans": scans, "table": known, "folder": beside}
         fit = describe_fit(model, cohort, data, **about, timing=spent, warnings=said, report=show)
     return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed, scans)
-
-
-def _adjusted(cohort: Any, model: CorticalFactorization, covariates: Sequence[str]) -> Any:
-    """The cohort without the effects of its covariates."""
-    nonnegative = not model.takes_negative
-    return Covariates.fit(cohort, covariates, mask=model.mask, nonnegative=nonnegative).apply(cohort)
 
 
 @contextmanager

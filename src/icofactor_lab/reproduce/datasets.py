@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.cohort.read import load_cohort
+from icofactor.cohort.load import load_cohort
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
 from icofactor.errors import ArgumentError
 from icofactor.factorization.statistics import Data

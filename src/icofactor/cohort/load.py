@@ -1,0 +1,201 @@
+"""The maps of a cohort, from whatever a user has: `plan_cohort` says what would be read, `load_cohort` reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+
+from icofactor.cohort.find import Wanted
+from icofactor.cohort.find.files import find_sources, rename
+from icofactor.cohort.find.sessions import tell_scans
+from icofactor.cohort.meshes import Mesh, check_array, read_image
+from icofactor.cohort.pieces import Reader
+from icofactor.cohort.plan import Plan, are_stacks, grouped, plan_held, plan_singles, plan_stacks, plan_store
+from icofactor.cohort.problems import Journal, Problems, some
+from icofactor.cohort.read import Details
+from icofactor.cohort.store.layout import is_zarr
+from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
+from icofactor.sphere.meshes import sites_for
+from icofactor.sphere.names import SIDES, hemispheres
+
+if TYPE_CHECKING:
+    from icofactor.cohort.cohort import Cohort
+    from icofactor.cohort.store.read import StoredCohort
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def plan_cohort(
+    paths: Any,
+    *,
+    participants: Any = None,
+    mesh: Any = None,
+    hemisphere: str | None = None,
+    measure: str | None = None,
+    smoothing: float | None = None,
+    target: str | None = None,
+    entities: Mapping[str, str] | None = None,
+    stream: str | None = None,
+    sessions: str | Sequence[str] | None = None,
+    mask: Any = None,
+    subjects: str | os.PathLike[str] | Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    missing: Literal["raise", "skip"] = "raise",
+    needed: Sequence[str] = (),
+    map_name: str | int | None = None,
+    modality: str | None = None,
+    units: str | None = None,
+    holes: bool = False,
+    n_threads: int | None = None,
+    verbose: bool = False,
+    hemi: str | None = None,
+) -> Plan:
+    """Find the files of a cohort, choose its subjects and look at one file; `Plan.read` does the rest.
+
+    Parameters
+    ----------
+    paths : a file, a glob, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep,
+        XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
+        CIFTI-2 dscalar and dtseries, npy, npz.
+    participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
+        "exclude" (or "include") leaves out some. With a column session_id (or session, visit) it may list several scans
+        of a person.
+    mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
+        number of vertices say.
+    hemisphere : "left", "right", "both"; None: what is there.
+    measure : e.g. "thickness", "myelin", "reho"; the name of the array in npz files.
+    smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
+        BIDS (the space).
+    entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
+    stream : "cross", "base" or "long", of FreeSurfer's folders of people scanned several times.
+    sessions : "all", or the sessions to read, of people scanned several times. The cohort's `subjects` are scans then,
+        and its participants have the columns participant_id and session_id.
+    mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
+        (left, right). In any case sites that are NaN or zero in every subject are left out.
+    subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
+        or a pattern of the names of files, such as "lh.thickness.{subject}.mgh" (* stands for anything).
+    exclude : subjects to leave out.
+    missing : whether subjects without all their files are an error ("raise") or left out ("skip").
+    needed : columns of the participants' table; subjects without a value in one of them are left out.
+    map_name : name or number of the map to take from files that hold several for one subject.
+    modality, units : what the cohort says it is; None: as the measure says.
+    holes : whether single subjects may have NaN where others have values: for loadings of new subjects, not for a fit.
+    n_threads : files read at the same time.
+    verbose : whether to show progress, and say what was chosen and left out.
+    hemi : the same as `hemisphere`, by the name that the estimator has for it.
+
+    Raises
+    ------
+    ArgumentError, and CohortError where no subject is left to read. Other problems with files are kept in the plan.
+    """
+    hemisphere = hemisphere if hemi is None else hemi
+    if hemisphere is not None:
+        hemispheres(hemisphere, "hemisphere")
+    selection, journal, problems = Selection.of(participants, exclude, missing, needed), Journal(verbose), Problems()
+    if isinstance(paths, list | tuple) and len(paths) == 1:
+        paths = paths[0]
+    if isinstance(paths, str | os.PathLike) and is_zarr(paths):
+        of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
+        of_files |= {"entities": entities, "stream": stream, "mask": mask, "subjects": subjects, "map_name": map_name}
+        of_files |= {"modality": modality, "units": units}
+        return plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
+    pattern, names = read_subjects(subjects)
+    details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes, n_threads)
+    if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
+        from nilearn.image import concat_imgs
+
+        paths = concat_imgs(list(paths))
+    if hasattr(paths, "iloc"):
+        index = tuple(map(str, paths.index)) if names is None else names
+        sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
+        hemispheres(side, "hemisphere")
+        return plan_held((check_array(paths), sites, str(side)), index, details, "DataFrame")
+    if _is_image(paths):
+        return plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
+    table = selection.participants
+    known = frozenset() if table is None else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream)
+    found = find_sources(paths, wanted, problems)
+    if pattern is not None:
+        found.sources = rename(found.sources, pattern, problems)
+    scans = tell_scans(found, sessions, selection, problems)
+    for note in found.notes:
+        journal.note(note)
+    details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
+    reader = Reader(Mesh.read(details.mesh), hemisphere, measure, map_name)
+    groups, twice = grouped(found, wanted)
+    if not groups and not found.missing and not problems:
+        of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""
+        problems.add("paths", f"lead to no files of maps{of}")
+    stacked = map_name is None and are_stacks(groups, reader)
+    if stacked or names is not None:  # files that are not single subjects: all that is there twice
+        for path, text in (one for several in twice.values() for one in several):
+            problems.add(path, text)
+    if stacked:
+        return plan_stacks(groups, names, reader, details)
+    if names is not None:
+        what = f"the files are of {len(groups)} subjects ({some(groups)})"
+        given = check_names(names, len(groups), what)
+        scans = {name: scans[there] for name, there in zip(given, groups, strict=True) if there in scans}
+        groups = dict(zip(given, groups.values(), strict=True))
+    selection = replace(selection, scans=scans)
+    chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
+    details = replace(details, selection=selection.renamed(chosen))
+    return plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
+
+
+def _is_image(given: Any) -> bool:
+    return hasattr(given, "mesh") and hasattr(getattr(given, "data", None), "parts")
+
+
+def _takes(arguments_of: Callable[_P, Any]) -> Callable[[Callable[..., _R]], Callable[_P, _R]]:
+    """Give a function the arguments of another, and their descriptions where its docstring has {parameters}."""
+
+    def taking(function: Callable[..., _R]) -> Callable[_P, _R]:
+        found = re.search(r"Parameters\n *-+\n *(.*?)\n\n", arguments_of.__doc__ or "", re.DOTALL)
+        if found and function.__doc__:
+            function.__doc__ = function.__doc__.replace("{parameters}", found[1])
+        returned = signature(function).return_annotation
+        vars(function)["__signature__"] = signature(arguments_of).replace(return_annotation=returned)
+        return cast("Callable[_P, _R]", function)
+
+    return taking
+
+
+@_takes(plan_cohort)
+def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
+    """Read the maps of a cohort. Nothing is guessed where files leave a choice: the error says what to add.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Returns
+    -------
+    Cohort. Its provenance holds the files with their checksums, and the steps taken. A store gives a StoredCohort,
+    which is opened and not loaded; `participants`, `exclude`, `missing` and `needed` choose its subjects, the other
+    arguments are for files.
+
+    Raises
+    ------
+    CohortError, which names every bad file at once.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import tempfile
+    >>> import numpy as np
+    >>> maps = np.random.default_rng(0).gamma(2, size=(4, 642))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/lh.maps.npy", maps)
+    ...     cohort = ico.load_cohort(f"{folder}/lh.maps.npy", mesh="fsaverage3", hemisphere="left")
+    >>> cohort.X.shape, cohort.hemisphere
+    ((4, 642), 'left')
+    """
+    return plan_cohort(*paths, **options).read()
