@@ -113,7 +113,7 @@ def compare(
     mask = mask_a & mask_b
     if not mask.any():
         raise ArgumentError("b", None, "{a} and {b} have no site in common: where one has data, the other is masked")
-    similarity = map_similarity(maps_a, maps_b, mask)
+    similarity = map_similarity(maps_a, maps_b, one.sites_.weigh(mask))
     rows, columns = linear_sum_assignment(-similarity)
     found = similarity[rows, columns]
     null = np.empty((n_spins, len(rows)))
@@ -121,7 +121,8 @@ def compare(
     spinner, rng = SiteSpinner(one.sites_, at), np.random.default_rng(seeds_of(random_state))
     for spin in range(n_spins):
         taken = spinner.draw(rng)
-        rotated = map_similarity(maps_a[:, at], maps_b[:, taken], mask_a[at] & mask_b[taken])
+        both = one.sites_.weigh(mask_a[at] & mask_b[taken], at)
+        rotated = map_similarity(maps_a[:, at], maps_b[:, taken], both)
         r, c = linear_sum_assignment(-rotated)
         matched = np.full(len(maps_a), np.nan)
         matched[r] = rotated[r, c]

@@ -271,13 +271,14 @@ class _Resampling:
             engine="cpu",
             random_state=starts,
         )
-        basis = basis_of(X, self._lifted(X.subset(who), best.B, best.C, scheme))
+        weights = model.design_.sites.weights
+        basis = basis_of(X, self._lifted(X.subset(who), best.B, best.C, scheme), weights)
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
         if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
             everyone = everyone - everyone[:, who].mean(axis=1, keepdims=True)
         scale = scale_of(basis.W, everyone, scheme)
         maps = (basis.W * scale).T
-        match = match_components(model.components_[:, self.used], maps)
+        match = match_components(model.components_[:, self.used], maps, weights)
         order = reordered(match, len(maps))
         return maps[order], (everyone.T / scale)[:, order], match.similarity
 

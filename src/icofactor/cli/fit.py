@@ -12,6 +12,7 @@ from icofactor.cli.options import (
     add_dry_run,
     add_inputs,
     add_people,
+    add_weights,
     check_confounds,
     confounds_asked,
     plan_inputs,
@@ -37,7 +38,7 @@ icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
-_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns")
+_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns", "weights")
 _OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
 _METHODS = (
     "parts: parts of the cortex where people deviate from the average together, with signed loadings; what replicates "
@@ -75,6 +76,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["partition", "smooth", "exponential"],
         help="what the coarse basis is made of: constants on faces (partition, the default), or bumps",
     )
+    add_weights(group)
     group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
     group.add_argument(
         "--paper",

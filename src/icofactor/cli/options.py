@@ -302,3 +302,21 @@ def one_or_two(text: str) -> str | tuple[str, str]:
     if len(parts) != 1:
         raise argparse.ArgumentTypeError(f"one name, or LEFT,RIGHT; found {text!r}")
     return parts[0]
+
+
+def add_weights(group: Any) -> None:
+    """The option that says how much each site counts."""
+    group.add_argument(
+        "--site-weights",
+        dest="weights",
+        type=weights_of,
+        metavar="area|FILE,...",
+        help="how much each site counts: its area on fsaverage's average midthickness, on other meshes on the "
+        "sphere (area); its area in files of midthickness surfaces or of areas per vertex, one per hemisphere, or in a "
+        "folder of HCPpipelines or TemplateFlow (default: all alike)",
+    )
+
+
+def weights_of(text: str) -> str | tuple[str, ...]:
+    """area, or files."""
+    return text if text == "area" else words(text)

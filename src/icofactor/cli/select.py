@@ -13,6 +13,7 @@ from icofactor.cli.options import (
     add_confounds,
     add_inputs,
     add_people,
+    add_weights,
     check_confounds,
     confounds_asked,
     confounds_of,
@@ -72,6 +73,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what every fit takes out of its subjects' maps: auto, none, mean, zscore (default: the model's, auto)",
     )
     add_people(group)
+    add_weights(group)
     group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
     trust = parser.add_argument_group("trust in a model")
     trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
@@ -228,6 +230,7 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
         method=method,
         center=center,
         level=options.level,
+        weights=options.weights if options.weights is not None or model is None else model.weights_,
         random_state=options.random_seed,
         work_dir=None if options.work_dir is None else options.work_dir / "ranks",
         verbose=not options.quiet,

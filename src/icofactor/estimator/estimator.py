@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.cohort import Measurement
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitting import make_fit
-from icofactor.estimator.inputs import check_array, check_mask, check_names, read_input
+from icofactor.estimator.inputs import check_array, check_mask, check_names, check_weights, read_input, weighted_sites
 from icofactor.estimator.workspace import open_stream, open_workplace
-from icofactor.factorization._lift import loadings, product_block
+from icofactor.factorization._lift import gram, loadings, product_block, weighed
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
 from icofactor.factorization.engines import check_engine
@@ -63,6 +64,10 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         Which hemisphere the columns are; "both" is left then right, with joint loadings. None: as the data say.
     mask : (n_sites,) bool array or None
         True where a site is used; the medial wall is False. Basis maps are zero where it is False.
+    weights : "area", path, pair of paths, (n_sites,) array or None
+        How much each site counts in sums over sites. "area": its area on fsaverage's average midthickness, on other
+        meshes on the sphere. Files of midthickness surfaces or areas, one per hemisphere; or a folder of HCPpipelines
+        or TemplateFlow with those of the group. None: as the sites say, mostly all alike. Scaled to a mean of 1.
     columns : {"partition", "smooth", "exponential"}
         Kind of design columns.
     sigma : float or None
@@ -131,6 +136,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
     measurement_ : Measurement or None
         Modality, units, smoothing and preprocessing of the maps, as far as the data say.
+    weights_, weighting_ : (n_sites,) and str, or None
+        How much each site counted, 0 where masked; and by what.
     sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
         Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
 
@@ -161,6 +168,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         mesh: Any = None,
         hemi: str | None = None,
         mask: Any = None,
+        weights: Any = None,
         columns: str = "partition",
         sigma: float | None = None,
         level: int = 2,
@@ -184,6 +192,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         self.mesh = mesh
         self.hemi = hemi
         self.mask = mask
+        self.weights = weights
         self.columns = columns
         self.sigma = sigma
         self.level = level
@@ -269,12 +278,13 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         X = self.harmonized(X, self.harmonize)
         given = read_input(X, self.mesh, self.hemi)
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
-        sites = given.sites if mask is None else given.sites.subset(mask)
+        whole, weighting = weighted_sites(given.sites, mask, self.weights, given.hemi)
+        given, sites = replace(given, sites=whole), whole if mask is None else whole.subset(mask)
         self.check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
         found = make_fit(self, method, place, sites, getattr(X, "subjects", None))
 
-        self.sites_, self.mask_, self.hemi_ = given.sites, mask, given.hemi
+        self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.measurement_ = Measurement.of(X)
         self.n_features_in_ = given.X.shape[1]
@@ -350,11 +360,11 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         W = self._used(self.components_).T / self.scale_
         inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
         WX = np.zeros((W.shape[1], view.shape[1]))
-        for _, found in pass_over(view, each_block(_projected_block), own=[W]):
+        for _, found in pass_over(view, each_block(_projected_block), own=[weighed(W, self._used_weights)]):
             inspector.accept(None, found)
             WX += found["sum.WX"]
         inspector.check_signs()
-        return loadings(WX, W.T @ W, method.scheme, self.solution_.penalty).T / self.scale_
+        return loadings(WX, gram(W, self._used_weights), method.scheme, self.solution_.penalty).T / self.scale_
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Maps from loadings, in the data's units: X @ components_, times the standard deviations and plus the mean map
@@ -388,10 +398,10 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         W, mean = self._used(self.components_).T, self._used(self.mean_)
         if self.center_ != "none":
             mean = np.zeros_like(mean)  # `view` gives deviations
-        error = variance = 0.0
-        for _, found in pass_over(view, each_block(_score_block), {"C": C}, [W, mean]):
-            error += float(found["sum.error"])
-            variance += float(found["sum.variance"])
+        sums = np.zeros(2)
+        for _, found in pass_over(view, each_block(_score_block), {"C": C}, [W, mean, self._used_weights]):
+            sums += found["sum.squares"]
+        error, variance = sums.tolist()
         if variance == 0:
             what = "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
             raise ArgumentError("X", None, what)
@@ -406,6 +416,14 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         if given.X.shape[0] < 1:
             raise ArgumentError("X", None, "X holds no subject (0 rows)")
         return open_stream(given.X, self.mask_, client, self._adjustment)
+
+    @property
+    def weights_(self) -> np.ndarray | None:
+        return self.sites_.weights
+
+    @property
+    def _used_weights(self) -> np.ndarray | None:
+        return None if self.weights_ is None else self._used(self.weights_)
 
     def _used(self, values: np.ndarray) -> np.ndarray:
         return values if self.mask_ is None else values[..., self.mask_]
@@ -445,6 +463,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         if self.n_starts is not None:
             check_parameters(n_starts=self.n_starts)
         check_engine(self.engine)
+        check_weights(self.weights)
         seeds_of(self.random_state)
         check_value("columns", self.columns, OneOf(KINDS))
         if self.harmonize is not None and not isinstance(self.harmonize, ComBat):
@@ -474,6 +493,8 @@ def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) ->
     return {**look_for_bounds(x), **product_block(x, shared, W)}
 
 
-def _score_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
-    error, variance = np.square(x - W @ shared["C"].T).sum(), np.square(x - mean[:, None]).sum()
-    return {"sum.error": np.array(error), "sum.variance": np.array(variance)}
+def _score_block(
+    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+) -> Arrays:
+    squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, None]))
+    return {"sum.squares": np.array([weighed(values, weights).sum() for values in squares])}

@@ -88,10 +88,10 @@ def make_fit(
         basis = _full_basis(settings, method, view, refined, centering.mean_left_in, engine, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)
         for sweep in range(settings.polish if settings.lift and not scheme.projective else 0):
-            weight, stage = sites.n_roots / view.shape[0], f"polish-{sweep}"
-            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=engine)
+            weight, stage = sites.n_roots / sites.total_weight, f"polish-{sweep}"
+            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=engine, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
-    reported, error = canonical(basis.W, C, scheme), basis.error(C, sq_norm)
+    reported, error = canonical(basis.W, C, scheme, sites.weights), basis.error(C, sq_norm)
     if unit != 1:
         starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
         refined = replace(refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit))
@@ -125,7 +125,7 @@ def _look_at(
         stats, source = _gather(settings, X, sites, design, inspector, report)
         inspector.check()
         centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
-    energy = inspector.site_energy
+    energy, variance = inspector.site_energy, float(sites.weigh(inspector.site_variance).sum())
     if center == "mean":
         energy = inspector.site_variance
         if isinstance(source, Pyramid):
@@ -133,8 +133,9 @@ def _look_at(
             stats = source.statistics(design)
         else:
             inside = design.site_column >= 0
-            of_faces = np.bincount(design.site_column[inside], energy[inside], minlength=design.n_columns)
-            stats = stats.deviations(of_faces, inspector.variance)
+            heavy = sites.weigh(energy)[inside]
+            of_faces = np.bincount(design.site_column[inside], heavy, minlength=design.n_columns)
+            stats = stats.deviations(of_faces, variance)
     unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
     if center == "mean" or unit != 1:
         gathered = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
@@ -144,7 +145,7 @@ def _look_at(
             source = Data(gathered, sites, energy / unit**2)
         elif unit != 1:
             source = source.times(1 / unit)
-    return _Look(gathered, stats, source, centering, inspector.variance, unit, tuple(passed))
+    return _Look(gathered, stats, source, centering, variance, unit, tuple(passed))
 
 
 def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjustment:
@@ -207,7 +208,7 @@ def _full_basis(
     """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
     solution, design = refined.solution, refined.design
     if not settings.lift:
-        return basis_of(view, design.matrix @ solution.B)
+        return basis_of(view, design.matrix @ solution.B, design.sites.weights)
     return full_basis(
         view,
         design,

@@ -1,21 +1,29 @@
-"""What `fit` is given → an array, its sites and its hemisphere; and the checks that come with the first pass."""
+"""What `fit` is given → an array, its sites and their weights, its hemisphere; and checks of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.spatial import SphericalVoronoi, cKDTree
 
 from icofactor.cohort.meshes import check_array, read_image
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.preprocessing.templates import find_meshes
 from icofactor.sphere.meshes import (
     same_sites,
     sites_for,
 )
-from icofactor.sphere.names import HEMISPHERES
+from icofactor.sphere.names import HEMISPHERES, SIDES, hemispheres, mesh_name_of
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.surfaces import as_areas, as_surface, vertex_areas
+
+_GEOMETRY = b"\xff\xff\xfe"
+"""How FreeSurfer's surfaces begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,3 +107,114 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
         left = "is False everywhere; it leaves no site" if not found.any() else "leaves one site; there is no map"
         raise ArgumentError("mask", None, f"{{mask}} {left} to factorize")
     return None if found.all() else found
+
+
+# ---------------------------------------------------------------------- how much each site counts
+
+
+def check_weights(weights: Any) -> None:
+    """Refuse what cannot be weights of sites, before anything is read."""
+    if weights is None or (isinstance(weights, str) and weights == "area"):
+        return
+    if (files := _files(weights)) is None:
+        if np.asarray(weights).dtype.kind not in "iuf":
+            expected = "'area', a surface or area file (a pair for two hemispheres), a folder, an array or None"
+            raise ArgumentError("weights", Phrase(type(weights).__name__), expected)
+        return
+    for file in files:
+        if not file.exists():
+            what = f"{file}: no such file; {{weights}} are 'area', or files of a surface or of areas"
+            raise ArgumentError("weights", None, what)
+
+
+def weighted_sites(
+    sites: Sites, mask: np.ndarray | None, weights: Any, hemi: str | None = None
+) -> tuple[Sites, str | None]:
+    """The sites with weights of mean 1 over those in use, and by what each counts, as text; None: all alike.
+
+    Parameters
+    ----------
+    weights : as in `CorticalFactorization`; None: those that the sites have already, if any
+    """
+    check_weights(weights)
+    if weights is None and sites.weights is None:
+        return sites, None
+    area = isinstance(weights, str) and weights == "area"
+    if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
+        return sites.weighted(sites.weights, mask), "its own weight"
+    if area:
+        average = sites.name is not None and sites.name.startswith("fsaverage")
+        found = _areas_on_fsaverage(sites, hemi) if average else _areas_on_sphere(sites)
+        on = "average midthickness surface of fsaverage" if average else "sphere"
+        return sites.weighted(found, mask), f"its area on the {on}"
+    if (files := _files(weights)) is not None:
+        names = ", ".join(dict.fromkeys(file.name for file in files))
+        return sites.weighted(_areas_in(files, sites, hemi), mask), f"its area ({names})"
+    return sites.weighted(weights, mask), "a weight of its own"
+
+
+def _files(weights: Any) -> list[Path] | None:
+    """Paths, where weights are given as such."""
+    given = [weights] if isinstance(weights, str | Path) else weights
+    paths = isinstance(given, Sequence) and len(given) > 0 and all(isinstance(one, str | Path) for one in given)
+    return [Path(one) for one in given] if paths else None
+
+
+def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
+    """Areas of the sites from surfaces or areas per vertex, one file per hemisphere, or from a folder of templates."""
+    sides = hemispheres(hemi) if hemi in HEMISPHERES else SIDES[: len(sites.frames)]
+    if len(files) == 1 and files[0].is_dir():
+        if hemi is None:
+            raise ArgumentError("hemi", None, "{hemi} must be given to find {weights} in a folder")
+        folder, mesh = files[0], mesh_name_of(sites)
+        files = [file.areas for side in sides for file in find_meshes(folder, side, (mesh,)) if file.areas is not None]
+    if len(files) != len(sites.frames) or sites.on != "vertices" or sites.n != sites.n_mesh:
+        expected = f"one file per hemisphere of maps on the vertices of a whole mesh; the maps lie on {sites!r}"
+        raise ArgumentError("weights", Phrase(f"{len(files)} files"), expected)
+    found = []
+    for half, file in enumerate(files):
+        n = int((sites.hemisphere == half).sum())
+        with file.open("rb") as opened:
+            is_surface = file.name.endswith((".surf.gii", ".surf.gii.gz")) or opened.read(3) == _GEOMETRY
+        if is_surface:
+            surface = as_surface(file, "weights")
+            if surface.n != n:
+                raise FileError(file, f"has {surface.n} vertices; the maps have {n}")
+            found.append(vertex_areas(surface.coordinates, surface.faces))
+        else:
+            found.append(as_areas(file, n, "weights"))
+    return np.concatenate(found)
+
+
+def _areas_on_sphere(sites: Sites) -> np.ndarray:
+    """A third of each triangle around a vertex; of other sites the part of the sphere that is nearest to each."""
+    if sites.n != sites.n_mesh:
+        expected = "an array, one number per site: of these sites the whole mesh is not known"
+        raise ArgumentError("weights", "area", expected)
+    found = np.empty(sites.n)
+    for half in range(len(sites.frames)):
+        own = sites.hemisphere == half
+        points = sites.coordinates[own]
+        if sites.on == "vertices" and sites.triangles is not None:
+            found[own] = vertex_areas(points, sites.triangles)
+        else:
+            found[own] = SphericalVoronoi(points / np.linalg.norm(points, axis=1, keepdims=True)).calculate_areas()
+    return found
+
+
+def _areas_on_fsaverage(sites: Sites, hemi: str | None) -> np.ndarray:
+    """Areas on the average midthickness of fsaverage5 that comes with nilearn, carried to other meshes of fsaverage."""
+    from nilearn.datasets import load_fsaverage
+
+    meshes, standard = load_fsaverage("fsaverage5"), Sites.named("fsaverage5")
+    flat, found = _areas_on_sphere(standard), _areas_on_sphere(sites)
+    for half, side in enumerate(hemispheres(hemi or ("left", "both")[len(sites.frames) - 1])):
+        own = sites.hemisphere == half
+        pial, white = (meshes[name].parts[side] for name in ("pial", "white_matter"))
+        areas = vertex_areas((np.asarray(pial.coordinates) + white.coordinates) / 2, pial.faces)
+        if own.sum() < standard.n:  # a site of a coarser mesh holds many vertices
+            nearest = cKDTree(sites.coordinates[own]).query(standard.coordinates)[1]
+            found[own] = np.bincount(nearest, areas, minlength=int(own.sum()))
+        else:
+            found[own] *= (areas / flat)[cKDTree(standard.coordinates).query(sites.coordinates[own])[1]]
+    return found

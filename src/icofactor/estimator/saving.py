@@ -86,6 +86,7 @@ class ModelRecord:
     recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = None
     harmonization: Harmonization | None = None
     measurement: Measurement | None = None
+    weighting: str | None = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
@@ -178,6 +179,8 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     # what JSON cannot hold is rebuilt from the fit's arrays
     if not isinstance(parameters["mesh"], str | None):
         parameters["mesh"] = {"resolved": True}
+    if not isinstance(parameters["weights"], str | None):
+        parameters["weights"] = {"resolved": True}
     parameters["mask"] = None if model.mask is None or model.mask_ is None else {"resolved": True}
     if not isinstance(parameters["random_state"], int | np.integer | None):
         parameters["random_state"] = None
@@ -191,8 +194,8 @@ def _fitted(record: ModelRecord) -> CorticalFactorization:
         parameters["refinement"] = Refinement(**parameters["refinement"])
     if isinstance(parameters.get("harmonize"), dict):
         parameters["harmonize"] = ComBat(**parameters["harmonize"])
-    resolved = {"mesh": record.sites, "mask": record.mask}
-    parameters |= {name: value for name, value in resolved.items() if isinstance(parameters[name], dict)}
+    resolved = {"mesh": record.sites, "mask": record.mask, "weights": record.sites.weights}
+    parameters |= {name: value for name, value in resolved.items() if isinstance(parameters.get(name), dict)}
     model = CorticalFactorization(**parameters)
     model.check_parameters()
     for one in fields(ModelRecord):
@@ -214,7 +217,8 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
         )
     with np.errstate(over="ignore", invalid="ignore"):
         spread = ((record.loadings - record.loadings.mean(axis=0)) ** 2).sum(axis=0)
-        variance = (record.components**2).sum(axis=1) * spread
+        variance = (record.components**2).sum(axis=1) if sites.weights is None else record.components**2 @ sites.weights
+        variance = variance * spread
     total = record.total_variance
     pairs = [
         (record.explained, 1 - record.error / total if total > 0 else math.nan),

@@ -17,7 +17,7 @@ from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import Cluster, Runner, Threads, active_client, check_client
 from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
 
-_NOT_SETTINGS = ("mesh", "hemi", "mask", "random_state", "harmonize", "verbose")
+_NOT_SETTINGS = ("mesh", "hemi", "mask", "weights", "random_state", "harmonize", "verbose")
 """Parameters of the estimator that change no piece, or are described better by what they led to."""
 
 
@@ -91,6 +91,7 @@ def _run(
         "subjects": X.shape[1],
         "sites": {"n": given.sites.n, "places": digest(given.sites.coordinates, given.sites.deepest)},
         "mask": None if mask is None else digest(mask),
+        **({} if given.sites.weights is None else {"weights": digest(given.sites.weights)}),
         "values": X.source.identity(),
         "slices": digest(np.array([[part.start, part.stop] for part in X.source.slices()])),
     }

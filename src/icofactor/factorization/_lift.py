@@ -2,7 +2,8 @@
 
 Given C, the basis of each site is a small convex problem of its own that needs one product X Cᵀ. The pass over X
 that lifts the basis W also gathers WᵀX and WᵀW, which is all that loadings and errors need afterwards. So the lift is
-one pass over X, and each sweep of polish is one more.
+one pass over X, and each sweep of polish is one more. A site's own problem does not change with its weight ω; sums over
+sites do: they are WᵀΩX and WᵀΩW.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ class Basis:
     W : n_sites × n_d
     WX : n_d × n_subjects, WᵀX
     WW : n_d × n_d, WᵀW
+    weights : (n_sites,) of the sites in these sums; None: all count alike
     """
 
     W: np.ndarray
     WX: np.ndarray
     WW: np.ndarray
+    weights: np.ndarray | None = None
 
     def projective_error(self, sq_norm: float) -> float:
         """‖X − WWᵀX‖² (eq. 9), without X."""
@@ -70,6 +73,7 @@ def lift(
     stage: str = "lift",
     engine: str = "numpy",
     G: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Basis:
     """The basis on every site, given the loadings C.
 
@@ -88,6 +92,8 @@ def lift(
         Where the blocks are computed: by compiled sweeps ("cpu"), or on the device that JAX finds ("jax").
     G : n_d × n_d, optional
         BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
+    weights : (n_sites,), optional
+        How much each site counts in WᵀX and WᵀW.
     """
     problem = scheme.site_problem(C, G, penalty, site_weight)
     shared = {
@@ -100,10 +106,20 @@ def lift(
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
     task = each_block(_block_function(engine))
-    for rows, found in pass_over(X, task, shared, [start], stage=stage, report=report):
+    for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
-    return Basis(W, WX, W.T @ W)
+    return Basis(W, WX, gram(W, weights), weights)
+
+
+def weighed(W: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """ΩW: rows times the weights of their sites."""
+    return W if weights is None else W * weights[:, None]
+
+
+def gram(W: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """WᵀΩW."""
+    return np.asarray(W.T @ weighed(W, weights))
 
 
 def _block_function(engine: str) -> Callable[..., Arrays]:
@@ -114,13 +130,15 @@ def _block_function(engine: str) -> Callable[..., Arrays]:
     return lift_block
 
 
-def _lift_block(compiled: bool, x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> Arrays:
+def _lift_block(
+    compiled: bool, x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
+) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
     rhs = shared["C"] @ x.T
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
     W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps, compiled).T)
-    return {"site.W": W, "sum.WX": W.T @ x}
+    return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
@@ -161,11 +179,11 @@ def full_basis(
     mean : the mean map, where X holds values ≥ 0 and nothing was taken out of them; None otherwise.
     polish : steps at full resolution after the lift of a projective scheme, each one pass over X.
     """
-    G = B.T @ (stats.K @ B)
+    G, sites = B.T @ (stats.K @ B), design.sites
     if not scheme.projective:
-        weight = design.sites.n_roots / X.shape[0]  # as the rows of B weigh under default rules
-        return lift(X, C, scheme, penalty, weight, report=report, engine=engine)
-    start = Basis(np.asarray(design.matrix @ B), C, G)
+        weight = sites.n_roots / sites.total_weight  # as the rows of B weigh under default rules
+        return lift(X, C, scheme, penalty, weight, report=report, engine=engine, weights=sites.weights)
+    start = Basis(np.asarray(design.matrix @ B), C, G, sites.weights)
     if mean is not None:
         return lift_on_mean(X, start, mean, stats.sq_norm, polish)
     return lift_parts(X, start, scheme, polish, report, engine)
@@ -184,7 +202,7 @@ def lift_parts(
     start : the coarse basis DB on the sites
     polish : projected gradient steps that follow, each one pass over X
     """
-    found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW)
+    found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW, weights=start.weights)
     if np.abs(start.WX.mean(axis=1)).max() <= 1e-9 * np.abs(start.WX).max():
         # deviations of some subjects from the mean of more (a resample): those from their own mean are meant
         found = replace(found, WX=found.WX - found.WX.mean(axis=1, keepdims=True))
@@ -200,22 +218,21 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     second by far; so it is taken for a constraint, wᵥᵀμ = mᵥ with μ = Wᵀm at every site. How a site divides its mean
     among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I − G)C x̃ over these w ≥ 0, as in `lift_parts`.
     """
-    W = _rows_to_mean(start.W, mean)
-    first = scaled_to_least_error(Basis(W, _gather_WX(X, W, "lift-mean"), W.T @ W))
+    heavy = weighed(mean[:, None], start.weights)[:, 0]
+    first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights, "lift-mean"))
     if first.projective_error(sq_norm) > start.projective_error(sq_norm):  # the mean map does not dominate
         return _polished(X, start, UNDOMINATED_STEPS + polish)
     C = first.WX - first.WX.mean(axis=1, keepdims=True)
     shared = {
         "C": (2 * np.eye(len(C)) - first.WW) @ C,
         "A": C @ C.T,
-        "mu": first.W.T @ mean,
+        "mu": first.W.T @ heavy,
     }
     W = np.empty_like(first.W)
     task = each_block(_divide_mean_block)
     for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
         W[rows] = found["site.W"]
-    W = _rows_to_mean(W, mean)
-    second = scaled_to_least_error(Basis(W, _gather_WX(X, W, "lift-scale"), W.T @ W))
+    second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights, "lift-scale"))
     return _polished(X, _best_between(first, second)[0], polish)
 
 
@@ -227,11 +244,11 @@ def _divide_mean_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarr
     return {"site.W": W}
 
 
-def _rows_to_mean(W: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """W with its rows scaled so that WWᵀm = m, as far as its zeros allow."""
-    W, mean = np.array(W, dtype=np.float64), np.maximum(mean, 0.0)
+def _rows_to_mean(W: np.ndarray, mean: np.ndarray, heavy: np.ndarray) -> np.ndarray:
+    """W with its rows scaled so that WWᵀΩm = m, as far as its zeros allow; `heavy` is Ωm."""
+    W, mean, heavy = np.array(W, dtype=np.float64), np.maximum(mean, 0.0), np.maximum(heavy, 0.0)
     for _ in range(MEAN_SCALINGS):
-        reached = W @ (W.T @ mean)
+        reached = W @ (W.T @ heavy)
         factor = np.sqrt(np.where(reached > 0, mean / np.where(reached > 0, reached, 1.0), 0.0))
         W *= factor[:, None]
         if np.abs(factor[mean > 0] - 1).max(initial=0.0) < 1e-9:
@@ -244,7 +261,7 @@ def scaled_to_least_error(basis: Basis) -> Basis:
     A = basis.WX @ basis.WX.T
     size = float(np.sum(basis.WW * A))
     s = np.sqrt(float(np.trace(A)) / size) if size > 0 else 1.0
-    return Basis(basis.W * s, basis.WX * s, basis.WW * s * s)
+    return Basis(basis.W * s, basis.WX * s, basis.WW * s * s, basis.weights)
 
 
 def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
@@ -255,10 +272,11 @@ def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
 def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, float]:
     """`start` moved along `step` as far as the projective error falls, and how far that is."""
     A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
-    G = (start.WW, both(start.W.T @ step), step.T @ step)
+    heavy, weights = weighed(step, start.weights), start.weights
+    G = (start.WW, both(start.W.T @ heavy), step.T @ heavy)
     s = float(length_of_least_error(np, A, G))
     W = start.W + s * step
-    return Basis(W, start.WX + s * WX_step, W.T @ W), s
+    return Basis(W, start.WX + s * WX_step, gram(W, weights), weights), s
 
 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
@@ -266,27 +284,20 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     for number in range(n_steps):
         shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
-        for rows, found in pass_over(X, each_block(_step_block), shared, [basis.W], stage=f"lift-step-{number}"):
+        own, stage = [basis.W, basis.weights], f"lift-step-{number}"
+        for rows, found in pass_over(X, each_block(_step_block), shared, own, stage=stage):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
         basis, _ = _moved(basis, step, WX_step)
     return basis
 
 
-def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
     MW, A = x @ shared["C"].T, shared["A"]
     size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)
     step = np.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
-    return {"site.step": step, "sum.WX": step.T @ x}
-
-
-def _gather_WX(X: Any, W: np.ndarray, stage: str) -> np.ndarray:
-    """WᵀX, one pass over X."""
-    WX = np.zeros((W.shape[1], X.shape[1]))
-    for _, found in pass_over(X, each_block(product_block), own=[W], stage=stage):
-        WX += found["sum.WX"]
-    return WX
+    return {"site.step": step, "sum.WX": weighed(step, weights).T @ x}
 
 
 def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
@@ -295,6 +306,9 @@ def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Ar
         return {"sum.WX": W.T @ x}
 
 
-def basis_of(X: Any, W: np.ndarray) -> Basis:
+def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None, stage: str = "basis") -> Basis:
     """A given basis with what loadings need of X, one pass."""
-    return Basis(W, _gather_WX(X, W, "basis"), W.T @ W)
+    WX, heavy = np.zeros((W.shape[1], X.shape[1])), weighed(W, weights)
+    for _, found in pass_over(X, each_block(product_block), own=[heavy], stage=stage):
+        WX += found["sum.WX"]
+    return Basis(W, WX, W.T @ heavy, weights)

@@ -169,6 +169,14 @@ class Design:
         return np.bincount(self.site_column[self.site_column >= 0], minlength=self.n_columns)
 
     @cached_property
+    def sizes(self) -> np.ndarray:
+        """Weight of the sites located in each active face: their number where all count alike."""
+        if self.sites.weights is None:
+            return self.counts
+        inside = self.site_column >= 0
+        return np.bincount(self.site_column[inside], self.sites.weights[inside], minlength=self.n_columns)
+
+    @cached_property
     def divisible(self) -> np.ndarray:
         """Which columns `divide` accepts: above the mesh's own level, holding more than one site, and with children
         that reach a site."""

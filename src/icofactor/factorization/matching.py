@@ -42,7 +42,7 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     maps_b = maps_b[:, taken]
     if maps_a.shape[1] != maps_b.shape[1]:
         raise ArgumentError("b", Phrase(f"{maps_b.shape[1]} and {maps_a.shape[1]}"), "on the same sites as a")
-    w = _weights(weights, maps_a.shape[1])
+    w = _weights(getattr(a, "weights_", None) if weights is None else weights, maps_a.shape[1])
     for model, where in ((a, slice(None)), (b, taken)):
         mask = getattr(model, "mask_", None)
         w = w if mask is None else w * np.asarray(mask)[where]

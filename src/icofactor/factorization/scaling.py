@@ -65,9 +65,10 @@ def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
     return scale * map_signs(W) if scheme.signed_maps and scheme.signed_loadings else scale
 
 
-def canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> Canonical:
-    """Components by falling explained variance, at the scale of `scale_of`."""
-    variance = np.einsum("ij,ij->j", W, W) * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+def canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme, weights: np.ndarray | None = None) -> Canonical:
+    """Components by falling explained variance, at the scale of `scale_of`; `weights` of the sites, if any."""
+    squares = np.einsum("ij,ij->j", W, W) if weights is None else np.einsum("ij,ij,i->j", W, W, weights)
+    variance = squares * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     order = np.argsort(-variance, kind="stable")
     scale = scale_of(W, C, scheme)
     components = np.empty((len(C), len(W)))

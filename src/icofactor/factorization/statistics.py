@@ -2,7 +2,8 @@
 
 All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
 float64 whatever the data are. `_gather` is the one pass that does so. Two sources answer a division without reading
-everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing.
+everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing. Where sites have
+weights Ω (`Sites.weights`), these are DᵀΩD, XᵀΩD and ‖X‖²_Ω.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Statistics:
     energy : (n_k,) array
         ‖X_k‖², the squared data of the sites located in face k.
     counts : (n_k,) array
-        Number of sites located in face k.
-    n_sites : int
+        Number of sites located in face k, or their weight.
+    n_sites : int, or float where sites have weights
+        Their number, or the sum of their weights.
     root_L : n_subjects × n_roots array
         L of the root faces, where the default penalty is measured.
     faces : (n_k, 2) array
@@ -67,7 +69,7 @@ class Statistics:
     sq_norm: float
     energy: Annotated[np.ndarray, Numbers("c")]
     counts: Annotated[np.ndarray, Numbers("c", "fi", least=0)]
-    n_sites: int
+    n_sites: float
     root_L: Annotated[np.ndarray, Numbers("nr")]
     faces: Annotated[np.ndarray, Numbers("c2", "i", least=0)]
 
@@ -126,21 +128,23 @@ class Statistics:
         n_k, partition = design.n_columns, design.kind == "partition"
         D = design.matrix.tocsr() if rows is None else design.matrix.tocsr()[where]
         columns = D if partition else sp.hstack([D, design.roots.matrix.tocsr()[where]], format="csr")
-        sums, site_energy = _gather(X, columns, inspector, report)
+        sums, site_energy = _gather(X, _weighed(columns, design.sites, where), inspector, report)
+        site_energy = design.sites.weigh(site_energy, where)
         if partition:
             root_Lt = _sum_over_roots(sums, design)
         else:
             root_Lt = np.zeros((design.sites.n_roots, sums.shape[1]))
             root_Lt[design.roots.root] = sums[n_k:]
         column = design.site_column[where]
-        inside = column >= 0
+        inside, weights = column >= 0, design.sites.weights
+        w = None if weights is None else weights[where]
         return cls(
-            sp.csr_array(D.T @ D),
+            sp.csr_array(D.T @ _weighed(D, design.sites, where)),
             np.ascontiguousarray(sums[:n_k].T),
             float(site_energy.sum()),
             np.bincount(column[inside], site_energy[inside], minlength=n_k),
-            np.bincount(column[inside], minlength=n_k),
-            len(where),
+            np.bincount(column[inside], None if w is None else w[inside], minlength=n_k),
+            len(where) if w is None else float(w.sum()),
             root_Lt.T.copy(),
             design.faces,
         )
@@ -177,6 +181,11 @@ class Statistics:
             self.root_L + other.root_L,
             self.faces,
         )
+
+
+def _weighed(columns: Any, sites: Sites, where: Any = slice(None)) -> Any:
+    """Ω times sparse columns, whose rows are the sites at `where`."""
+    return columns if sites.weights is None else type(columns)(sp.diags_array(sites.weights[where]) @ columns)
 
 
 def _gather(
@@ -281,15 +290,16 @@ class Data:
         x = self.X.read(support)
         L = np.empty((stats.n_subjects, fine.n_columns))
         L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
-        L[:, changed] = (D_changed.tocsr()[support].T @ x).T
+        WD_changed = _weighed(D_changed, self.sites)
+        L[:, changed] = (WD_changed.tocsr()[support].T @ x).T
         held = fine.site_column
-        site_energy = np.where(held >= 0, self._site_energy, 0.0)
+        site_energy = np.where(held >= 0, self.sites.weigh(self._site_energy), 0.0)
         return Statistics(
-            _divided_K(stats.K, fine, same, changed, D_changed),
+            _divided_K(stats.K, fine, same, changed, WD_changed),
             L,
             stats.sq_norm,
             np.bincount(np.maximum(held, 0), site_energy, minlength=fine.n_columns),
-            fine.counts,
+            fine.sizes,
             stats.n_sites,
             stats.root_L,
             fine.faces,
@@ -299,7 +309,7 @@ class Data:
         """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
         for rows, found in pass_over(self.X, each_block(_residual_block), {"BC": BC}, [D]):
-            held, site = design.site_column[rows], found["site.residual"]
+            held, site = design.site_column[rows], self.sites.weigh(found["site.residual"], rows)
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
 
@@ -318,11 +328,11 @@ def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -
 def _divided_K(
     K: sp.csr_array, fine: Design, same: np.ndarray, changed: np.ndarray, D_changed: sp.csc_array
 ) -> sp.csr_array:
-    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀD_changed."""
+    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀΩD_changed, given ΩD_changed."""
     if fine.kind == "partition":
         diagonal = np.empty(fine.n_columns)
         diagonal[same] = K.diagonal()[fine.parent[same]]
-        diagonal[changed] = fine.counts[changed]
+        diagonal[changed] = fine.sizes[changed]
         return sp.csr_array(sp.diags_array(diagonal))
     kept = K[fine.parent[same]][:, fine.parent[same]].tocoo()
     cross = sp.coo_array(fine.matrix.T @ D_changed)
@@ -378,10 +388,12 @@ class Pyramid:
         if not 0 <= level <= sites.max_level:
             raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
         face, n = sites.face_at(level), sites.n_roots * 4**level
-        columns = sp.csr_array((np.ones(sites.n), face, np.arange(sites.n + 1)), shape=(sites.n, n))
+        ones = np.ones(sites.n) if sites.weights is None else sites.weights
+        columns = sp.csr_array((ones, face, np.arange(sites.n + 1)), shape=(sites.n, n))
         sums, site_energy = _gather(X, columns, inspector, report)
         # four children add up to their parent, level by level
-        levels = [(sums, np.bincount(face, site_energy, minlength=n), np.bincount(face, minlength=n))]
+        energy, counts = sites.weigh(site_energy), np.bincount(face, sites.weights, minlength=n)
+        levels = [(sums, np.bincount(face, energy, minlength=n), counts)]
         while len(levels[0][0]) > sites.n_roots:
             s, e, c = levels[0]
             up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
@@ -396,7 +408,7 @@ class Pyramid:
         site_variance : (n_sites,) Σ over subjects of (x − the site's mean)²
         """
         energy = [
-            np.bincount(self.sites.face_at(level), site_variance, minlength=len(sums))
+            np.bincount(self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums))
             for level, sums in enumerate(self._sums)
         ]
         sums = [sums - sums.mean(axis=1, keepdims=True) for sums in self._sums]
@@ -417,7 +429,7 @@ class Pyramid:
             float(self._energy[0].sum()),
             self._gather(self._energy, design.faces),
             counts,
-            int(self._counts[0].sum()),
+            self._counts[0].sum().item(),
             self._sums[0].T.copy(),
             design.faces,
         )
@@ -431,8 +443,8 @@ class Pyramid:
         L[:, changed] = self._gather(self._sums, fine.faces[changed]).T
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
-        K = sp.csr_array(sp.diags_array(fine.counts.astype(np.float64)))
-        return Statistics(K, L, stats.sq_norm, energy, fine.counts, stats.n_sites, stats.root_L, fine.faces)
+        K = sp.csr_array(sp.diags_array(fine.sizes.astype(np.float64)))
+        return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         raise ArgumentError("design", None, "A pyramid holds sums of X only; partition columns need no residual from X")

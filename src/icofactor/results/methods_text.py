@@ -100,6 +100,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
         _harmonization(model, cite),
         _covariates(model),
         _problem(model, cite),
+        _weights(model),
         _coarse(model, cite),
         _refinement(model),
         _full_resolution(model),
@@ -341,6 +342,12 @@ def _problem(model: Any, cite: _Citations) -> str:
         f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
         f"{_TAKEN_OUT[model.center_]}, {where}{penalty}."
     )
+
+
+def _weights(model: Any) -> str:
+    if model.weights_ is None:
+        return ""
+    return f"In every sum over sites each site counted by {model.weighting_}, scaled to a mean of 1."
 
 
 def _penalty_is_relative(model: Any) -> bool:

@@ -43,6 +43,7 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
         "model": {
             name: value if isinstance(value, int | float | str | bool | None) else repr(value)
             for name, value in model.get_params(deep=False).items()
+            if name != "weights" or value is not None
         },
         "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
         "harmonization": _words(getattr(model, "harmonization_", None)),
@@ -57,6 +58,7 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             "converged": model.solution_.converged,
             "center": model.center_,
             "n_constant_sites": model.n_constant_sites_,
+            **_weights_of(model),
             "recurrence": {
                 "share_of_other_good_starts_per_component": plain(model.recurrence_),
                 "other_good_starts": model.starts_.n_near,
@@ -65,6 +67,22 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
         },
         "warnings": list(warnings),
         "versions": versions(),
+    }
+
+
+def _weights_of(model: Any) -> dict[str, Any]:
+    """By what sites counted, where they did not all count alike."""
+    if model.weights_ is None:
+        return {}
+    used = model._used_weights
+    return {
+        "site_weights": {
+            "by": model.weighting_,
+            "least": float(used.min()),
+            "largest": float(used.max()),
+            "standard_deviation": float(used.std()),
+            "sha256": digest(model.weights_),
+        }
     }
 
 

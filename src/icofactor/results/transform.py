@@ -22,7 +22,7 @@ from icofactor.cohort.people import People
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, Phrase, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.factorization._lift import loadings, shared_loadings
+from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
 from icofactor.factorization.methods import method_named
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
@@ -177,12 +177,12 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     with one_blas_thread():
         sums = _Sums.of(model, data, cohort.subjects)
     notes = _check_missing(model, sums, maps.lost, cohort.subjects)
-    method, WW = method_named(model.solution_.method), sums.W.T @ sums.W
+    method, WW = method_named(model.solution_.method), gram(sums.W, sums.weights)
     C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
     size = np.einsum("ks,kl,ls->s", C, WW, C)
-    for some_subjects, gram in sums.grams(WW):
-        own = shared_loadings(sums.WX[:, some_subjects], gram, WW, method.scheme, model.solution_.penalty)
-        C[:, some_subjects], size[some_subjects] = own, np.einsum("ks,kl,ls->s", own, gram, own)
+    for some_subjects, shared in sums.grams(WW):
+        own = shared_loadings(sums.WX[:, some_subjects], shared, WW, method.scheme, model.solution_.penalty)
+        C[:, some_subjects], size[some_subjects] = own, np.einsum("ks,kl,ls->s", own, shared, own)
     error = np.maximum(sums.square - 2 * np.sum(sums.WX * C, axis=0) + size, 0.0)
     if model.harmonization_ is not None:
         notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
@@ -196,7 +196,7 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     found = C.T / model.scale_
     with np.errstate(invalid="ignore", divide="ignore"):
         explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
-    residual = np.sqrt(error / np.maximum(len(sums.W) - sums.n_missing, 1))
+    residual = np.sqrt(error / np.maximum(sums.weight, np.finfo(float).tiny))
     known = {"explained_variance": explained, "residual": residual, "missing_sites": sums.n_missing}
     quality, null, rule = _judged(model, found, known, fitted)
     return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule)
@@ -264,6 +264,8 @@ class _Sums:
     WX : (k, n); square, variance : (n,) ‖x‖² and ‖x − mean map‖²
     missing : (n_sites, n / 8) packed: where subjects have no value.
     n_missing : (n,)
+    weight : (n,) of the sites that each subject has
+    weights : (n_sites,) of the sites; None: all count alike
     """
 
     W: np.ndarray
@@ -272,6 +274,8 @@ class _Sums:
     variance: np.ndarray
     missing: np.ndarray
     n_missing: np.ndarray
+    weight: np.ndarray
+    weights: np.ndarray | None = None
 
     @classmethod
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
@@ -281,8 +285,9 @@ class _Sums:
         n_sites, n = view.shape
         inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
         missing, sums = np.zeros((n_sites, -(-n // 8)), dtype=np.uint8), {"WX": np.zeros((W.shape[1], n))}
-        sums |= {name: np.zeros(n) for name in ("square", "variance")}
-        for rows, found in pass_over(view, each_block(_look), own=[W, mean]):
+        sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
+        weights = model._used_weights
+        for rows, found in pass_over(view, each_block(_look), own=[W, mean, weights]):
             inspector.accept(None, found)
             missing[rows] = found["site.missing"]
             for name in sums:
@@ -291,7 +296,7 @@ class _Sums:
         each = (
             np.unpackbits(missing, axis=1, count=n).sum(axis=0, dtype=np.int64) if missing.any() else np.zeros(n, int)
         )
-        return cls(W, **sums, missing=missing, n_missing=each)
+        return cls(W, **sums, missing=missing, n_missing=each, weights=weights)
 
     def lacking(self, subject: int) -> np.ndarray:
         """(n_sites,) where a subject has no value."""
@@ -303,20 +308,23 @@ class _Sums:
         for subject in np.flatnonzero(self.n_missing).tolist():
             alike.setdefault(np.flatnonzero(self.lacking(subject)).tobytes(), []).append(subject)
         for key, subjects in alike.items():
-            lost = self.W[np.frombuffer(key, dtype=np.int64)]
-            yield subjects, WW - lost.T @ lost
+            lost = np.frombuffer(key, dtype=np.int64)
+            yield subjects, WW - gram(self.W[lost], None if self.weights is None else self.weights[lost])
 
 
-def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray) -> Arrays:
+def _look(
+    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+) -> Arrays:
     missing = ~np.isfinite(x)
     if missing.any():
         x = np.where(missing, 0.0, x)
     away = np.where(missing, 0.0, x - mean[:, None])
     return {
         **look_for_bounds(x),
-        "sum.WX": W.T @ x,
-        "sum.square": np.einsum("ij,ij->j", x, x),
-        "sum.variance": np.einsum("ij,ij->j", away, away),
+        "sum.WX": weighed(W, weights).T @ x,
+        "sum.square": np.einsum("ij,ij->j", x, weighed(x, weights)),
+        "sum.variance": np.einsum("ij,ij->j", away, weighed(away, weights)),
+        "sum.weight": weighed((~missing).astype(np.float64), weights).sum(axis=0),
         "site.missing": np.packbits(missing, axis=1),
     }
 
@@ -355,9 +363,10 @@ def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, 
             "the new subjects",
             f"{who} of the {n_sites} sites that the fit uses; {limit} {{exclude}} leaves subjects out",
         )
-    whole = np.einsum("ij,ij->j", sums.W, sums.W)
-    for subjects, gram in sums.grams(sums.W.T @ sums.W):
-        gone = np.flatnonzero((whole > 0) & (gram.diagonal() < (1 - _MOST_OF_A_MAP) * whole))
+    WW = gram(sums.W, sums.weights)
+    whole = np.diag(WW)
+    for subjects, shared in sums.grams(WW):
+        gone = np.flatnonzero((whole > 0) & (shared.diagonal() < (1 - _MOST_OF_A_MAP) * whole))
         if len(gone):
             where = f"more than half of component {gone[0] + 1} lies where {literal(names[subjects[0]])} has no value"
             raise CohortError("the new subjects", f"{where}: {{exclude}} leaves subjects out")

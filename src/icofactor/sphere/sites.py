@@ -43,6 +43,7 @@ class Sites:
     n_mesh : number of sites of the whole mesh, both hemispheres together.
     deepest : (n,) face of level `max_level` that holds each site, as in `face_at`.
     frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
+    weights : (n,) how much each site counts in everything that is summed over sites, e.g. its area; None: all alike.
 
     Examples
     --------
@@ -66,12 +67,14 @@ class Sites:
     n_mesh: int
     deepest: Annotated[Ints, Numbers("v", "i", least=0)]
     frames: Annotated[Floats, Numbers("h33")]
+    weights: Annotated[Floats | None, Numbers("v", least=0)] = None
 
     def __post_init__(self) -> None:
         for array in (self.coordinates, self.hemisphere, self.position, self.deepest, self.frames):
             array.setflags(write=False)
-        if self.triangles is not None:
-            self.triangles.setflags(write=False)
+        for optional in (self.triangles, self.weights):
+            if optional is not None:
+                optional.setflags(write=False)
 
     def __repr__(self) -> str:
         if self.name is not None:
@@ -101,6 +104,18 @@ class Sites:
     def n_roots(self) -> int:
         """Faces of level 0: 20 per hemisphere."""
         return 20 * len(self.frames)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights; the number of sites where all count alike."""
+        return self.n if self.weights is None else float(self.weights.sum())
+
+    def weigh(self, values: np.ndarray, where: Any = slice(None)) -> np.ndarray:
+        """Values, one or one row per site (of those at `where`), times the weights."""
+        if self.weights is None:
+            return values
+        w = self.weights[where]
+        return values * (w if values.ndim == 1 else w[:, None])
 
     # Where sites lie in the hierarchy
 
@@ -163,7 +178,39 @@ class Sites:
             hemisphere=self.hemisphere[chosen],
             position=self.position[chosen],
             deepest=self.deepest[chosen],
+            weights=None if self.weights is None else self.weights[chosen],
         )
+
+    def weighted(self, weights: ArrayLike | None, used: ArrayLike | None = None) -> Sites:
+        """The same sites, of which each counts by its weight.
+
+        Parameters
+        ----------
+        weights : (n,) numbers, above 0 where a site is used, in any unit; None: all count alike.
+        used : (n,) bool, over which weights get a mean of 1; None: all sites.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> sites = ico.Sites.icosphere(1)
+        >>> sites.weighted(range(1, 43)).weights.mean()
+        np.float64(1.0)
+        """
+        if weights is None:
+            return replace(self, weights=None)
+        w = np.array(weights, dtype=np.float64)
+        if w.shape != (self.n,):
+            expected = f"one number per site: {self!r} has {self.n}"
+            raise ArgumentError("weights", Phrase(f"shape {w.shape}"), expected)
+        mask = np.ones(self.n, dtype=bool) if used is None else np.asarray(used)
+        wrong = np.flatnonzero(mask & ~(np.isfinite(w) & (w > 0)))
+        if len(wrong):
+            found = Phrase(f"{w[wrong[0]]:g} at site {wrong[0]} (one of {len(wrong)})")
+            raise ArgumentError(
+                "weights", found, "finite and above 0 at every site that is used; {mask} leaves out others"
+            )
+        w /= w[mask][0]  # equal weights become 1 exactly
+        return replace(self, weights=np.where(mask, w / w[mask].mean(), 0.0))
 
     @classmethod
     def both(cls, left: Sites, right: Sites) -> Sites:
@@ -184,6 +231,7 @@ class Sites:
             n_mesh=left.n_mesh + right.n_mesh,
             deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
             frames=np.concatenate([left.frames, right.frames]),
+            weights=None if left.weights is None or right.weights is None else np.r_[left.weights, right.weights],
         )
 
     # Constructors

@@ -109,19 +109,20 @@ def as_sphere(given: Any, argument: str) -> Surface:
     return surface
 
 
-def as_values(given: Any, surface: Surface, argument: str) -> Floats:
-    """One number per vertex of a surface, from an array or a GIFTI, MGH or FreeSurfer file."""
+def as_values(given: Any, surface: Surface | int, argument: str) -> Floats:
+    """One number per vertex of a surface, or of a mesh of so many, from an array or a GIFTI, MGH or FreeSurfer file."""
     path = Path(given) if isinstance(given, str | Path) else None
     label = argument if path is None else str(path)
     values = np.asarray(given if path is None else _read_values(path))
     if values.dtype.kind not in "fiub":
         raise FileError(label, f"must hold numbers; found {values.dtype}")
-    if values.shape != (surface.n,):
-        raise FileError(label, f"has shape {values.shape}; {literal(surface.label)} has {surface.n} vertices")
+    n, mesh = (surface, "the mesh") if isinstance(surface, int) else (surface.n, literal(surface.label))
+    if values.shape != (n,):
+        raise FileError(label, f"has shape {values.shape}; {mesh} has {n} vertices")
     return values.astype(np.float64)
 
 
-def as_areas(given: Any, surface: Surface, argument: str) -> Floats:
+def as_areas(given: Any, surface: Surface | int, argument: str) -> Floats:
     """Vertex areas in mm²: finite, not negative, not all zero."""
     areas = as_values(given, surface, argument)
     label = str(given) if isinstance(given, str | Path) else argument

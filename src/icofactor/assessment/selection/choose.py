@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,7 +34,7 @@ from icofactor.assessment.selection.recommend import Evidence, other_good, recom
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.cohort.people import RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase, counted, literal
-from icofactor.estimator.inputs import read_input
+from icofactor.estimator.inputs import check_mask, read_input, weighted_sites
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.adjusted import steps_of
@@ -69,6 +69,7 @@ def choose_n_components(
     level: int = 2,
     mesh: Any = None,
     hemi: str | None = None,
+    weights: Any = None,
     random_state: int = 0,
     engine: str = "cpu",
     work_dir: str | os.PathLike[str] | None = None,
@@ -101,6 +102,7 @@ def choose_n_components(
         the means over faces.
     level : level of the faces; 2 gives 320 per hemisphere.
     mesh, hemi : as in `CorticalFactorization`, for arrays.
+    weights : as in `CorticalFactorization`.
     random_state : int ≥ 0; same seed, same answer. A rank's numbers do not depend on which other ranks are tried.
     engine : as in `CorticalFactorization`; "auto" would weigh one small problem at a time.
     work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
@@ -124,6 +126,8 @@ def choose_n_components(
     scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
     cohort, confounds = unadjusted(scans.of(cohort))
     given = read_input(cohort, mesh, hemi)
+    sites, weighting = weighted_sites(given.sites, check_mask(given.mask, given.sites), weights, given.hemi)
+    given = replace(given, sites=sites)
     n_subjects = int(given.X.shape[0])
     if covariates or harmonize is not None:
         table = getattr(cohort, "participants", {})
@@ -151,6 +155,7 @@ def choose_n_components(
             with stages.stage("full size") as show:
                 reasons = (*reasons, work.full_resolution_reason(recommended, show))
     settings = {**store.run, "ranks": tried, "stratify": list(stratify), **scans.record}
+    settings |= {} if weighting is None else {"weights": weighting}
     return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
 
 

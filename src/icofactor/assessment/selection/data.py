@@ -123,7 +123,7 @@ class Coarse:
 
     @property
     def counts(self) -> np.ndarray:
-        """Sites per face."""
+        """Sites per face, or their weight."""
         return self.stats.counts
 
     @property
@@ -160,7 +160,7 @@ class Coarse:
             sq_norm=_resolved(L, counts),
             energy=(L**2).sum(axis=0) / counts,
             counts=counts,
-            n_sites=int(counts.sum()),
+            n_sites=counts.sum().item(),
             root_L=np.ascontiguousarray((to_root @ L.T).T),
             faces=self.stats.faces[columns],
         )
@@ -212,7 +212,7 @@ def gather(
     inspector.check()
     coarse = Coarse.of(pyramid, level, center, confounds)
     fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds)
-    return Cohorts(X, sites, coarse, fine, inspector.mean, inspector.variance)
+    return Cohorts(X, sites, coarse, fine, inspector.mean, float(sites.weigh(inspector.site_variance).sum()))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter
-from icofactor.factorization._lift import Basis, full_basis, loadings
+from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
@@ -132,9 +132,10 @@ def heldout_full(
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
         total: Arrays = {}
-        for _, part in pass_over(X, each_block(_heldout_block), {"train": train, "test": test}, [W]):
+        weights = cohorts.sites.weights
+        for _, part in pass_over(X, each_block(_heldout_block), {"train": train, "test": test}, [W, weights]):
             total = {name: value + total.get(name, 0.0) for name, value in part.items()}
-        basis = Basis(W, total["sum.WX"], W.T @ W)
+        basis = Basis(W, total["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
         errors.append(basis.error(C, float(total["sum.squares"])) / float(total["sum.deviation"]))
         report(len(errors) / len(np.unique(fold)))
@@ -166,13 +167,13 @@ def _full_fit(
     return X, basis.W, found
 
 
-def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
+def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """Of some sites, what the error of the subjects left out needs."""
     held, mean = x[:, shared["test"]], x[:, shared["train"]].mean(axis=1, keepdims=True)
     return {
-        "sum.WX": W.T @ held,
-        "sum.squares": np.array((held**2).sum()),
-        "sum.deviation": np.array(((held - mean) ** 2).sum()),
+        "sum.WX": weighed(W, weights).T @ held,
+        "sum.squares": np.array(weighed(held**2, weights).sum()),
+        "sum.deviation": np.array(weighed((held - mean) ** 2, weights).sum()),
     }
 
 

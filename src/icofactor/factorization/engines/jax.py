@@ -182,17 +182,21 @@ def iterate(
         return batch.run()
 
 
-def lift_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> dict[str, np.ndarray]:
+def lift_block(
+    x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """The block of `lift.lift` on the device: the basis on these sites, and their share of WᵀX."""
     given = [shared[name] for name in ("C", "A", "inverse", "lasso")]
     with _settings():
-        W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start)
+        W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start, weights)
         return {"site.W": np.asarray(W), "sum.WX": np.asarray(WX)}
 
 
 @cache
 def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
-    def lifted(x: Array, C: Array, A: Array, inverse: Array, lasso: Array, start: Array | None) -> tuple[Array, Array]:
+    def lifted(
+        x: Array, C: Array, A: Array, inverse: Array, lasso: Array, start: Array | None, weights: Array | None
+    ) -> tuple[Array, Array]:
         rhs = C @ x.T
         z = inverse @ rhs if start is None else start.T
 
@@ -203,7 +207,7 @@ def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
             return z
 
         z = jax.lax.fori_loop(0, sweeps, sweep, z if signed else jnp.maximum(z, 0.0))
-        return z.T, z @ x
+        return z.T, (z if weights is None else z * weights) @ x
 
     return jax.jit(lifted)
 

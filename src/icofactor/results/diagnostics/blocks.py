@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.factorization._lift import weighed
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.source import Adjustment
@@ -45,12 +46,14 @@ def fit_pass(
     loadings: np.ndarray,
     taken_out: Adjustment | None = None,
     report: Callable[[float], None] | None = None,
+    weights: np.ndarray | None = None,
 ) -> Pass:
     """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
 
     Parameters
     ----------
     taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
+    weights : (n_sites,) how much each site counts in sums over sites; None: all alike
     """
     shared = {"loadings": loadings, "Z": loadings - loadings.mean(axis=0)}
     n_sites, n_subjects = X.shape
@@ -59,7 +62,7 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(X, each_block(_look), shared, [W, offset, scale], report=report):
+    for rows, found in pass_over(X, each_block(_look), shared, [W, offset, scale, weights], report=report):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
@@ -77,7 +80,14 @@ def fit_pass(
     )
 
 
-def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, offset: np.ndarray, scale: np.ndarray) -> Arrays:
+def _look(
+    x: np.ndarray,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    offset: np.ndarray,
+    scale: np.ndarray,
+    weights: np.ndarray | None,
+) -> Arrays:
     """What one block of sites × subjects tells."""
     residual = np.square((x - offset[:, None]) / scale[:, None] - W @ shared["loadings"].T)
     mean = x.mean(axis=1, keepdims=True)
@@ -93,12 +103,14 @@ def _look(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, offset: np.nd
         "site.spread": spread,
         "site.variance": variance.sum(axis=1),
         "site.error": residual.sum(axis=1),
-        "sum.variance": variance.sum(axis=0),
-        "sum.error": residual.sum(axis=0),
-        "sum.moments": projected.T @ projected,
-        "sum.energy": np.array(np.einsum("ij,ij->", x, x)),
+        "sum.variance": weighed(variance, weights).sum(axis=0),
+        "sum.error": weighed(residual, weights).sum(axis=0),
+        "sum.moments": projected.T @ weighed(projected, weights),
+        "sum.energy": np.array(np.einsum("ij,ij->", x, weighed(x, weights))),
         # sites without variance have an infinite scale: their z-scores, and what is left of them, are 0
-        "sum.error_in_units": np.array(residual.sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))),
+        "sum.error_in_units": np.array(
+            weighed(residual, weights).sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))
+        ),
     }
 
 

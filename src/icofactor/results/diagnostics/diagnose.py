@@ -14,6 +14,7 @@ from icofactor.cohort.people import RowGroups
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.workspace import open_stream
+from icofactor.factorization.matching import map_similarity
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
@@ -61,16 +62,17 @@ def diagnose(
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
         X = open_stream(read_input(cohort).X, mask)
-        seen = fit_pass(X, np.ascontiguousarray(maps.T), table, model._adjustment, report)
-    total = float(seen.site_variance.sum())
+        seen = fit_pass(X, np.ascontiguousarray(maps.T), table, model._adjustment, report, model._used_weights)
+    w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
+    total = float(seen.subject_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total)
     associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state, groups)
     order, tree = _clustered(table)
     l1_B, l1_C = _l1_norms(model, maps)
-    residual = np.sqrt(seen.subject_error / maps.shape[1])
+    residual = np.sqrt(seen.subject_error / w.sum())
     convergence = _convergence(model)
     alone = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
-    together, overlap = _correlation(table.T), _overlap(maps)
+    together, overlap = _correlation(table.T), _overlap(maps * w)
     found = [*warnings, *_warnings(model, convergence, maps, together, 1 - seen.subject_error.sum() / total, seen)]
     on_all = lambda values: _on_all(values, mask)
     return Diagnostics(
@@ -94,9 +96,9 @@ def diagnose(
         linear=linear,
         l1_B=l1_B,
         l1_C=l1_C,
-        extent=_extent(maps),
+        extent=_extent(maps, w),
         overlap=overlap,
-        similarity=_correlation(maps),
+        similarity=np.clip(map_similarity(maps, maps, w), -1, 1),
         together=together,
         order=order,
         component_order=_clustered(table.T, standard=True)[0],
@@ -150,9 +152,9 @@ def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.abs(B).sum(axis=0)[column], np.abs(C).sum(axis=1)[column]
 
 
-def _extent(maps: np.ndarray) -> np.ndarray:
+def _extent(maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
     sizes = np.abs(maps)
-    return (sizes > _EXTENT * sizes.max(axis=1, keepdims=True)).mean(axis=1)
+    return np.average(sizes > _EXTENT * sizes.max(axis=1, keepdims=True), axis=1, weights=weights)
 
 
 def _overlap(maps: np.ndarray) -> np.ndarray:
