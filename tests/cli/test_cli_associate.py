@@ -13,11 +13,16 @@ import pytest
 
 import icofactor as ico
 from icofactor.cli.main import main
+from icofactor.cohort.store.create import save_store
 from icofactor.io.tables import read_table
 from icofactor.results.associations import write_associations
 
 N = 40
 FEW = ["--permutations", "99", "--bootstrap", "50"]
+TABLES = (
+    *("associations", "associations_coefficients", "associations_expected", "associations_adjusted"),
+    *("pls", "pls_variables", "normative"),
+)
 MAPS = "hemi-L_space-fsaverage_den-642_desc-icofactor_effects.shape.gii"
 
 
@@ -38,6 +43,8 @@ def tables(fitted: Path) -> Path:
     people = {"participant_id": names[::-1], "iq": [90 + i % 13 for i in range(N)]}  # in another order
     people["group"] = ["control" if i % 3 else "patient" for i in range(N)]
     people["family"] = [str(i // 2) for i in range(N)]
+    people |= {"double": [2 * iq for iq in people["iq"]], "study": ["one"] * N}
+    people["arm"] = ["b" if group == "control" and i % 2 else "a" for i, group in enumerate(people["group"])]
     write(place / "people.tsv", people)
     write(place / "gaps.tsv", {**people, "iq": ["n/a", *people["iq"][1:]]})
     write(place / "twice.tsv", {name: [*values, values[0]] for name, values in people.items()})
@@ -93,11 +100,12 @@ def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: 
     scores = read_table(out / "normative.tsv")[0]
     assert scores["participant_id"] == read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
     assert scores["reference"].count("1") == N - 14 and "s(iq)" not in scores
-    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
-        *("associations.tsv", "associations.json", "associations_coefficients.tsv", MAPS),
-        *("associations_expected.tsv", "associations_adjusted.tsv"),
-        *("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png", "normative.tsv", "normative.json"),
-    }
+    written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert written == {*(f"{name}{end}" for name in TABLES for end in (".tsv", ".json")), MAPS, "pls.png"}
+    for name in TABLES:  # says what every column holds
+        columns, about = read_table(out / f"{name}.tsv")[0], json.loads((out / f"{name}.json").read_text())
+        assert all(about[column]["Description"] for column in columns), name
+        assert about["loadings"]["sha256"]
 
 
 def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None:
@@ -115,25 +123,47 @@ def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None
     )
     assert done.associations is not None and done.associations.settings["n_groups"] == N
     np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
-    assert [file.name for file in done.files] == [
-        *("associations.json", "associations.tsv", "associations_adjusted.tsv"),
-        *("associations_coefficients.tsv", "associations_expected.tsv"),
-    ]
+    names = (f"associations{end}" for end in ("", "_adjusted", "_coefficients", "_expected"))
+    assert [file.name for file in done.files] == [f"{name}{end}" for name in names for end in (".json", ".tsv")]
+
+
+def test_a_table_of_loadings_says_what_its_fit_took_out(tmp_path: Path) -> None:
+    cohort = ico.simulate_cohort(20, 2, mesh="fsaverage3", hemisphere="left", random_state=0)
+    model = ico.CorticalFactorization(2, n_starts=2, level=1)
+    ico.fit_cohort(cohort, model, tmp_path / "fit", covariates=["age"], figures=False)
+    save_store(cohort, tmp_path / "store")
+    assert (
+        main(["transform", str(tmp_path / "fit"), str(tmp_path / "store"), "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    )
+    done = write_associations(tmp_path / "new.tsv", tmp_path / "out", "age + sex", n_permutations=0).associations
+    assert done is not None and set(done.table["term"]) == {"sex"}
+    assert done.notes == ("age: not tested, as the fit took it out of the maps; it stays in the model",)
 
 
 def test_results_join_the_fit_and_leave_with_it(
-    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path,
+    tables: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("icofactor.results.comparison.draw_pairs", lambda *_: None)  # slow
     own = tmp_path / "fit"
     shutil.copytree(fitted, own)
     words = ["associate", str(own), "--formula", "age", *FEW, "-q"]
     assert main(words) == 0 and (own / MAPS).is_file()
     assert main(words) == 2 and "--overwrite" in capsys.readouterr().err
     assert main([*words, "--overwrite"]) == 0
+    more = ["--pls", str(tables / "behaviour.tsv"), "--reference", "sex=F", "--formula", "age", "--overwrite"]
+    assert main(["associate", str(own), *more, *FEW, "-q"]) == 0
+    assert main(["compare", str(own), str(fitted), "-o", str(own), "--spins", "2", "-q"]) == 0
+    left = ("associations", "effects", "pls", "normative", "comparison")
+    beside = lambda: {word for word in left for path in own.iterdir() if word in path.name}
+    assert beside() == set(left)
     cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3", random_state=1)
     model = ico.CorticalFactorization(3, n_starts=2, level=1)
     ico.fit_cohort(cohort, model, own, figures=False, overwrite=True)
-    assert not [path for path in own.iterdir() if "associations" in path.name or "effects" in path.name]
+    assert not beside()
 
 
 BAD = [
@@ -143,6 +173,9 @@ BAD = [
     (["--formula", "age", "--contrast", "sex: F - M"], "--contrast must be of the form"),
     (["--formula", "age", "--permutations", "-1"], "--permutations must be a whole number"),
     (["--formula", "age", "--smooth", "age=x"], "--smooth must be columns"),
+    (["--formula", "iq + double", "--participants", "people.tsv"], "--formula: double cannot be told apart from iq"),
+    (["--formula", "iq + study", "--participants", "people.tsv"], "'study' is one in all rows: leave it out"),
+    (["--formula", "group:arm", "--participants", "people.tsv"], "nobody has arm b and group patient: leave out"),
     (["--formula", "iq", "--participants", "gaps.tsv"], "leave these rows out with --missing-covariates skip"),
     (["--formula", "iq", "--participants", "twice.tsv"], "more than once"),
     (["--formula", "iq", "--participants", "strangers.tsv"], "lists none of the people"),

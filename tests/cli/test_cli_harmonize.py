@@ -98,7 +98,9 @@ def test_what_is_refused(
     assert not (place / "refused").exists()
 
 
-def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) -> None:
+def test_a_selection_is_harmonized_in_every_part(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["select", str(place / "store"), "--participants", str(place / "two.tsv"), "--ranks", "2", "--level", "1"]
     few = ["--splits", "2", "--nulls", "5", "--n-starts", "1", "-q"]
     done = []
@@ -106,6 +108,11 @@ def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) ->
         assert main([*words, *few, "-o", str(tmp_path / out), *more]) == 0
         done.append(json.loads((tmp_path / out / "selection.json").read_text())["settings"])
     assert "confounds" in done[1] and "confounds" not in done[0]
+    # what a model was harmonized and adjusted by is done without saying it again
+    assert main([*words, *few, "-o", str(tmp_path / "model"), "--model", str(place / "out")]) == 0
+    assert "As the model: every part is harmonized over site and adjusted for age" in capsys.readouterr().out
+    again = json.loads((tmp_path / "model" / "selection.json").read_text())["settings"]
+    assert again["confounds"] == done[1]["confounds"]
     assert main([*words, *few, "-o", str(tmp_path / "not"), "--harmonize", "scanner"]) == 2
 
 

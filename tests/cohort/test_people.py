@@ -15,6 +15,7 @@ from helpers.refusals import refused
 from helpers.trees import fmriprep_tree, freesurfer_tree, hemispheres, write_npz
 from icofactor.assessment.selection.agreement import deal, deal_thirds
 from icofactor.assessment.selection.choose import check_subjects
+from icofactor.assessment.selection.heldout import BLOCK_FOLDS, SUBJECT_FOLDS
 from icofactor.cohort.people import People, RowGroups, choose_scans, scan_of, streams_of
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import CohortError
@@ -230,6 +231,23 @@ def test_no_part_or_resample_shares_a_person(rows: list[tuple[int, int]], seed: 
     times = np.bincount(drawn, minlength=len(people))
     assert all(len(set(times[people == person])) == 1 for person in people)
     assert sum(times[np.flatnonzero(people == person)[0]] for person in set(people)) == groups.n
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=4, max_size=20), st.integers(0, 99), st.data()
+)
+@settings(deadline=None)
+def test_halves_and_what_folds_leave_hold_as_many_components_as_are_allowed(
+    groups: list[tuple[int, int]], seed: int, data: st.DataObject
+) -> None:
+    """However unequal the groups: half as many rows as there are groups."""
+    people = np.repeat(np.arange(len(groups)), [size for size, _ in groups])
+    strata = np.array([stratum for _, stratum in groups])[people]
+    if data.draw(st.booleans()):  # of rows, not of people
+        strata = np.random.default_rng(seed).permutation(strata)
+    for n_parts in (2, BLOCK_FOLDS, min(SUBJECT_FOLDS, len(groups))):
+        part = deal(strata, n_parts, np.random.default_rng(seed), RowGroups.of(people.tolist()))
+        assert len(part) - np.bincount(part).max() >= len(groups) // 2
 
 
 def test_fewer_groups_than_halves_need() -> None:

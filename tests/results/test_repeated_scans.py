@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 
 import icofactor as ico
 from helpers.refusals import refused
@@ -136,6 +137,11 @@ def test_selection_by_people(scans: ico.Cohort) -> None:
         ico.choose_n_components(scans, [2, 4], fit_on="all", groups="family", **given)
 
 
+def test_fitting_all_scans_as_asked_for_is_not_warned_of(scans: ico.Cohort, tmp_path: Path) -> None:
+    done = ico.fit_cohort(scans, model(), tmp_path / "out", fit_on="all", figures=False)
+    assert not done.warnings
+
+
 def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
     plain = replace(scans[N:], participants={})
     fit = model().fit(plain)
@@ -145,7 +151,8 @@ def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
     assert not np.array_equal(alone.component_se, families.component_se)
     with refused("fit_on", "There are 24 scans of 12 people"):
         bootstrap(fit, scans, 3)
-    both = model().fit(scans)
+    with pytest.warns(UserWarning, match=r"several times in this fit \(24 scans of 12 people\): fit one scan of each"):
+        both = model().fit(scans)
     spread = bootstrap(both, scans, 3)
     people = choose_scans(scans, "all").people
     assert people is not None
@@ -168,18 +175,55 @@ def test_nulls_turn_scans_of_a_person_together(scans: ico.Cohort) -> None:
     assert not np.array_equal(alone[:N], alone[N:])
 
 
+@pytest.mark.parametrize("column", ["trait", "visit", "arm"])
+def test_p_values_of_the_page_are_those_of_a_loop(column: str) -> None:
+    """Groups of one, two and three rows, some of each: p over components, by shuffling group by group."""
+    rng, sizes = np.random.default_rng(1), [1] * 6 + [2] * 8 + [3] * 5
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    loadings = rng.normal(size=(len(sizes), 2))[of] + rng.normal(size=(len(of), 2))
+    table = {
+        "trait": rng.normal(size=len(sizes))[of],
+        "visit": rng.normal(size=len(of)),
+        "arm": np.array(["a", "b", "c"])[rng.integers(3, size=len(sizes))[of]],
+    }
+    values = table[column]
+    loadings[:, 0] += 0.5 * (values == "a" if column == "arm" else values)
+    found = compare({column: values}, loadings, 2000, groups=RowGroups.of(of.tolist()))
+    p = found[column == "arm"][0].p
+
+    def size_of(one: np.ndarray) -> np.ndarray:
+        if column != "arm":
+            return np.abs([np.corrcoef(one, loading)[0, 1] for loading in loadings.T])
+        means = [
+            (one == level).sum() * (loadings[one == level].mean(axis=0) - loadings.mean(axis=0)) ** 2 for level in "abc"
+        ]
+        return np.asarray(np.sum(means, axis=0) / np.square(loadings - loadings.mean(axis=0)).sum(axis=0))
+
+    seen, reached = size_of(values), np.zeros(2)
+    for _ in range(2000):
+        moved = np.empty_like(values)
+        for size in (1, 2, 3):
+            groups = [g for g, n in enumerate(sizes) if n == size]
+            for here, there in zip(groups, rng.permutation(groups), strict=True):
+                rows = np.flatnonzero(of == there)
+                moved[of == here] = values[rng.permutation(rows) if column == "visit" else rows]
+        reached += size_of(moved).max() >= seen
+    expected = (1 + reached) / 2001
+    assert (np.abs(p - expected) < 5 * np.sqrt(2 * expected * (1 - expected) / 2000) + 1e-3).all(), (p, expected)
+
+
 def test_permutations_of_the_page_keep_people_whole() -> None:
     """Traits of people and loadings that differ between them: with groups p is uniform, without it is too small."""
     rng, p = np.random.default_rng(0), {True: [], False: []}
     people = np.repeat(np.arange(20), 4)
-    for _ in range(60):
+    for seed in range(500):
         loadings = rng.normal(size=(20, 1))[people] + 0.2 * rng.normal(size=(80, 1))
         table = {"trait": rng.normal(size=20)[people]}
         for grouped in p:
             groups = RowGroups.of(people.tolist()) if grouped else None
-            p[grouped].append(compare(table, loadings, 99, groups=groups)[0][0].p[0])
-    assert np.mean(np.array(p[True]) < 0.1) < 0.2
-    assert np.mean(np.array(p[False]) < 0.1) > 0.3
+            p[grouped].append(compare(table, loadings, 99, seed, groups)[0][0].p[0])
+    assert kstest(p[True], "uniform").pvalue > 0.01
+    assert kstest(p[False], "uniform").pvalue < 1e-6 and np.mean(np.array(p[False]) < 0.05) > 0.2
     few = compare({"trait": [1.0, 1, 2, 3, 3]}, rng.normal(size=(5, 1)), 99, groups=RowGroups.of([0, 0, 1, 2, 2]))
     assert not few[0] and few[2]["trait"].startswith("differs between groups of rows too few of which")
 

@@ -140,6 +140,10 @@ def test_unusual_subjects(cohort: Any) -> None:
             {"provenance": {"preprocessing": [{"step": "smooth", "fwhm_mm": 6.0, "icofactor": "0"}]}},
             "preprocessing none in the fit, smooth (fwhm_mm 6.0) in the new maps",
         ),
+        (
+            {"provenance": {"preprocessing": [{"step": "resample", "from": "fsLR32k", "to": "x", "method": "area"}]}},
+            "resampling none in the fit, area from fsLR32k in the new maps",
+        ),
     ],
 )
 def test_maps_of_another_kind(cohort: Any, changes: dict[str, Any], said: str, tmp_path: Any) -> None:

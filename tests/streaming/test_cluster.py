@@ -233,3 +233,15 @@ def test_a_folder_that_workers_do_not_share_is_told(
     monkeypatch.setattr("icofactor.streaming.checkpoint.Checkpoint.get", lambda self, key: None)
     with pytest.raises(CheckpointError, match="must be a folder that all workers share"):
         quick().fit(stored, client=client, work_dir=tmp_path / "work")
+
+
+def test_harmonized_maps(stored: Any, client: Any) -> None:
+    """ComBat's adjustment travels to the workers, who read the store: the same bits as here."""
+    people = {**stored.participants, "site": ["A", "B"] * (N_SUBJECTS // 2)}
+    maps = ico.preprocessing.ComBat("site", ["age"]).fit_transform(stored, people)
+    settings: dict[str, Any] = {"n_starts": 2, "level": 1, "random_state": 0}
+    alone = CorticalFactorization(3, **settings).fit(maps)
+    spread = CorticalFactorization(3, **settings).fit(maps, client=client)
+    np.testing.assert_array_equal(spread.components_, alone.components_)
+    np.testing.assert_array_equal(spread.loadings_, alone.loadings_)
+    np.testing.assert_allclose(spread.transform(maps, client=client), alone.loadings_, rtol=1e-9, atol=1e-12)

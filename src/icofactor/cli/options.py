@@ -134,8 +134,9 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
 
 def confounds_asked(options: argparse.Namespace) -> list[str]:
     """Columns that options name for harmonization and covariates."""
-    named = [*options.covariates, *filter(None, [options.harmonize]), *options.keep]
-    return [name.removesuffix(":category") for name in named]
+    from icofactor.preprocessing.combat import columns_needed
+
+    return columns_needed(options.harmonize, options.keep, options.covariates)
 
 
 def confounds_of(model: Any) -> list[str]:

@@ -109,6 +109,8 @@ def run(options: argparse.Namespace) -> None:
         raise ArgumentError("model", None, "{model} alone asks for nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
     model = None if options.model is None else _load(options.model)
+    if search and model is not None:
+        _take_over(options, model)
     # whatever can be refused is refused before the maps are read, which may take long
     places = _places(options, model, search)
     ranks = _checked_ranks(options, model) if search else []
@@ -129,6 +131,20 @@ def _load(path: Path) -> Any:
     from icofactor.estimator.saving import load_model
 
     return load_model(path)
+
+
+def _take_over(options: argparse.Namespace, model: Any) -> None:
+    """Harmonization and covariates of the model, where no option says otherwise."""
+    if options.covariates or options.harmonize is not None:
+        return
+    harmonization, covariates = model.harmonization_, model.covariates_
+    if covariates is not None:
+        options.covariates = tuple(term.asked for term in covariates.terms)
+    if harmonization is not None:
+        options.harmonize = harmonization.combat
+    done = [step.done for step in (harmonization, covariates) if step is not None]
+    if done:
+        print(f"As the model: every part is {' and '.join(done)} by its own subjects.")
 
 
 def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, Publication]:

@@ -7,6 +7,7 @@ person of each scan in participant_id and the session in session_id.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ SESSION_COLUMNS = (SESSION, "session", "ses", "visit", "visit_id", "timepoint")
 """Names of the column of sessions, in whichever case."""
 FIT_ON = ("baseline", "one-per-person", "all")
 STREAMS = ("cross", "base", "long")
+REPEATED = "people with several scans count several times"
+"""How the warning of a fit to all scans begins."""
 _CHOICES = "baseline (the first scan of each person), one-per-person (one drawn at random) or all"
 _LONG = re.compile(r"(?P<scan>.+)\.long\.(?P<base>.+)")
 _SCANS = (
@@ -179,6 +182,14 @@ def people_of(cohort: Any) -> People | None:
     """The people of a cohort; None for an array, of which nothing is known."""
     subjects = getattr(cohort, "subjects", None)
     return None if subjects is None else People.of(subjects, getattr(cohort, "participants", {}))
+
+
+def warn_of_repeated(cohort: Any) -> None:
+    """Say that a fit takes all rows it is given, where some are scans of one person."""
+    people = people_of(cohort)
+    if people is not None and people.repeated:
+        remedy = "fit one scan of each, e.g. fit_cohort(..., fit_on='baseline'), or keep to all of them knowingly"
+        warnings.warn(f"{REPEATED} in this fit ({people.as_scans}): {remedy}", UserWarning, stacklevel=5)
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:

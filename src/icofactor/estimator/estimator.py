@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.cohort import Measurement
+from icofactor.cohort.people import warn_of_repeated
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitting import make_fit
 from icofactor.estimator.inputs import check_array, check_mask, check_names, check_weights, read_input, weighted_sites
@@ -275,6 +276,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
     def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
         method = self.check_parameters()
+        warn_of_repeated(X)
         X = self.harmonized(X, self.harmonize)
         given = read_input(X, self.mesh, self.hemi)
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)

@@ -155,6 +155,13 @@ class Harmonization:
         return (self.column,)
 
     @property
+    def combat(self) -> ComBat:
+        """What finds the same of other scans."""
+        keep = tuple(term.asked for term in self.terms)
+        settings: dict[str, Any] = {"reference": self.reference, "empirical_bayes": self.empirical_bayes}
+        return ComBat(self.column, keep, **settings, min_scans=self.least)
+
+    @property
     def done(self) -> str:
         """What was done to maps."""
         return f"harmonized over {self.column}"
@@ -341,6 +348,13 @@ def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), referenc
     elif not isinstance(harmonize, ComBat):
         raise ArgumentError("harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None")
     return harmonize
+
+
+def columns_needed(harmonize: ComBat | str | None, keep: Sequence[str], covariates: Sequence[str]) -> list[str]:
+    """Columns of the participants' table that harmonizing and covariates use."""
+    combat = as_combat(harmonize, keep if isinstance(harmonize, str) else ())
+    own = [] if combat is None else [combat.column, *combat.keep]
+    return [name.removesuffix(_CATEGORY) for name in (*own, *covariates)]
 
 
 def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:

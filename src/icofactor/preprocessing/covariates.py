@@ -178,7 +178,7 @@ def covariates_of(X: Any) -> Covariates | None:
 CATEGORIES = ("sex", "gender", "site", "scanner", "center", "centre", "batch", "group", "study", "cohort")
 """Columns that are categories even where they are coded by numbers."""
 _CATEGORY = ":category"
-_SKIP = " (on the command line: --missing-covariates skip)"
+_SKIP = " (load_cohort(needed=...); on the command line --missing-covariates skip)"
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,11 @@ class Term:
         outside = np.flatnonzero((numbers < self.span[0]) | (numbers > self.span[1])).tolist()
         known = f"{self.span[0]:g} to {self.span[1]:g}"
         return f"{literal(self.name)} (fitted: {known}) in {people(outside, subjects)}" if outside else ""
+
+    @property
+    def asked(self) -> str:
+        """How one asks for it: name, or name:category."""
+        return self.name if self.levels is None else f"{self.name}{_CATEGORY}"
 
     def __str__(self) -> str:
         return self.name if self.levels is None else f"{self.name} ({', '.join(self.levels)})"

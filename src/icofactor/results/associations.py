@@ -1,14 +1,15 @@
 """Associations of a fit's loadings with tables of people, as files:
 
-    associations.tsv, associations.json          tests of terms and contrasts; what the columns hold, settings, notes
+    associations.tsv                             tests of terms and contrasts; settings and notes are in its .json
     associations_coefficients.tsv                every column of the model
     associations_expected.tsv                    what the model expects along each column of the table, with intervals
     associations_adjusted.tsv                    loadings of people, adjusted for the other columns
     hemi-L_..._desc-icofactor_effects.shape.gii  maps that effects go with: Σ estimate × component
-    pls.tsv, pls_variables.tsv, pls.json, pls.png    latent variables of loadings and behaviour
-    normative.tsv, normative.json                W-scores against a reference group
+    pls.tsv, pls_variables.tsv, pls.png          latent variables of loadings and behaviour
+    normative.tsv                                W-scores against a reference group
 
-They lie beside the fit or in a folder of their own, and leave with the fit when it is overwritten.
+Every table has a .json of the same name that says what its columns hold. They lie beside the fit or in a folder of
+their own, and leave with the fit when it is overwritten.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from icofactor import __version__
 from icofactor.assessment.associations import (
     PLS,
+    TAKEN_OUT,
     Associations,
     NormativeScores,
     associate,
@@ -47,12 +49,9 @@ from icofactor.results.report.selection_files import read_record
 from icofactor.sphere.names import map_file, mesh_name_of
 
 _EFFECTS = "effects.shape.gii"
-_TABLES = (
-    *("associations.tsv", "associations.json", "associations_coefficients.tsv"),
-    *("associations_expected.tsv", "associations_adjusted.tsv"),
-)
-_PLS = ("pls.tsv", "pls_variables.tsv", "pls.json", "pls.png")
-_NORMATIVE = ("normative.tsv", "normative.json")
+_TABLES = tuple(f"associations{end}.tsv" for end in ("", "_coefficients", "_expected", "_adjusted"))
+_PLS, _PICTURE = ("pls.tsv", "pls_variables.tsv"), "pls.png"
+_NORMATIVE = "normative.tsv"
 _ID, _SESSION, _FITTED = "participant_id", "session_id", "fitted"
 _COMPONENT = re.compile(r"component\d+")
 NORM = "age + sex"
@@ -71,6 +70,7 @@ class FittedLoadings:
     participants : what the fit knows of them, joined; empty when nothing.
     model : None for a table alone.
     path : file or folder.
+    taken_out : columns whose effects the fit took out of the maps, of a table alone.
     groups : column by which the fit kept people together; None for the scans of a person.
     """
 
@@ -81,6 +81,7 @@ class FittedLoadings:
     model: Any
     path: Path
     groups: str | None = None
+    taken_out: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, fitted: str | Path) -> FittedLoadings:
@@ -90,7 +91,10 @@ class FittedLoadings:
             if place.suffix != ".tsv":
                 raise FileError(place, "is neither the folder of a fit nor a table of loadings (.tsv)")
             rows, loadings, components = _table_of(place)
-            return cls(rows, loadings, components, _beside_loadings(place, rows, components), None, place)
+            beside = _beside_loadings(place, rows, components)
+            gone = (read_record(_sidecar(place)) or {}).get(TAKEN_OUT)
+            taken_out = tuple(map(str, gone)) if isinstance(gone, list) else ()
+            return cls(rows, loadings, components, beside, None, place, taken_out=taken_out)
         with reading(place):
             model = load_model(place / MODEL)
             rows, loadings, components = _table_of(place / LOADINGS)
@@ -216,7 +220,10 @@ def write_associations(
     place = _place(target, source, overwrite, [participants, behaviour], formula, behaviour, reference)
     table: dict[str, Any] = {**source.rows}
     table |= dict(source.participants) if participants is None else joined(participants, source.rows)
-    given = pd.DataFrame(source.loadings, columns=list(source.components)) if source.model is None else source.model
+    given = source.model
+    if given is None:
+        given = pd.DataFrame(source.loadings, columns=list(source.components))
+        given.attrs[TAKEN_OUT] = source.taken_out
     shared: dict[str, Any] = {"missing_covariates": missing_covariates}
     drawn: dict[str, Any] = {"n_permutations": n_permutations, "random_state": random_state}
     tested = norm = latent = None
@@ -237,9 +244,9 @@ def write_associations(
         if tested is not None:
             _write_tests(new, tested, source, about)
         if norm is not None:
-            write_tsv(new / _NORMATIVE[0], {**source.rows, **norm.table})
-            record = {"reference": reference, "formula": formula or NORM, "residual_sd": norm.deviation}
-            write_json(new / _NORMATIVE[1], {**_NORMATIVE_COLUMNS, **about, **record, "notes": list(norm.notes)})
+            settings = {"formula": formula or NORM, "chosen_by": reference, "residual_sd": norm.deviation}
+            more = {**about, **settings, "notes": list(norm.notes)}
+            _write_table(new / _NORMATIVE, {**source.rows, **norm.table}, _NORMATIVE_COLUMNS, more)
         if latent is not None:
             _write_pls(new, latent, {**about, **drawn, "n_bootstrap": n_bootstrap})
     return AssociationFiles(tested, latent, norm, tuple(place.files))
@@ -255,11 +262,12 @@ def _place(
     reference: str | None,
 ) -> Publication:
     """The folder, checked before any work."""
-    names = [
+    tables = [
         *(_TABLES if formula is not None else ()),
         *(_PLS if behaviour is not None else ()),
-        *(_NORMATIVE if reference is not None else ()),
+        *([_NORMATIVE] if reference is not None else ()),
     ]
+    names = [*tables, *(_sidecar(Path(name)).name for name in tables), *([_PICTURE] if behaviour is not None else ())]
     leaving = lambda listed: [name for name in listed if formula is not None and name.endswith(f"_{_EFFECTS}")]
     inputs = [path for path in read if path is not None]
     own = source.model is not None and target.absolute() == source.path.absolute()
@@ -282,13 +290,11 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
             for name in DESCRIPTIONS
         },
     }
-    write_tsv(folder / _TABLES[0], rows)
-    columns = {"kind": "term of the formula, or contrast", **DESCRIPTIONS}
-    record = {name: {"Description": text} for name, text in columns.items()}
-    write_json(folder / _TABLES[1], {**record, **about, **found.settings, "notes": list(found.notes)})
-    write_tsv(folder / _TABLES[2], found.coefficients)
-    write_tsv(folder / _TABLES[3], _expected(found, source.components))
-    write_tsv(folder / _TABLES[4], _adjusted(found, source))
+    more = {**about, **found.settings, "notes": list(found.notes)}
+    _write_table(folder / _TABLES[0], rows, {"kind": "term of the formula, or contrast", **DESCRIPTIONS}, more)
+    others = (found.coefficients, _expected(found, source.components), _adjusted(found, source))
+    for name, table, columns in zip(_TABLES[1:], others, _OTHER_COLUMNS, strict=True):
+        _write_table(folder / name, table, {**DESCRIPTIONS, **columns}, about)
     model = source.model
     if model is None or model.sites_.on != "vertices" or model.hemi_ is None or not found.directions:
         return
@@ -324,27 +330,72 @@ def _adjusted(found: Associations, source: FittedLoadings) -> dict[str, Any]:
     }
 
 
+_LOADING = "component"
+"""Stands for all components where a table has one column for each."""
+_OTHER_COLUMNS: tuple[dict[str, str], ...] = (
+    {"column": "Column of the model", "t": "estimate / se"},
+    {
+        "column": "Column of the participants' table",
+        "value": "A value of it",
+        "mean": "Loading that the model expects there, the other columns being as they are in the cohort",
+    },
+    {
+        "column": "Column of the participants' table",
+        "value": "The row's value of it",
+        _LOADING: "Loading adjusted for the other columns: what is expected at this value, plus the row's residual",
+    },
+)
 _NORMATIVE_COLUMNS = {
-    "reference": {"Description": "1 for people of the reference group, whose scores come from the others of it"},
-    "outside_reference": {"Description": "Columns in which a row lies outside the reference's range or levels"},
-    "component": {"Description": "(loading − expected at this age, sex, ...) / residual SD of the reference"},
+    "reference": "1 for people of the reference group, whose scores come from the others of it",
+    "outside_reference": "Columns in which a row lies outside the reference's range or levels",
+    _LOADING: "W-score: (loading - expected at this age, sex, ...) / residual SD of the reference",
 }
+_LATENT_COLUMNS = {
+    "latent_variable": "Its number",
+    "singular_values": "Singular value of the cross-correlation",
+    "explained": "Share of the squared cross-correlation",
+    "p": "By permutation of the people's behaviour",
+    "correlation": "Of the two scores",
+    **{
+        f"{side}_reproducibility": f"Mean correlation of the patterns of {side}s in two random halves"
+        for side in ("component", "measure")
+    },
+    **{f"{side}_reproducibility_p": "Of that, against permuted behaviour" for side in ("component", "measure")},
+}
+_VARIABLE_COLUMNS = {
+    "latent_variable": "Its number",
+    "side": "component of the factorization, or measure of behaviour",
+    "variable": "Name",
+    "weight": "Singular vector",
+    "bootstrap_ratio": "Weight × singular value / standard error over resamples of people",
+    "correlation": "With the other side's score",
+    "ci_low": "Lower end of its 95 % interval over resamples",
+    "ci_high": "Upper end of its 95 % interval over resamples",
+}
+_IDS = {_ID: "Person", _SESSION: "Session"}
+
+
+def _sidecar(table: Path) -> Path:
+    return table.with_suffix(".json")
+
+
+def _write_table(path: Path, table: Mapping[str, Any], columns: Mapping[str, str], more: Mapping[str, Any]) -> None:
+    """A table, and beside it what its columns hold."""
+    known = {**_IDS, **columns}
+    said = {name: {"Description": known[name if name in known else _LOADING]} for name in table}
+    write_tsv(path, table)
+    write_json(_sidecar(path), {**said, **more})
 
 
 def _write_pls(folder: Path, found: PLS, about: Mapping[str, Any]) -> None:
     from io import BytesIO
 
-    write_tsv(folder / _PLS[0], found.table)
-    write_tsv(folder / _PLS[1], found.variables)
-    columns = {
-        "explained": "Share of the squared cross-correlation",
-        "p": "By permutation of the people's behaviour",
-        "correlation": "Of the two scores; of a variable with the other side's score, with its 95 % interval",
-        "reproducibility": "Mean correlation of the patterns of random halves; _p against permuted behaviour",
-        "bootstrap_ratio": "Weight × singular value / standard error over resamples of people",
-    }
-    record = {name: {"Description": text} for name, text in columns.items()}
-    write_json(folder / _PLS[2], {**record, **about, "n_rows": len(found.rows), "notes": list(found.notes)})
+    more = {**about, "n_rows": len(found.rows), "notes": list(found.notes)}
+    for name, table, columns in (
+        (_PLS[0], found.table, _LATENT_COLUMNS),
+        (_PLS[1], found.variables, _VARIABLE_COLUMNS),
+    ):
+        _write_table(folder / name, table, columns, more)
     picture = BytesIO()
     found.plot(1).savefig(picture, format="png", dpi=150)
-    (folder / _PLS[3]).write_bytes(picture.getvalue())
+    (folder / _PICTURE).write_bytes(picture.getvalue())

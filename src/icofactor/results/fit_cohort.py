@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.cohort.people import Scans, choose_scans
+from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
@@ -196,6 +196,8 @@ def fit_cohort(
     rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
+        if fit_on == "all":  # as asked for
+            warnings.filterwarnings("ignore", REPEATED)
         model.fit(data, work_dir=work_dir)
     known = None
     if rest is not None:

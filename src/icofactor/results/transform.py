@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from icofactor import __version__
+from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import People
 from icofactor.cohort.problems import some
@@ -135,6 +136,7 @@ def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = F
         "unit": [one.units or None for one in (fitted, new)],
         "smoothing": [None if one.smoothing is None else f"{one.smoothing} mm FWHM" for one in (fitted, new)],
         "preprocessing": [_steps(one) for one in (fitted, new)],
+        "resampling": [_resampled(one) for one in (fitted, new)],
     }
     differ = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
     listed = "; ".join(
@@ -153,10 +155,18 @@ def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = F
 
 
 def _steps(one: Measurement) -> str:
-    """Steps that change values; where maps were brought from, and what was filled, is not compared."""
+    """Steps that change values but resampling; what was filled is not compared."""
     steps = [step for step in one.preprocessing if step.get("step") not in ("resample", "fill_from_neighbours")]
-    shown = lambda step: ", ".join(f"{name} {value}" for name, value in step.items() if name not in ("step", "mesh"))
+    shown = lambda step: ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
     return "; ".join(f"{step.get('step')} ({shown(step)})" for step in steps) or "none"
+
+
+def _resampled(one: Measurement) -> str:
+    """From which meshes maps were brought to theirs, and how."""
+    steps = [step for step in one.preprocessing if step.get("step") == "resample"]
+    return (
+        "; ".join(f"{step.get('method', 'resampled')} from {step.get('from', 'unknown')}" for step in steps) or "none"
+    )
 
 
 # ---------------------------------------------------------------------- loadings
@@ -482,6 +492,7 @@ def write_loadings(
         "data": dict(cohort.provenance),
         "rule": found.rule,
         "notes": list(found.notes),
+        "taken_out": [] if model is None else list(taken_out_of(model)),
     }
     files = [table, _beside(table), *([_page(table)] if model is not None else [])]
     with _place(table, overwrite).filled() as new:

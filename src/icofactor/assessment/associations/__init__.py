@@ -1,8 +1,17 @@
 """What the loadings have to do with the people: regressions, behavioural PLS, normative scores."""
 
-from icofactor.assessment.associations._associate import associate
+from icofactor.assessment.associations._associate import TAKEN_OUT, associate, taken_out_of
 from icofactor.assessment.associations._pls import PLS, pls
 from icofactor.assessment.associations.normative import NormativeScores, normative_scores
 from icofactor.assessment.associations.result import Associations
 
-__all__ = ["PLS", "Associations", "NormativeScores", "associate", "normative_scores", "pls"]
+__all__ = [
+    "PLS",
+    "TAKEN_OUT",
+    "Associations",
+    "NormativeScores",
+    "associate",
+    "normative_scores",
+    "pls",
+    "taken_out_of",
+]

@@ -20,6 +20,9 @@ from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, numbered
 
+TAKEN_OUT = "taken_out"
+"""In the attributes of a data frame of loadings: the same of the fit that they come from."""
+
 
 def associate(
     loadings: Any,
@@ -334,12 +337,11 @@ def _largest(permuted: Any) -> np.ndarray:
 
 def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     """Loadings, names of components, and the covariates that a fit took out of the maps."""
-    taken_out: tuple[str, ...] = ()
+    taken_out = tuple(map(str, getattr(given, "attrs", {}).get(TAKEN_OUT, ())))  # of a table of loadings
     if hasattr(given, "components_") or hasattr(given, "get_params"):
         if not hasattr(given, "loadings_"):
             raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
-        steps = (getattr(given, name, None) for name in ("harmonization_", "covariates_"))
-        taken_out = tuple(name for step in steps if step is not None for name in step.names)
+        taken_out = taken_out_of(given)
         given = given.loadings_
     labels = [str(name) for name in given.columns] if hasattr(given, "columns") else None
     try:
@@ -352,6 +354,12 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
         raise ArgumentError("loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers")
     spread = Y.std(axis=0) > 1e-12 * np.abs(Y).max(axis=0)
     return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
+
+
+def taken_out_of(model: Any) -> tuple[str, ...]:
+    """Columns whose effects a fit took out of the maps."""
+    steps = (getattr(model, name, None) for name in ("harmonization_", "covariates_"))
+    return tuple(name for step in steps if step is not None for name in step.names)
 
 
 def group_labels(

@@ -148,7 +148,6 @@ def choose_n_components(
         fit = Fitter(method, n_starts, random_state, engine)
         store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata, scans.groups))
         work = _Work(cohorts, fit, n_splits, n_nulls, strata, store, scans.groups)
-        work.check_parts(tried[-1])
         found = work.evidence(tried, stages)
         recommended, reasons = recommend(found)
         if recommended is not None:
@@ -177,7 +176,8 @@ def check_settings(
 
 
 def check_subjects(ranks: list[int], n_subjects: int, groups: RowGroups | None = None) -> None:
-    """Refuse more components than halves of the subjects, or of their groups, can hold."""
+    """Refuse more components than halves of the subjects, or of their groups, can hold. However unequal the groups
+    are, each half, and what a fold or block leaves, then has as many rows (`RowGroups.deal`)."""
     if groups is not None:
         if groups.n < 4:
             found = f"{{groups}} makes {counted(groups.n, 'group')} of {n_subjects} rows"
@@ -243,16 +243,6 @@ class _Work:
 
     def _deal(self, n_parts: int, rng: np.random.Generator) -> np.ndarray:
         return deal(self.strata, n_parts, rng, self.groups)
-
-    def check_parts(self, rank: int) -> None:
-        """Refuse groups so unequal that a half, or what a fold leaves, has fewer rows than components."""
-        if self.groups is None:
-            return
-        halves = [np.bincount(part, minlength=2).min() for part in self.splits]
-        left = [len(part) - np.bincount(part).max() for part in (self.folds, self.blocks[0])]
-        if min(*halves, *left) < rank:
-            few = int(min(*halves, *left))
-            raise ArgumentError("ranks", rank, f"at most {few}: one group holds most rows, and others leave {few}")
 
     def _rng(self, *where: int) -> np.random.Generator:
         return np.random.default_rng(self.fit.seeds(*where))
