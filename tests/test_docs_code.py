@@ -77,8 +77,11 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path, monkeypatch: pytest.
     assert len((tmp_path / "new_loadings.tsv").read_text().splitlines()) == 9
 
 
+PYTHON_PAGES = ("start", "associations", "covariates", "measures")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/associations.md", "docs/covariates.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in PYTHON_PAGES)])
 def test_blocks_of_python_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, with the data that the text supposes."""
     monkeypatch.chdir(tmp_path)

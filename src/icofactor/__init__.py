@@ -37,6 +37,7 @@ _HOMES = {
     "plot_components": "icofactor.results.report",
     "Cohort": "icofactor.cohort",
     "Covariates": "icofactor.preprocessing.covariates",
+    "join_measures": "icofactor.cohort",
     "load_cohort": "icofactor.cohort",
     "simulate_cohort": "icofactor.cohort",
     "fit_cohort": "icofactor.results.fit_cohort",
@@ -70,6 +71,7 @@ __all__ = [
     "choose_n_components",
     "compare",
     "fit_cohort",
+    "join_measures",
     "load_cohort",
     "load_model",
     "match_components",
@@ -114,6 +116,7 @@ if TYPE_CHECKING:
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.cohort.cohort import Cohort
     from icofactor.cohort.load import load_cohort
+    from icofactor.cohort.measures import join_measures
     from icofactor.cohort.simulate import simulate_cohort
     from icofactor.estimator.estimator import CorticalFactorization
     from icofactor.estimator.saving import load_model, match_components

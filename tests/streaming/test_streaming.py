@@ -29,6 +29,7 @@ from icofactor.streaming.source import (
     Adjusted,
     Adjustment,
     ArraySource,
+    Chained,
     MapSource,
     Stacked,
     Subset,
@@ -311,11 +312,22 @@ def test_z_scores_are_an_adjusted_source(cohort: ico.Cohort) -> None:
     np.testing.assert_allclose(z.std(axis=1, ddof=1), 1, rtol=1e-12)
 
 
-def test_sources_that_cannot_be_stacked(cohort: ico.Cohort, stored: Any) -> None:
+def test_sources_side_by_side_in_another_order(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
+    """Stacked by subjects, or chained by sites: a store reads its sites in an order of its own, an array in any."""
+    held, kept, values = source_of(cohort.X), source_of(stored.X), cohort.X.T.astype(np.float64)
+    rows = np.array([400, 3, 641, 77])
+    for pair in ([held, kept], [kept, held], [kept, kept]):
+        np.testing.assert_array_equal(seen(Stacked(pair)), np.hstack([values, values]))
+        chained = Chained(pair)
+        np.testing.assert_array_equal(seen(chained), np.vstack([values, values]))
+        np.testing.assert_array_equal(seen(Subset(chained, np.tile(mask, 2))), np.vstack([values[mask]] * 2))
+        both = np.concatenate([rows + N_SITES, rows])
+        np.testing.assert_array_equal(Stream(chained).read(both), values[both % N_SITES])
+        assert chained.n_bytes == sum(chained.size(part) for part in chained.slices())
     with pytest.raises(ValueError, match="on the same sites; found 642 and 600"):
-        Stacked([source_of(cohort.X), source_of(cohort.X[:, :600])])
-    with pytest.raises(ValueError, match="in the same order of sites"):
-        Stacked([source_of(cohort.X), source_of(stored.X)])
+        Stacked([held, source_of(cohort.X[:, :600])])
+    with pytest.raises(ValueError, match="of the same subjects"):
+        Chained([held, source_of(cohort.X[:3])])
 
 
 def test_a_source_is_known_by_everything_that_changes_its_values(cohort: ico.Cohort, mask: np.ndarray) -> None:
@@ -329,6 +341,7 @@ def test_a_source_is_known_by_everything_that_changes_its_values(cohort: ico.Coh
         Adjusted(base, Adjustment(offset=np.ones(N_SITES))),
         Adjusted(base, Adjustment(scale=np.ones(N_SITES))),
         Stacked([base, base]),
+        Chained([base, base]),
     ]
     assert len({source.identity() for source in sources_}) == len(sources_)
 

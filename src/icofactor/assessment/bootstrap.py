@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.selection.heldout import inspected
 from icofactor.checks import check_parameters
 from icofactor.cohort.people import People, RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase
@@ -33,15 +34,14 @@ from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, write_tsv
 from icofactor.preprocessing.adjusted import as_the_fit
-from icofactor.preprocessing.centering import Centering
+from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 from icofactor.sphere.names import hemispheres, map_file, mesh_name_of
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
-from icofactor.streaming.inspect import Inspector, look_block
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import in_order, one_blas_thread
-from icofactor.streaming.source import Adjusted, Adjustment
+from icofactor.streaming.source import Adjusted
 
 CHUNK = 10
 """Resamples per piece that is kept."""
@@ -232,9 +232,14 @@ class _Resampling:
         _check_same_subjects(model, data)
         before, confounds = unadjusted(data)
         raw = X
-        if confounds is not None or model.center_ == "zscore":
+        if confounds is not None or model.center_ == "zscore" or model.measures_ is not None:
             raw = open_stream(read_input(before, model.sites_, hemi).X, mask)
         return cls(model, X, model.refined_.stats, used, seed, raw, confounds, scans.groups)
+
+    @property
+    def codes(self) -> np.ndarray | None:
+        """(n_subjects,) measure of each row, where they are of several."""
+        return None if self.model.measures_ is None else self.model.measures_.codes(self.stats.n_subjects)
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -274,8 +279,10 @@ class _Resampling:
         weights = model.design_.sites.weights
         basis = basis_of(X, self._lifted(X.subset(who), best.B, best.C, scheme), weights)
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
+        codes = self.codes
         if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
-            everyone = everyone - everyone[:, who].mean(axis=1, keepdims=True)
+            mean = everyone[:, who].mean(axis=1, keepdims=True)
+            everyone = everyone - (mean if codes is None else means_of(everyone[:, who].T, codes[who])[codes].T)
         scale = scale_of(basis.W, everyone, scheme)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps, weights)
@@ -295,12 +302,11 @@ class _Resampling:
             centred = model.center_ != "none"
             return self.X, stats.deviations(self.stats.energy, self.stats.sq_norm) if centred else stats
         X = self.raw if self.confounds is None else self.confounds.stream(self.raw, who)
-        if model.center_ != "none":
-            inspector = Inspector(X.shape[0], len(who))
-            for rows, seen in pass_over(X.subset(who), each_block(look_block)):
-                inspector.accept(rows, seen)
-            centering = Centering.of(model.center_, inspector.mean, inspector.site_variance, len(who))
-            X = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
+        if model.center_ != "none" or model.measures_ is not None:
+            seen = inspected(X, who, self.codes)
+            centering = Centering.of(model.center_, seen, model.measures_, model.design_.sites)
+            if centering.adjustment is not None:
+                X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=self.codes)), X.runner)
         return X, Statistics.from_data(X.subset(who), model.design_)
 
     def _lifted(self, drawn: Stream, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -310,7 +316,7 @@ class _Resampling:
         if not model.lift:
             return np.asarray(coarse)
         design = model.design_
-        mean = model._used_centering.mean_left_in
+        mean = model._centered(len(model.loadings_), used=True).mean_left_in
         polish = model.polish if scheme.projective else 0
         return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish).W
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from icofactor.cohort.cohort import Cohort, Truth
 from icofactor.cohort.load import load_cohort
+from icofactor.cohort.measures import JoinedCohort, join_measures
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
 from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
 from icofactor.cohort.store.layout import is_store
@@ -17,12 +18,14 @@ from icofactor.sphere.names import mesh_name_of
 __all__ = [
     "MODALITIES",
     "Cohort",
+    "JoinedCohort",
     "StoredCohort",
     "Truth",
     "append_store",
     "compact_store",
     "create_store",
     "is_store",
+    "join_measures",
     "load_cohort",
     "mesh_name_of",
     "open_store",

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, counted, literal
 from icofactor.io.tables import cell_text, is_missing, is_number
 
-PERSON, SESSION = "participant_id", "session_id"
+PERSON, SESSION, MEASURE = "participant_id", "session_id", "measure"
 SESSION_COLUMNS = (SESSION, "session", "ses", "visit", "visit_id", "timepoint")
 """Names of the column of sessions, in whichever case."""
 FIT_ON = ("baseline", "one-per-person", "all")
@@ -116,25 +116,30 @@ class People:
     scans : names of the rows, no two alike.
     persons : the person of each.
     sessions : the session of each; None where rows are people.
+    measures : the measure of each, where scans have a row per measure: all of the first measure, then of the second.
     """
 
     scans: tuple[str, ...]
     persons: tuple[str, ...]
     sessions: tuple[str, ...] | None = None
+    measures: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, subjects: Sequence[str], participants: Mapping[str, Any]) -> People:
         """From a cohort's names and table. Without a column of sessions, scans of one person are told apart by name."""
         names = tuple(map(str, subjects))
-        persons = tuple(map(_text, participants.get(PERSON, names)))
-        if len(persons) != len(names) or list(map(bare, persons)) == list(map(bare, names)):
-            return cls(names, names)
+        measures = _measures(names, participants)
+        scans = names if measures is None else tuple(map(str.removesuffix, names, (f"_{one}" for one in measures)))
+        persons = tuple(map(_text, participants.get(PERSON, scans)))
+        if len(persons) != len(names) or list(map(bare, persons)) == list(map(bare, scans)):
+            return cls(names, scans, None, measures)
         columns = {str(column).lower(): column for column in reversed(list(participants))}
         column = next((columns[name] for name in SESSION_COLUMNS if name in columns), None)
-        sessions = names if column is None else tuple(map(_text, participants[column]))
-        if any(map(is_missing, sessions)) or len(set(zip(persons, sessions, strict=True))) < len(names):
-            sessions = names
-        return cls(names, persons, sessions)
+        sessions = scans if column is None else tuple(map(_text, participants[column]))
+        known = set(zip(persons, sessions, measures or sessions, strict=True))
+        if any(map(is_missing, sessions)) or len(known) < len(names):
+            sessions = scans
+        return cls(names, persons, sessions, measures)
 
     @property
     def n(self) -> int:
@@ -142,16 +147,20 @@ class People:
         return len(set(self.persons))
 
     @property
+    def n_scans(self) -> int:
+        """Number of scans, of whichever number of measures."""
+        return len(self.scans) // len(set(self.measures or ("",)))
+
+    @property
     def repeated(self) -> bool:
         """Whether any person has several scans."""
-        return self.n < len(self.scans)
+        return self.n < self.n_scans
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """The first columns of tables: participant_id, and session_id where scans are not people."""
-        if self.sessions is None:
-            return {PERSON: list(self.scans)}
-        return {PERSON: list(self.persons), SESSION: list(self.sessions)}
+        """The first columns of tables: participant_id, session_id where scans are not people, measure of several."""
+        more = {SESSION: self.sessions, MEASURE: self.measures}
+        return {PERSON: list(self.persons), **{name: list(values) for name, values in more.items() if values}}
 
     @property
     def known(self) -> dict[str, Scan]:
@@ -160,22 +169,27 @@ class People:
         return {scan: (who, when) for scan, who, when in zip(self.scans, self.persons, sessions, strict=bool(sessions))}
 
     def __getitem__(self, rows: Sequence[int]) -> People:
-        some_of = lambda values: tuple(values[row] for row in rows)
-        return People(
-            some_of(self.scans), some_of(self.persons), None if self.sessions is None else some_of(self.sessions)
-        )
+        some_of: Any = lambda values: None if values is None else tuple(values[row] for row in rows)
+        return People(*map(some_of, (self.scans, self.persons, self.sessions, self.measures)))
 
     def __str__(self) -> str:
-        return counted(len(self.scans), "subject") if not self.repeated else self.as_scans
+        return counted(self.n_scans, "subject") if not self.repeated else self.as_scans
 
     @property
     def as_scans(self) -> str:
         """40 scans of 8 people."""
-        return f"{counted(len(self.scans), 'scan')} of {self.n} {'person' if self.n == 1 else 'people'}"
+        return f"{counted(self.n_scans, 'scan')} of {self.n} {'person' if self.n == 1 else 'people'}"
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else cell_text(value)
+
+
+def _measures(names: Sequence[str], participants: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The measure of each row, where rows are named after it, as those of joined measures are."""
+    found = tuple(map(str, participants.get(MEASURE, ())))
+    named = len(found) == len(names) > 0 and all(map(str.endswith, names, (f"_{one}" for one in found)))
+    return found if named else None
 
 
 def people_of(cohort: Any) -> People | None:
@@ -221,6 +235,11 @@ class FitOn:
 
     def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
         """Rows to fit, in order; refuses repeated scans without a choice."""
+        if people.measures is not None:  # the same scans of every measure
+            n, n_rows = people.n_scans, len(people.scans)
+            table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
+            chosen = self.rows(replace(people[range(n)], measures=None), table)
+            return np.concatenate([chosen + before for before in range(0, n_rows, n)])
         key = None if self.order is None else _order_key(self.order, people, participants)
         everyone = np.arange(len(people.scans))
         if not people.repeated or self.which == "all":
@@ -408,7 +427,8 @@ class Scans:
         if self.people is None or not self.people.repeated:
             return together
         order = {} if self.fit_on.order is None else {"order": self.fit_on.order}
-        counts = {"n_scans": len(self.people.scans), "n_people": self.people.n, "n_fitted": len(self.rows)}
+        n_fitted = len(self.rows) * self.people.n_scans // len(self.people.scans)
+        counts = {"n_scans": self.people.n_scans, "n_people": self.people.n, "n_fitted": n_fitted}
         return {"fit_on": self.fit_on.which, **order, **counts, **together}
 
     @property

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.cohort import Measurement
+from icofactor.cohort.measures import check_measures
 from icofactor.cohort.people import warn_of_repeated
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitting import make_fit
@@ -27,7 +28,7 @@ from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import check_penalty, check_rules
 from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
 from icofactor.io.tables import numbered
-from icofactor.preprocessing.adjusted import as_the_fit, step_of
+from icofactor.preprocessing.adjusted import as_the_fit, is_cohort, step_of
 from icofactor.preprocessing.centering import Centering, center_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
@@ -135,6 +136,9 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
     harmonization_ : Harmonization or None
         How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
+    measures_ : Measures or None
+        Of measures that were joined (`icofactor.join_measures`): how, and what each was multiplied by. `components_`
+        are then in the units of what was fitted; ``measures_.maps(components_)`` has each measure's own.
     measurement_ : Measurement or None
         Modality, units, smoothing and preprocessing of the maps, as far as the data say.
     weights_, weighting_ : (n_sites,) and str, or None
@@ -284,7 +288,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         given, sites = replace(given, sites=whole), whole if mask is None else whole.subset(mask)
         self.check_shape(given.X.shape)
         place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
-        found = make_fit(self, method, place, sites, getattr(X, "subjects", None))
+        found = make_fit(self, method, place, sites, getattr(X, "subjects", None), given.measures)
 
         self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
@@ -298,8 +302,13 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         self.starts_, self.refined_ = found.starts, refined
         self.design_, self.solution_, self.n_iter_ = refined.design, refined.solution, refined.solution.n_iter
         self.depth_ = self._on_all_sites(refined.design.site_depth)
-        self.center_, self.mean_ = centering.kind, self._on_all_sites(centering.mean)
-        self.deviation_ = None if centering.deviation is None else self._on_all_sites(centering.deviation)
+        mean, deviation = self._on_all_sites(centering.mean), centering.deviation
+        deviation = None if deviation is None else self._on_all_sites(deviation)
+        self.measures_ = found.measures
+        if found.measures is not None and centering.codes is not None:
+            self.measures_ = replace(found.measures, mean=mean, deviation=deviation)
+            mean, deviation = mean.mean(axis=0), None
+        self.center_, self.mean_, self.deviation_ = centering.kind, mean, deviation
         self.n_constant_sites_ = centering.n_constant
         self.components_ = self._on_all_sites(reported.components)
         self.loadings_, self.scale_ = reported.loadings, reported.scale
@@ -312,6 +321,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         self.reconstruction_err_ = float(np.sqrt(max(found.error, 0.0)))
         if self.explained_ < 0:
             self._warn_of_nothing_explained()
+        if self.measures_ is not None and self.measures_.warning:
+            warnings.warn(self.measures_.warning, UserWarning, stacklevel=3)
         self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, place.X.source.n_bytes)
         return self
 
@@ -376,32 +387,34 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         if Z.shape[1] != len(self.components_):
             expected = f"loadings on {len(self.components_)} components"
             raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
-        return self._centering.undone(np.asarray(Z) @ self.components_)
+        return self._centered(len(Z)).undone(np.asarray(Z) @ self.components_)
 
-    @property
-    def _centering(self) -> Centering:
-        """What was taken out of the maps before the fit, on all sites."""
-        return Centering(self.center_, self.mean_, self.deviation_)
+    def _centered(self, n_rows: int, used: bool = False) -> Centering:
+        """What was taken out of the maps before the fit, on all sites or those used, for as many rows of maps."""
+        measures, codes, mean, deviation = self.measures_, None, self.mean_, self.deviation_
+        if measures is not None and measures.mean is not None:
+            codes, mean, deviation = measures.codes(n_rows), measures.mean, measures.deviation
+        part = None if measures is None or codes is not None else self.sites_.measure
+        if used:
+            mean = self._used(mean)
+            part, deviation = (None if values is None else self._used(values) for values in (part, deviation))
+        factor = None if measures is None else measures.factor
+        factor = None if factor is None or bool((factor == 1).all()) else factor
+        return Centering(self.center_, mean, deviation, 0, factor, codes, part, self.sites_.n_hemispheres)
 
     @property
     def _adjustment(self) -> Adjustment | None:
-        """The same for the sites that are used, as a source applies it."""
-        return self._used_centering.adjustment
-
-    @property
-    def _used_centering(self) -> Centering:
-        deviation = None if self.deviation_ is None else self._used(self.deviation_)
-        return Centering(self.center_, self._used(self.mean_), deviation)
+        """The same for the sites that are used and the rows that were fitted, as a source applies it."""
+        return self._centered(len(self.loadings_), used=True).adjustment
 
     def score(self, X: Any, y: None = None) -> float:
         """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
         view = self._view(X)
         C = self._loadings_of(view, getattr(X, "subjects", None))
-        W, mean = self._used(self.components_).T, self._used(self.mean_)
-        if self.center_ != "none":
-            mean = np.zeros_like(mean)  # `view` gives deviations
-        sums = np.zeros(2)
-        for _, found in pass_over(view, each_block(_score_block), {"C": C}, [W, mean, self._used_weights]):
+        W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
+        shared = {"C": C, "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes}
+        own, sums = [W, np.atleast_2d(centering.left).T, self._used_weights], np.zeros(2)
+        for _, found in pass_over(view, each_block(_score_block), shared, own):
             sums += found["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
@@ -417,7 +430,10 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         given = read_input(data, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
             raise ArgumentError("X", None, "X holds no subject (0 rows)")
-        return open_stream(given.X, self.mask_, client, self._adjustment)
+        if is_cohort(X):
+            check_measures(given.measures, self.measures_)
+        adjustment = self._centered(int(given.X.shape[0]), used=True).adjustment
+        return open_stream(given.X, self.mask_, client, adjustment)
 
     @property
     def weights_(self) -> np.ndarray | None:
@@ -498,5 +514,5 @@ def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) ->
 def _score_block(
     x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
 ) -> Arrays:
-    squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, None]))
+    squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, shared["codes"]]))
     return {"sum.squares": np.array([weighed(values, weights).sum() for values in squares])}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icofactor.cohort.measures import Measures
 from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, basis_of, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, best_of_starts
@@ -39,6 +40,7 @@ class Fitted:
     starts, refined, centering : how it was found
     error, variance : ‖X − WC‖² and Σ (x − the site's mean)² of X as it was fitted
     bytes_read : of maps
+    measures : what was found of each of several
     """
 
     reported: Canonical
@@ -48,6 +50,7 @@ class Fitted:
     error: float
     variance: float
     bytes_read: int
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,7 @@ class _Look:
     Attributes
     ----------
     X, stats, source : X as it is fitted, its statistics, and what answers divisions
-    centering, variance : what was taken out, and Σ (x − mean)² of what is left
+    centering, variance : what was taken out, and Σ (x − mean)² of what is left of each measure
     unit : what X was divided by, besides
     passed : the streams that were passed over, X the last
     """
@@ -66,22 +69,28 @@ class _Look:
     stats: Statistics
     source: Source
     centering: Centering
-    variance: float
+    variance: np.ndarray
     unit: float
     passed: tuple[Stream, ...]
 
 
 def make_fit(
-    settings: CorticalFactorization, method: Method, place: Workplace, sites: Sites, names: Sequence[str] | None
+    settings: CorticalFactorization,
+    method: Method,
+    place: Workplace,
+    sites: Sites,
+    names: Sequence[str] | None,
+    measures: Measures | None = None,
 ) -> Fitted:
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design(sites, settings.columns, min(settings.level, sites.max_level), settings.sigma)
     with stages.stage("statistics") as show:
-        seen = _look_at(settings, method, place.X, sites, design, names, show)
+        seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
     starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
+    fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
     engine = "cpu" if starts.engine == "cpu" else settings.engine
     with stages.stage("lift") as show:
@@ -91,12 +100,12 @@ def make_fit(
             weight, stage = sites.n_roots / sites.total_weight, f"polish-{sweep}"
             basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=engine, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
-    reported, error = canonical(basis.W, C, scheme, sites.weights), basis.error(C, sq_norm)
+    reported, error = canonical(basis.W, C, scheme, sites.weights, centering.codes), basis.error(C, sq_norm)
     if unit != 1:
         starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
         refined = replace(refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit))
     bytes_read = sum(stream.bytes_read for stream in passed)
-    return Fitted(reported, starts, refined, centering, error, variance, bytes_read)
+    return Fitted(reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted)
 
 
 def _look_at(
@@ -106,38 +115,43 @@ def _look_at(
     sites: Sites,
     design: Design,
     names: Sequence[str] | None,
+    measures: Measures | None,
     report: Report,
 ) -> _Look:
     """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a second for z-scores."""
-    center = settings.centers_by
-    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names)
-    passed, gathered = [X], X
+    center, codes = settings.centers_by, None
+    if measures is not None:
+        center = measures.center(center, settings.center, method.scheme.centers, method.name)
+        codes = measures.codes(X.shape[1])
+    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names, codes)
+    passed, gathered, changed = [X], X, False
     if center == "zscore":
-        for rows, found in pass_over(X, each_block(look_block), stage="look", report=lambda done: report(done / 2)):
+        task, show = each_block(look_block), lambda done: report(done / 2)
+        for rows, found in pass_over(X, task, inspector.shared, stage="look", report=show):
             inspector.accept(rows, found)
         inspector.check()
-        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
+        centering = Centering.of(center, inspector, measures, sites)
         gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
         passed.append(gathered)
-        inspector = Inspector(sites.n, X.shape[1], None, names)
+        inspector = Inspector(sites.n, X.shape[1], None, names, codes)
         stats, source = _gather(settings, gathered, sites, design, inspector, lambda done: report(0.5 + done / 2))
+        energy = inspector.site_energy if codes is None else inspector.site_energy.sum(axis=0)
     else:
         stats, source = _gather(settings, X, sites, design, inspector, report)
         inspector.check()
-        centering = Centering.of(center, inspector.mean, inspector.site_variance, X.shape[1])
-    energy, variance = inspector.site_energy, float(sites.weigh(inspector.site_variance).sum())
-    if center == "mean":
-        energy = inspector.site_variance
+        centering = Centering.of(center, inspector, measures, sites)
+        energy, changed = centering.energy(inspector), centering.adjustment is not None
+    if changed:
         if isinstance(source, Pyramid):
-            source = source.deviations(energy)
+            source = source.deviations(energy, centering.change)
             stats = source.statistics(design)
         else:
             inside = design.site_column >= 0
-            heavy = sites.weigh(energy)[inside]
-            of_faces = np.bincount(design.site_column[inside], heavy, minlength=design.n_columns)
-            stats = stats.deviations(of_faces, variance)
+            heavy = sites.weigh(energy)
+            of_faces = np.bincount(design.site_column[inside], heavy[inside], minlength=design.n_columns)
+            stats = stats.deviations(of_faces, float(heavy.sum()), centering.change)
     unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
-    if center == "mean" or unit != 1:
+    if changed or unit != 1:
         gathered = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
         passed.append(gathered)
         stats = stats if unit == 1 else stats.times(1 / unit)
@@ -145,7 +159,13 @@ def _look_at(
             source = Data(gathered, sites, energy / unit**2)
         elif unit != 1:
             source = source.times(1 / unit)
-    return _Look(gathered, stats, source, centering, variance, unit, tuple(passed))
+    return _Look(gathered, stats, source, centering, centering.variance(inspector, sites.weights), unit, tuple(passed))
+
+
+def _found(measures: Measures, centering: Centering, variance: np.ndarray) -> Measures:
+    """The measures with what the fit found of each."""
+    factor = np.ones(measures.n) if centering.factor is None else centering.factor
+    return replace(measures, factor=factor, variance=variance / variance.sum())
 
 
 def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjustment:
@@ -153,7 +173,8 @@ def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjust
     before = adjustment or Adjustment()
     if unit == 1:
         return before
-    return replace(before, scale=(np.ones(n_sites) if before.scale is None else before.scale) * unit)
+    ones = np.ones(n_sites) if before.offset is None else np.ones_like(before.offset)
+    return replace(before, scale=(ones if before.scale is None else before.scale) * unit)
 
 
 def _gather(
@@ -165,7 +186,8 @@ def _gather(
         pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
         return pyramid.statistics(design), pyramid
     stats = Statistics.from_data(X, design, inspector=inspector, report=report)
-    return stats, Data(X, sites, inspector.site_energy)
+    site_energy = inspector.site_energy
+    return stats, Data(X, sites, site_energy if inspector.codes is None else site_energy.sum(axis=0))
 
 
 def _fit_coarse(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import SphericalVoronoi, cKDTree
 
+from icofactor.cohort.measures import Measures, measures_of
 from icofactor.cohort.meshes import check_array, read_image
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.preprocessing.templates import find_meshes
@@ -36,12 +37,14 @@ class Input:
     sites : Sites, one per column
     hemi : "left", "right", "both", or None when one hemisphere was given and not named
     mask : (n_sites,) bool that came with the data, or None
+    measures : how several measures lie in X, or None
     """
 
     X: Any
     sites: Sites
     hemi: str | None
     mask: np.ndarray | None
+    measures: Measures | None = None
 
 
 def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
@@ -54,11 +57,12 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
             raise ArgumentError("hemi", None, what)
         array = check_array(X.X)
         if mesh is not None:  # a cohort brings its own sites; those asked for must be the same
-            asked, _ = sites_for(array.shape[1], mesh, X.hemisphere)
-            if not same_sites(asked, X.sites):
+            own = X.sites if isinstance(mesh, Sites) and mesh.n_measures > 1 else X.sites.of_measure()
+            asked, _ = sites_for(own.n, mesh, X.hemisphere)
+            if not same_sites(asked, own):
                 what = f"{{mesh}} is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
                 raise ArgumentError("mesh", None, what)
-        return Input(array, X.sites, X.hemisphere, X.mask)
+        return Input(array, X.sites, X.hemisphere, X.mask, measures_of(X))
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
         return Input(*read_image(X, mesh, hemi), None)
     array = check_array(X)
@@ -140,6 +144,9 @@ def weighted_sites(
     if weights is None and sites.weights is None:
         return sites, None
     area = isinstance(weights, str) and weights == "area"
+    if sites.n_measures > 1 and (area or _files(weights) is not None):  # the same for every measure
+        one, by = weighted_sites(sites.of_measure(), None, weights, hemi)
+        return sites.weighted(np.tile(np.asarray(one.weights), sites.n_measures), mask), by
     if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
         return sites.weighted(sites.weights, mask), "its own weight"
     if area:

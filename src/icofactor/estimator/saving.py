@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from icofactor.cohort.cohort import Measurement
+from icofactor.cohort.measures import Measures
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -22,6 +23,7 @@ from icofactor.factorization._solve import Solution
 from icofactor.factorization.design import Design
 from icofactor.factorization.matching import Match
 from icofactor.factorization.methods import method_named
+from icofactor.factorization.scaling import spread_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.publish import reading
@@ -87,6 +89,7 @@ class ModelRecord:
     harmonization: Harmonization | None = None
     measurement: Measurement | None = None
     weighting: str | None = None
+    measures: Measures | None = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
@@ -215,10 +218,11 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
             f"is damaged: {record.n_features_in} features and {n_components} components, but maps of {sites.n} sites "
             f"and loadings on {k}"
         )
+    _check_measures(record, sites)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = ((record.loadings - record.loadings.mean(axis=0)) ** 2).sum(axis=0)
+        codes = None if record.measures is None else record.measures.codes(len(record.loadings))
         variance = (record.components**2).sum(axis=1) if sites.weights is None else record.components**2 @ sites.weights
-        variance = variance * spread
+        variance = variance * spread_of(record.loadings.T, codes)
     total = record.total_variance
     pairs = [
         (record.explained, 1 - record.error / total if total > 0 else math.nan),
@@ -250,6 +254,17 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
         known = done.reference is None or done.reference in done.levels
         if not (levels and known and _go_together(done.terms, done.coefficients) and (done.scale > 0).all()):
             raise Unreadable("is damaged: its harmonization does not go with its coefficients")
+
+
+def _check_measures(record: ModelRecord, sites: Sites) -> None:
+    found, whole = record.measures, sites.n_measures == 1
+    if found is not None:
+        maps, zscores = found.share == "maps", record.center == "zscore"
+        whole = sites.n_measures == (1 if maps else found.n) and not len(record.loadings) % (found.n if maps else 1)
+        whole = whole and found.factor is not None and bool((found.factor > 0).all())
+        whole = whole and maps == (found.mean is not None) and (maps and zscores) == (found.deviation is not None)
+    if not whole:
+        raise Unreadable("is damaged: its measures do not go with its maps and loadings")
 
 
 def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:

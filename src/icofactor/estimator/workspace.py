@@ -92,6 +92,7 @@ def _run(
         "sites": {"n": given.sites.n, "places": digest(given.sites.coordinates, given.sites.deepest)},
         "mask": None if mask is None else digest(mask),
         **({} if given.sites.weights is None else {"weights": digest(given.sites.weights)}),
+        **({} if given.measures is None else {"measures": given.measures.record}),
         "values": X.source.identity(),
         "slices": digest(np.array([[part.start, part.stop] for part in X.source.slices()])),
     }

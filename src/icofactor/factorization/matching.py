@@ -84,6 +84,9 @@ def sites_taken(a: Any, b: Any) -> Any:
     if ours is None or theirs is None:
         return slice(None)
     sides = [getattr(model, "hemi_", None) for model in (a, b)]
+    if ours.n_measures != theirs.n_measures:
+        found = Phrase(f"{theirs.n_measures} and {ours.n_measures}")
+        raise ArgumentError("b", found, "a model with maps of as many measures as a")
     if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
         raise ArgumentError("b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as a")
     if ours.n == theirs.n and np.allclose(ours.coordinates, theirs.coordinates, atol=_SAME_POSITION):
@@ -102,7 +105,7 @@ def sites_taken(a: Any, b: Any) -> Any:
 
 
 def _sides(model: Any) -> str:
-    return str(getattr(model, "hemi_", None) or ("both" if len(model.sites_.frames) == 2 else "one"))
+    return str(getattr(model, "hemi_", None) or ("both" if model.sites_.n_hemispheres == 2 else "one"))
 
 
 def _weights(weights: Any, n_sites: int) -> np.ndarray:

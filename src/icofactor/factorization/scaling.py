@@ -65,10 +65,25 @@ def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
     return scale * map_signs(W) if scheme.signed_maps and scheme.signed_loadings else scale
 
 
-def canonical(W: np.ndarray, C: np.ndarray, scheme: Scheme, weights: np.ndarray | None = None) -> Canonical:
-    """Components by falling explained variance, at the scale of `scale_of`; `weights` of the sites, if any."""
+def spread_of(C: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
+    """Σ over subjects of (c − mean)² of loadings, components × subjects; `codes`: which of them share a mean."""
+    if codes is not None:
+        return np.sum([spread_of(C[:, codes == code]) for code in np.unique(codes)], axis=0)
+    return np.asarray(((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+
+
+def canonical(
+    W: np.ndarray, C: np.ndarray, scheme: Scheme, weights: np.ndarray | None = None, codes: np.ndarray | None = None
+) -> Canonical:
+    """Components by falling explained variance, at the scale of `scale_of`.
+
+    Parameters
+    ----------
+    weights : of the sites, if any
+    codes : as in `spread_of`
+    """
     squares = np.einsum("ij,ij->j", W, W) if weights is None else np.einsum("ij,ij,i->j", W, W, weights)
-    variance = squares * ((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    variance = squares * spread_of(C, codes)
     order = np.argsort(-variance, kind="stable")
     scale = scale_of(W, C, scheme)
     components = np.empty((len(C), len(W)))

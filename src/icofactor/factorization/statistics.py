@@ -30,6 +30,13 @@ PYRAMID_BYTES = 320 * 2**20
 REFERENCE_SIZE = 2.7
 """Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
+Change = Callable[[Any, np.ndarray], Any]
+"""(subjects × faces sums, sphere of each face) → the sums of other maps."""
+
+
+def less_mean(sums: Any, sphere: np.ndarray) -> Any:
+    """Sums, subjects × faces, of deviations from the mean map."""
+    return sums - sums.mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,15 +156,17 @@ class Statistics:
             design.faces,
         )
 
-    def deviations(self, energy: np.ndarray, sq_norm: float) -> Statistics:
+    def deviations(self, energy: np.ndarray, sq_norm: float, change: Change = less_mean) -> Statistics:
         """Statistics of the deviations from the mean map; reads nothing (method.md §10).
 
         Parameters
         ----------
         energy : (n_k,) Σ over the sites of each face and all subjects of (x − the site's mean)²
         sq_norm : the same over all sites, those in no face among them
+        change : what else is linear in the maps of a sphere, where that is meant; then `energy` is of what it leaves
         """
-        L, root_L = (values - values.mean(axis=0) for values in (self.L, self.root_L))
+        L = change(self.L, self.faces[:, 1] // (20 * 4 ** self.faces[:, 0]))
+        root_L = change(self.root_L, np.arange(self.root_L.shape[1]) // 20)
         return replace(self, L=L, root_L=root_L, energy=energy, sq_norm=sq_norm)
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -197,7 +206,8 @@ def _gather(
     if not n_sites:
         raise ValueError("X holds no site: there is nothing to gather")
     sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
-    for rows, found in pass_over(stream, _column_sums, own=[columns], stage="statistics", report=report):
+    shared = {} if inspector is None else inspector.shared
+    for rows, found in pass_over(stream, _column_sums, shared, [columns], stage="statistics", report=report):
         sums[found["reached"]] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
@@ -210,7 +220,7 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
     reached, columns = _reached(columns)
     seen, sums = [], None
     for rows, x in blocks:
-        seen.append(look(x))
+        seen.append(look(x, shared.get("codes")))
         at, here = _reached(columns[rows])
         if sums is None:
             sums = np.zeros((len(reached), x.shape[1]))
@@ -400,18 +410,19 @@ class Pyramid:
             levels.insert(0, up)
         return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
 
-    def deviations(self, site_variance: np.ndarray) -> Pyramid:
+    def deviations(self, site_variance: np.ndarray, change: Change = less_mean) -> Pyramid:
         """The sums of the deviations from the mean map; reads nothing.
 
         Parameters
         ----------
         site_variance : (n_sites,) Σ over subjects of (x − the site's mean)²
+        change : as in `Statistics.deviations`
         """
         energy = [
             np.bincount(self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums))
             for level, sums in enumerate(self._sums)
         ]
-        sums = [sums - sums.mean(axis=1, keepdims=True) for sums in self._sums]
+        sums = [change(sums.T, np.arange(len(sums)) // (20 * 4**level)).T for level, sums in enumerate(self._sums)]
         return Pyramid(sums, energy, self._counts, self.sites)
 
     def times(self, factor: float) -> Pyramid:

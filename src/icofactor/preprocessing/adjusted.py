@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from icofactor.cohort.measures import check_no_confounds, measures_of
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.streaming.source import Adjusted, Adjustment, MapSource, source_of
 
 _OF_THE_COHORT = (
     *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
-    *("simulated", "path"),
+    *("simulated", "path", "measures"),
 )
 
 
@@ -168,6 +169,7 @@ def parts_of(
     """
     if not all(step.kept_as in before for step in steps_of(X)):
         raise ArgumentError("X", None, f"X is {literal(steps_of(X)[-1].done)} already")
+    check_no_confounds(measures_of(X), True)
     if is_cohort(X):
         return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask
     if participants is None:

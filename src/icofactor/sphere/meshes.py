@@ -45,7 +45,7 @@ def sites_for(
     if isinstance(mesh, Sites):
         if n_columns != mesh.n:
             raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}")
-        both = mesh.n_roots == 40
+        both = mesh.n_hemispheres == 2
         if hemi is not None and both != (hemi == "both"):
             held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left'} or 'right'"
             raise _unknown(f"{{hemi={hemi!r}}}, but {{mesh}} is {mesh!r}, {held}, or None")

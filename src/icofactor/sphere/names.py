@@ -52,7 +52,8 @@ def mesh_name_of(sites: Any) -> str:
     if sites.name is not None:
         return str(sites.name)
     per_side = sites.n_mesh // len(sites.frames)
-    return "fsLR32k" if per_side == N_FS_LR and sites.on == "vertices" else f"sphere{sites.n_mesh}"
+    known = per_side == N_FS_LR and sites.on == "vertices"
+    return "fsLR32k" if known else f"sphere{sites.n_mesh // sites.n_measures}"
 
 
 def is_fs_lr(mesh_name: str) -> bool:

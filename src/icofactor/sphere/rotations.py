@@ -41,7 +41,7 @@ class SiteSpinner:
 
     def __init__(self, sites: Sites, at: np.ndarray | None = None) -> None:
         at = np.arange(sites.n) if at is None else at
-        self.n, self._halves = len(at), []
+        self.n, self._halves, self._per_measure = len(at), [], sites.n_hemispheres
         for half in np.unique(sites.hemisphere):
             where, mine = np.flatnonzero(sites.hemisphere == half), np.flatnonzero(sites.hemisphere[at] == half)
             tree = cKDTree(sites.coordinates[where])
@@ -51,7 +51,7 @@ class SiteSpinner:
         """(n,) site whose value each site takes, for one random rotation."""
         rotation, taken = random_rotation(rng), np.empty(self.n, dtype=np.int64)
         for half, (where, mine, points, tree) in enumerate(self._halves):
-            taken[mine] = where[tree.query(turned(points, half, rotation))[1]]
+            taken[mine] = where[tree.query(turned(points, half % self._per_measure, rotation))[1]]
         return taken
 
 
@@ -64,7 +64,7 @@ class FaceSpinner:
     """
 
     def __init__(self, sites: Sites, level: int, index: np.ndarray) -> None:
-        self._level, self._frames = level, sites.frames
+        self._level, self._frames, self._per_measure = level, sites.frames, sites.n_hemispheres
         levels = np.full(len(index), level)
         self._half = sites.face_hemisphere(levels, index)
         self._centres = sites.face_centres(levels, index)
@@ -82,6 +82,6 @@ class FaceSpinner:
         for half, source in enumerate(self._sources):
             mine = self._half == half
             if mine.any():
-                there = turned(self._centres[mine], half, rotation)
+                there = turned(self._centres[mine], half % self._per_measure, rotation)
                 taken[mine] = source[locate(there @ self._frames[half], self._level)]
         return taken

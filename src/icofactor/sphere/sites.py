@@ -24,6 +24,8 @@ On = Literal["vertices", "faces"]
 Hemi = Literal["left", "right", "both"]
 # Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
 _SAME_POSITION = 5e-4
+MOST_MEASURES = 60
+"""On the spheres of which `Sites.hemisphere` has numbers for."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +46,7 @@ class Sites:
     deepest : (n,) face of level `max_level` that holds each site, as in `face_at`.
     frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
     weights : (n,) how much each site counts in everything that is summed over sites, e.g. its area; None: all alike.
+    n_measures : how often the hemispheres follow each other, once per measure (`repeated`).
 
     Examples
     --------
@@ -68,6 +71,7 @@ class Sites:
     deepest: Annotated[Ints, Numbers("v", "i", least=0)]
     frames: Annotated[Floats, Numbers("h33")]
     weights: Annotated[Floats | None, Numbers("v", least=0)] = None
+    n_measures: int = 1
 
     def __post_init__(self) -> None:
         for array in (self.coordinates, self.hemisphere, self.position, self.deepest, self.frames):
@@ -83,7 +87,8 @@ class Sites:
             mesh = f" of an icosahedral mesh of level {self.level}"
         else:
             mesh = " of a mesh that is not icosahedral" if self.triangles is not None else ""
-        both = ", both hemispheres" if len(self.frames) == 2 else ""
+        both = ", both hemispheres" if self.n_hemispheres == 2 else ""
+        both += f", of {self.n_measures} measures" if self.n_measures > 1 else ""
         part = f", of {self.n_mesh}" if self.n != self.n_mesh else ""
         return f"Sites({self.n} {self.on}{mesh}{both}{part})"
 
@@ -117,6 +122,16 @@ class Sites:
         w = self.weights[where]
         return values * (w if values.ndim == 1 else w[:, None])
 
+    @property
+    def n_hemispheres(self) -> int:
+        """1 or 2."""
+        return len(self.frames) // self.n_measures
+
+    @property
+    def measure(self) -> Ints:
+        """(n,) number of the measure that each site is of."""
+        return np.asarray(self.hemisphere // self.n_hemispheres, dtype=np.int64)
+
     # Where sites lie in the hierarchy
 
     def face_at(self, level: int) -> Ints:
@@ -130,13 +145,13 @@ class Sites:
         return self.deepest >> 2 * (self.max_level - level)
 
     def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
-        """Hemisphere, 0 or 1, of faces `index` of `level`; levels may differ from face to face."""
+        """Hemisphere, as in `hemisphere`, of faces `index` of `level`; levels may differ from face to face."""
         levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
         per_hemisphere = 20 * 4 ** levels.astype(np.int64)
         if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
             found = f"{indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
             raise ArgumentError("index", Phrase(found), f"faces 0 to {self.n_roots}·4^level − 1 of {self!r}")
-        return (indices >= per_hemisphere).astype(np.int8)
+        return (indices // per_hemisphere).astype(np.int8)
 
     def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
         """Corners (m, 3, 3) of faces of the hierarchy, in the frame of the sites."""
@@ -232,6 +247,40 @@ class Sites:
             deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
             frames=np.concatenate([left.frames, right.frames]),
             weights=None if left.weights is None or right.weights is None else np.r_[left.weights, right.weights],
+        )
+
+    def repeated(self, n_measures: int) -> Sites:
+        """The same sites once per measure, one measure after the other, each with spheres of its own."""
+        if self.n_measures != 1 or not 1 <= n_measures <= MOST_MEASURES:
+            raise ArgumentError("n_measures", n_measures, f"from 1 to {MOST_MEASURES}, of sites of one measure")
+        spheres, times = len(self.frames), np.repeat(np.arange(n_measures), self.n)
+        tile = lambda values: np.tile(values, n_measures)
+        return replace(
+            self,
+            coordinates=np.tile(self.coordinates, (n_measures, 1)),
+            hemisphere=(tile(self.hemisphere) + spheres * times).astype(np.int8),
+            position=tile(self.position) + self.n_mesh * times,
+            n_mesh=self.n_mesh * n_measures,
+            deepest=tile(self.deepest) + spheres * n_faces(self.max_level) * times,
+            frames=np.tile(self.frames, (n_measures, 1, 1)),
+            weights=None if self.weights is None else tile(self.weights),
+            n_measures=n_measures,
+        )
+
+    def of_measure(self, number: int = 0) -> Sites:
+        """The sites of one of the measures, as those of a cohort of it alone."""
+        h, mine = self.n_hemispheres, np.flatnonzero(self.measure == number)
+        n_mesh = self.n_mesh // self.n_measures
+        return replace(
+            self,
+            coordinates=self.coordinates[mine],
+            hemisphere=(self.hemisphere[mine] - h * number).astype(np.int8),
+            position=self.position[mine] - n_mesh * number,
+            n_mesh=n_mesh,
+            deepest=self.deepest[mine] - h * n_faces(self.max_level) * number,
+            frames=self.frames[:h],
+            weights=None if self.weights is None else self.weights[mine],
+            n_measures=1,
         )
 
     # Constructors
@@ -421,7 +470,8 @@ def check_sites(sites: Sites) -> Sites:
     """The same sites; refused where their numbers, which have the right shapes, contradict each other."""
     if not 0 <= sites.max_level <= MAX_LEVEL:
         raise Unreadable(f"is damaged: the level of its mesh is {sites.level}")
-    if len(sites.frames) not in (1, 2) or not 0 < sites.n <= sites.n_mesh < 2**40:
+    measured = 0 < sites.n_measures <= MOST_MEASURES and len(sites.frames) in (sites.n_measures, 2 * sites.n_measures)
+    if not measured or not 0 < sites.n <= sites.n_mesh < 2**40:
         raise Unreadable(f"is damaged: {sites.n} sites of a mesh of {sites.n_mesh}, on {len(sites.frames)} spheres")
     if np.abs(np.square(sites.coordinates).sum(axis=1) - 1).max() >= _CLOSE:
         raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")

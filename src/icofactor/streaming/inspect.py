@@ -21,20 +21,33 @@ class Inspector:
     n_sites, n_subjects : of X
     refusal : why negative values are refused and what to do, completing "..., which"; None: they are allowed
     names : of the subjects, where they have one
+    codes : (n_subjects,) number of the kind of map that each row is; None: all are of one kind
 
     Attributes
     ----------
-    mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects
+    mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects; a row per kind, if several
     """
 
     def __init__(
-        self, n_sites: int, n_subjects: int, refusal: str | None = None, names: Sequence[str] | None = None
+        self,
+        n_sites: int,
+        n_subjects: int,
+        refusal: str | None = None,
+        names: Sequence[str] | None = None,
+        codes: np.ndarray | None = None,
     ) -> None:
-        self.mean, self.site_energy, self.site_variance = (np.empty(n_sites) for _ in range(3))
+        self.codes, self.n_subjects = codes, n_subjects
+        shape = (n_sites,) if codes is None else (int(codes.max()) + 1, n_sites)
+        self.mean, self.site_energy, self.site_variance = (np.empty(shape) for _ in range(3))
         # the least and largest value of each subject, and whether any two subjects differ anywhere
         self.low, self.high = np.full(n_subjects, np.inf), np.full(n_subjects, -np.inf)
         self.differ = False
         self._refusal, self._names = refusal, names
+
+    @property
+    def shared(self) -> Mapping[str, Any]:
+        """What `look_block` needs."""
+        return {} if self.codes is None else {"codes": self.codes}
 
     @property
     def variance(self) -> float:
@@ -56,8 +69,9 @@ class Inspector:
         if rows is None:
             return
         self.differ = self.differ or bool(seen["max.differ"])
-        self.mean[rows], self.site_variance[rows] = seen["site.mean"], seen["site.variance"]
-        self.site_energy[rows] = seen["site.energy"]
+        kind = "site" if self.codes is None else "site.kind"
+        for name, values in (("mean", self.mean), ("variance", self.site_variance), ("energy", self.site_energy)):
+            values[..., rows] = seen[f"{kind}.{name}"].T
 
     def _who(self, chosen: np.ndarray) -> str:
         """Subjects by name where they have one, else by row."""
@@ -93,8 +107,14 @@ def _refusal(sentence: str) -> ArgumentError:
     return ArgumentError("X", None, sentence)
 
 
-def look(x: np.ndarray) -> Arrays:
+def look(x: np.ndarray, codes: np.ndarray | None = None) -> Arrays:
     """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined."""
+    if codes is not None:
+        each = [look(x[:, codes == code]) for code in range(int(codes.max()) + 1)]
+        names = ("mean", "energy", "variance")
+        kinds = {f"site.kind.{name}": np.stack([one[f"site.{name}"] for one in each], axis=1) for name in names}
+        kinds |= {"max.differ": np.array(any(bool(one["max.differ"]) for one in each))}
+        return {**look_for_bounds(x), **kinds, "site.energy": kinds["site.kind.energy"].sum(axis=1)}
     with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
         mean = x.mean(axis=1)
         deviation = x - mean[:, None]
@@ -111,7 +131,7 @@ def look(x: np.ndarray) -> Arrays:
 
 def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """`look` as the task of a pass."""
-    return look(x)
+    return look(x, shared.get("codes"))
 
 
 def look_for_bounds(x: np.ndarray) -> Arrays:

@@ -85,7 +85,7 @@ def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
     for i, data in enumerate(cohorts):
         a, b = fits[2 * i], fits[2 * i + 1]
         variance = (
-            data.all_adjusted.variance
+            data.centred(np.arange(data.n_subjects)).variance
             if data.center == "none"
             else problems[2 * i].sq_norm + problems[2 * i + 1].sq_norm
         )
@@ -122,7 +122,8 @@ def third_people(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
         pair = [(views[2 * i + group], fits[2 * i + group]) for group in (0, 1)]
         # a map and its loadings may both change sign: the one that makes the map mostly positive
         a, b = (map_signs(one.B)[:, None] * new_loadings(view, one, others, scheme) for view, one in pair)
-        total = data.all_adjusted.L[others].sum(axis=1)
+        whole = data.all_adjusted if data.measures is None else views[2 * i]
+        total = whole.L[others].sum(axis=1)
         rows.append([match_components(a, b).mean, match_components(_without(a, total), _without(b, total)).mean])
     return np.array(rows)
 

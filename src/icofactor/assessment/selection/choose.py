@@ -32,6 +32,7 @@ from icofactor.assessment.selection.heldout import (
 )
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
+from icofactor.cohort.measures import check_no_confounds
 from icofactor.cohort.people import RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.estimator.inputs import check_mask, read_input, weighted_sites
@@ -118,7 +119,7 @@ def choose_n_components(
     """
     tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
     chosen = method_named(method)
-    center = center_of(center, chosen.scheme.centers, method)
+    asked, center = center, center_of(center, chosen.scheme.centers, method)
     check_engine(engine)
     if steps_of(cohort) and (covariates or harmonize is not None):
         raise ArgumentError("cohort", None, f"The cohort is {literal(steps_of(cohort)[-1].done)} already")
@@ -128,6 +129,9 @@ def choose_n_components(
     given = read_input(cohort, mesh, hemi)
     sites, weighting = weighted_sites(given.sites, check_mask(given.mask, given.sites), weights, given.hemi)
     given = replace(given, sites=sites)
+    if given.measures is not None:
+        center = given.measures.center(center, asked, chosen.scheme.centers, method)
+        check_no_confounds(given.measures, covariates, harmonize)
     n_subjects = int(given.X.shape[0])
     if covariates or harmonize is not None:
         table = getattr(cohort, "participants", {})
@@ -226,6 +230,7 @@ def _run_record(
         "strata": digest(strata),
         **({} if confounds is None else {"confounds": confounds.digest()}),
         **({} if groups is None else {"groups_digest": digest(groups.codes)}),
+        **({} if cohorts.coarse.measures is None else {"measures": cohorts.coarse.measures.record}),
     }
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.cohort.measures import Measures
 from icofactor.cohort.people import RowGroups
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
@@ -22,6 +23,7 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.factorization.update import State, begin
+from icofactor.preprocessing.centering import means_of
 from icofactor.preprocessing.confounds import Confounds
 from icofactor.sphere.rotations import FaceSpinner
 from icofactor.sphere.sites import Sites
@@ -74,18 +76,32 @@ class Coarse:
     design : Design
     center : what every fit takes out of the maps of its own subjects first: "none", "mean" or "zscore"
     confounds : what it takes out before that
+    measures : of which it centres and scales each by itself
     """
 
     stats: Statistics
     design: Design
     center: str = "none"
     confounds: Confounds | None = None
+    measures: Measures | None = None
 
     @classmethod
-    def of(cls, pyramid: Pyramid, level: int, center: str = "none", confounds: Confounds | None = None) -> Coarse:
+    def of(
+        cls,
+        pyramid: Pyramid,
+        level: int,
+        center: str = "none",
+        confounds: Confounds | None = None,
+        measures: Measures | None = None,
+    ) -> Coarse:
         design = Design(pyramid.sites, level=level)
         found = pyramid.statistics(design)
-        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center, confounds)
+        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center, confounds, measures)
+
+    @cached_property
+    def codes(self) -> np.ndarray | None:
+        """(n_subjects,) measure of each row, where they are of several."""
+        return None if self.measures is None else self.measures.codes(self.n_subjects)
 
     def adjusted(self, subjects: np.ndarray) -> Coarse:
         """All maps less their confounds, as far as `subjects` tell what these do; of nobody else is anything used."""
@@ -105,16 +121,43 @@ class Coarse:
         """
         if self.confounds is not None:
             return self.adjusted(subjects).centred(subjects)
-        if self.center == "none":
+        if self.center == "none" and (self.measures is None or self.measures.plain):
             return self
-        own = self.means[subjects]
+        if self.codes is None:
+            maps = self._centred(self.means, self.means[subjects])
+        else:
+            maps = np.empty_like(self.means)
+            for code in range(int(self.codes.max()) + 1):
+                rows = self.codes == code
+                maps[rows] = self._centred(self.means[rows], self.means[subjects[rows[subjects]]])
+        if self.measures is None:
+            return replace(self.with_means(maps), center="none")
+        return replace(self.with_means(self._scaled(maps, subjects)), center="none", measures=self.measures.as_plain)
+
+    def _centred(self, maps: np.ndarray, own: np.ndarray) -> np.ndarray:
+        if self.center == "none":
+            return maps
         mean = own.mean(axis=0)
-        maps = self.means - mean
+        maps = maps - mean
         if self.center == "zscore":
             deviation = own.std(axis=0, ddof=1) if len(own) > 1 else np.zeros_like(mean)
             flat = deviation <= 1e-12 * np.abs(mean)
             maps = np.where(flat, 0.0, maps / np.where(flat, 1.0, deviation))
-        return replace(self.with_means(maps), center="none")
+        return maps
+
+    def _scaled(self, maps: np.ndarray, subjects: np.ndarray) -> np.ndarray:
+        """Maps times what their measure is multiplied by, as far as `subjects` tell; variance is that of the faces."""
+        assert self.measures is not None
+        faces, own = self.design.faces, maps[subjects]
+        part = self.design.sites.face_hemisphere(faces[:, 0], faces[:, 1]) // self.design.sites.n_hemispheres
+        mean = own.mean(axis=0) if self.codes is None else means_of(own, self.codes[subjects])[self.codes[subjects]]
+        squares, n, n_sites = self.counts * (own - mean) ** 2, len(subjects), int(self.counts.sum())
+        if self.codes is None:
+            total, n_sites = np.bincount(part, squares.sum(axis=0)), n_sites // self.measures.n
+        else:
+            total, n = np.bincount(self.codes[subjects], squares.sum(axis=1)), n // self.measures.n
+        factor = self.measures.factors(total, n, n_sites, self.center)
+        return maps * (factor[part] if self.codes is None else factor[self.codes][:, None])
 
     @property
     def L(self) -> np.ndarray:
@@ -138,7 +181,14 @@ class Coarse:
     @cached_property
     def variance(self) -> float:
         """Between-subject variance that the faces resolve: Σ over sites of (face mean − its mean over subjects)²."""
-        return float((self.counts * (self.means - self.means.mean(axis=0)) ** 2).sum())
+        everyone = np.arange(self.n_subjects)
+        return float((self.counts * (self.means - self.mean_of(everyone, everyone)) ** 2).sum())
+
+    def mean_of(self, fitted: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The mean map of the fitted subjects; of those of each of `rows`' measure, where rows are of several."""
+        if self.codes is None:
+            return np.asarray(self.means[fitted].mean(axis=0))
+        return np.asarray(means_of(self.means[fitted], self.codes[fitted])[self.codes[rows]])
 
     def with_means(self, means: np.ndarray) -> Coarse:
         """Other maps on the same faces."""
@@ -207,12 +257,15 @@ def gather(
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
     finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
-    inspector = Inspector(sites.n, X.shape[1], method.refusal(center))
+    measures = given.measures
+    codes = None if measures is None else measures.codes(X.shape[1])
+    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), codes=codes)
     pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
     inspector.check()
-    coarse = Coarse.of(pyramid, level, center, confounds)
-    fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds)
-    return Cohorts(X, sites, coarse, fine, inspector.mean, float(sites.weigh(inspector.site_variance).sum()))
+    coarse = Coarse.of(pyramid, level, center, confounds, measures)
+    fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds, measures)
+    variance = inspector.site_variance if codes is None else inspector.site_variance.sum(axis=0)
+    return Cohorts(X, sites, coarse, fine, inspector.mean, float(sites.weigh(variance).sum()))
 
 
 @dataclass(frozen=True)
@@ -311,13 +364,16 @@ def spun_cohort(
     """
     coarse, same = cohorts.coarse, cohorts.fine is cohorts.coarse
     fine = cohorts.fine.all_adjusted
-    middle, spread = fine.means.mean(axis=0), fine.means.std(axis=0)
+    codes = np.zeros(fine.n_subjects, dtype=np.int64) if fine.codes is None else fine.codes
+    kinds = [fine.means[codes == code] for code in range(int(codes.max()) + 1)]
+    middle, spread = np.stack([one.mean(axis=0) for one in kinds]), np.stack([one.std(axis=0) for one in kinds])
     rng = np.random.default_rng(seed)
     spinner = FaceSpinner(cohorts.sites, int(fine.design.faces[0, 0]), fine.design.faces[:, 1])
     maps = np.empty_like(fine.means)
-    deviation = lambda rows: np.divide(rows - middle, spread, out=np.zeros_like(rows), where=spread > 0)
     for rows in np.arange(len(maps))[:, None] if groups is None else groups.members:
-        maps[rows] = middle + deviation(fine.means[rows])[:, spinner.draw(rng)] * spread
+        own, mean, size = fine.means[rows], middle[codes[rows]], spread[codes[rows]]
+        deviation = np.divide(own - mean, size, out=np.zeros_like(own), where=size > 0)
+        maps[rows] = mean + deviation[:, spinner.draw(rng)] * size
     if not signed:
         np.maximum(maps, 0.0, out=maps)
     if same:

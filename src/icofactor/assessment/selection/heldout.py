@@ -8,7 +8,7 @@ mean map.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from icofactor.factorization._lift import Basis, full_basis, gram, loadings, wei
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
-from icofactor.preprocessing.centering import Centering
+from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector, look_block
 from icofactor.streaming.passes import Stream, each_block, pass_over
@@ -40,7 +40,7 @@ def heldout_subjects(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *wh
     for f, view, train, found in zip(folds, views, trains, fits, strict=True):
         test = np.flatnonzero(fold == f)
         C = new_loadings(view, found, test, scheme)
-        mean = view.means[train].mean(axis=0)
+        mean = view.mean_of(train, test)
         errors.append(_share(view.means[test] - (found.B @ C).T, view.means[test] - mean, data.counts))
     return np.array(errors)
 
@@ -78,7 +78,7 @@ class _Block:
 
     def error(self, predicted: np.ndarray) -> float:
         x = self.view.means[np.ix_(self.test, self.held)]
-        mean = self.view.means[np.ix_(self.train, self.held)].mean(axis=0)
+        mean = self.view.mean_of(self.train, self.test)[..., self.held]
         return _share(x - predicted, x - mean, self.view.counts[self.held])
 
 
@@ -132,8 +132,9 @@ def heldout_full(
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
         total: Arrays = {}
-        weights = cohorts.sites.weights
-        for _, part in pass_over(X, each_block(_heldout_block), {"train": train, "test": test}, [W, weights]):
+        weights, codes = cohorts.sites.weights, cohorts.coarse.codes
+        shared = {"train": train, "test": test, "codes": codes}
+        for _, part in pass_over(X, each_block(_heldout_block), shared, [W, weights]):
             total = {name: value + total.get(name, 0.0) for name, value in part.items()}
         basis = Basis(W, total["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
@@ -150,26 +151,39 @@ def _full_fit(
     stats = coarse.centred(train).subset(train)
     if coarse.confounds is not None:
         X = coarse.confounds.stream(X, train)
-    if scheme.projective or coarse.center != "none":
-        inspector = Inspector(X.shape[0], len(train))
-        for rows, seen in pass_over(X.subset(train), each_block(look_block)):
-            inspector.accept(rows, seen)
-        centering = Centering.of(coarse.center, inspector.mean, inspector.site_variance, len(train))
+    if scheme.projective or coarse.center != "none" or coarse.measures is not None:
+        inspector = inspected(X, train, coarse.codes)
+        centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)
         if centering.adjustment is not None:
-            X = Stream(Adjusted(X.source, centering.adjustment), X.runner)
-        elif not (inspector.low < 0).any():
-            mean = inspector.mean
+            X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner)
+        if not (inspector.low < 0).any():
+            mean = centering.mean_left_in
     # a scale of sites does not act on their sums
-    if coarse.center == "zscore" or (coarse.confounds is not None and coarse.confounds.scans is not None):
+    if (
+        coarse.center == "zscore"
+        or coarse.measures is not None
+        or (coarse.confounds is not None and coarse.confounds.scans is not None)
+    ):
         stats = Statistics.from_data(X.subset(train), coarse.design)
     found = fit(stats, rank, *where)
     basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
     return X, basis.W, found
 
 
+def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> Inspector:
+    """What one pass sees of some rows; `codes`: measure of each row of X."""
+    inspector = Inspector(X.shape[0], len(rows), codes=None if codes is None else codes[rows])
+    for at, seen in pass_over(X.subset(rows), each_block(look_block), inspector.shared):
+        inspector.accept(at, seen)
+    return inspector
+
+
 def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """Of some sites, what the error of the subjects left out needs."""
-    held, mean = x[:, shared["test"]], x[:, shared["train"]].mean(axis=1, keepdims=True)
+    train, test, codes = (shared[name] for name in ("train", "test", "codes"))
+    held, mean = x[:, test], x[:, train].mean(axis=1, keepdims=True)
+    if codes is not None:
+        mean = means_of(x[:, train].T, codes[train])[codes[test]].T
     return {
         "sum.WX": weighed(W, weights).T @ held,
         "sum.squares": np.array(weighed(held**2, weights).sum()),

@@ -1,0 +1,411 @@
+"""Several measures of the same people as one cohort: one set of maps, or of loadings (method.md §11)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icofactor.checks import OneOf, check_value
+from icofactor.cohort.cohort import subject_rows
+from icofactor.cohort.people import MEASURE, PERSON, People, bare
+from icofactor.cohort.problems import some
+from icofactor.errors import ArgumentError, Phrase, counted, literal
+from icofactor.io.records import Numbers
+from icofactor.sphere.meshes import same_sites
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.source import Chained, MapSource, Stacked, source_of
+
+SHARES, SCALES = ("maps", "loadings"), ("none", "variance", "zscore")
+DOMINANT = 0.8
+"""A measure with more than this share of the variance that is fitted leaves little to the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """How several measures lie in one matrix; and of a fit, what was found of each.
+
+    Attributes
+    ----------
+    names, units : of the measures, in order.
+    share : "maps", X = [X₁; X₂; ...] with a row per person and measure, or "loadings", X = [X₁ X₂ ...].
+    scale : "none", "variance" (each measure over the root of its total variance) or "zscore" (every site of each).
+    weights : how much the squared error of each counts.
+    factor : of a fit, what each was multiplied by.
+    variance : of a fit, each one's share of the variance that was fitted.
+    mean, deviation : of a fit of shared maps, of each measure at every site; see `Centering`.
+    """
+
+    names: Annotated[tuple[str, ...], Numbers("m", "text")]
+    units: Annotated[tuple[str, ...], Numbers("m", "text")]
+    share: Literal["maps", "loadings"]
+    scale: Literal["none", "variance", "zscore"]
+    weights: Annotated[NDArray[np.float64], Numbers("m", least=0)]
+    factor: Annotated[NDArray[np.float64] | None, Numbers("m", least=0)] = None
+    variance: Annotated[NDArray[np.float64] | None, Numbers("m", least=0)] = None
+    mean: Annotated[NDArray[np.float64] | None, Numbers("mv")] = None
+    deviation: Annotated[NDArray[np.float64] | None, Numbers("mv", least=0)] = None
+
+    @property
+    def n(self) -> int:
+        return len(self.names)
+
+    def codes(self, n_rows: int) -> NDArray[np.int64] | None:
+        """(n_rows,) measure of each row of X; None where a row holds all of them."""
+        if self.share == "loadings":
+            return None
+        if n_rows % self.n:
+            what = f"a row per person for each of {', '.join(self.names)}, one measure after the other"
+            raise ArgumentError("X", Phrase(counted(n_rows, "row")), what)
+        return np.repeat(np.arange(self.n), n_rows // self.n)
+
+    def center(self, center: str, asked: str, allowed: tuple[str, ...], method: str) -> str:
+        """What a fit takes out of every site of each measure: `center`, or z-scores where the scale says so."""
+        if self.scale != "zscore":
+            return center
+        if "zscore" not in allowed:
+            text = f"{{scale='zscore'}} makes values negative, which {{method={method!r}}} cannot factorize; use "
+            raise ArgumentError("scale", None, text + "{scale='variance'}, or {method='parts'}")
+        if asked not in ("auto", "zscore"):
+            raise ArgumentError("center", None, f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out")
+        return "zscore"
+
+    @property
+    def plain(self) -> bool:
+        """Whether values stay as they are."""
+        return self.scale == "none" and bool((self.weights == 1).all())
+
+    @property
+    def as_plain(self) -> Measures:
+        """Those of values that were scaled and weighted already."""
+        return replace(self, scale="none", weights=np.ones(self.n))
+
+    def factors(self, variance: NDArray[Any], n: int, n_sites: float, center: str) -> NDArray[np.float64]:
+        """(n_measures,) what each is multiplied by, from its Σ (x − mean)² over so many people and sites."""
+        if self.scale != "variance" or center == "zscore":
+            return np.sqrt(self.weights)
+        if (variance <= 0).any():
+            who = literal(self.names[int(np.argmin(variance))])
+            raise ArgumentError("X", None, f"{who.capitalize()} is the same in all people: no variance to scale it by")
+        return np.asarray(np.sqrt(self.weights * max(1, n - 1) * n_sites / variance))
+
+    def split(self, values: Any) -> dict[str, Any]:
+        """Measure → its rows of loadings (shared maps), or its columns of maps (shared loadings)."""
+        axis = 0 if self.share == "maps" else -1
+        return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
+
+    def maps(self, components: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Measure → components × sites in its own units (standard deviations for z-scores): of a loading of 1."""
+        each = self.split(components) if self.share == "loadings" else dict.fromkeys(self.names, components)
+        factor = np.ones(self.n) if self.factor is None else self.factor
+        return {name: each[name] / by for name, by in zip(self.names, factor, strict=True)}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For provenance, and to recognise a run."""
+        weights = dict(zip(self.names, map(float, self.weights), strict=True))
+        return {"names": list(self.names), "share": self.share, "scale": self.scale, "weights": weights}
+
+    @property
+    def warning(self) -> str:
+        """What to know where one measure outweighs the others; "" where none does, or weights were chosen."""
+        if self.variance is None or self.n < 2 or self.variance.max() <= DOMINANT or np.ptp(self.weights):
+            return ""
+        largest = int(self.variance.argmax())
+        share = f"{self.names[largest]} has {100 * self.variance[largest]:.0f} % of the variance of all measures"
+        return f"{share}: the components are mostly its own. Scale the measures (scale='variance') to weigh them alike"
+
+
+def measures_of(X: Any) -> Measures | None:
+    """How the measures of a joined cohort lie in its X; None for all others."""
+    found = getattr(X, "measures", None)
+    return found if isinstance(found, Measures) else None
+
+
+def check_measures(found: Measures | None, fitted: Measures | None) -> None:
+    """Refuse a cohort that is not joined as that of a fit was."""
+    key = lambda one: None if one is None else (one.names, one.share)
+    if key(found) != key(fitted):
+        said = lambda one: "one measure" if one is None else f"{' and '.join(one.names)} with shared {one.share}"
+        raise ArgumentError("X", Phrase(said(found)), f"as for the fit, {literal(said(fitted))}: see join_measures")
+
+
+def check_no_confounds(measures: Measures | None, *asked: Any) -> None:
+    """Refuse to take columns of the table out of rows that are of several measures."""
+    if measures is not None and measures.share == "maps" and any(asked):
+        what = "Covariates and scanners are not taken out of measures with shared maps; use {share='loadings'}, or put "
+        raise ArgumentError("share", None, what + "them into the formula of `associate`")
+
+
+class JoinedMaps:
+    """The maps of several measures as one matrix; nothing is copied."""
+
+    ndim = 2
+
+    def __init__(self, parts: list[Any], share: str) -> None:
+        self.parts, self.share = parts, share
+        n, v = parts[0].shape
+        self.shape = (n * len(parts), v) if share == "maps" else (n, v * len(parts))
+        self.dtype = np.result_type(*(np.dtype(part.dtype) for part in parts))
+
+    def map_source(self) -> MapSource:
+        """The maps as they are passed over."""
+        return (Stacked if self.share == "maps" else Chained)([source_of(part) for part in self.parts])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        chosen = [np.arange(n)[one] for n, one in zip(self.shape, (rows, columns), strict=True)]
+        rows, columns = map(np.atleast_1d, chosen)
+        found = np.empty((len(rows), len(columns)), self.dtype)
+        n, v = self.parts[0].shape
+        for number, part in enumerate(self.parts):
+            if self.share == "maps":
+                mine = np.flatnonzero(rows // n == number)
+                if len(mine):
+                    found[mine] = np.asarray(part[rows[mine] - n * number])[:, columns]
+            else:
+                mine = np.flatnonzero(columns // v == number)
+                if len(mine):
+                    found[:, mine] = np.asarray(part[:, columns[mine] - v * number])[rows]
+        return found.reshape([len(one) for one in chosen if one.ndim])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        whole = np.concatenate([np.asarray(part) for part in self.parts], axis=0 if self.share == "maps" else 1)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JoinedCohort:
+    """Several measures of the same people; made by `join_measures`. It has the attributes of `Cohort`.
+
+    Attributes
+    ----------
+    cohorts : measure → its cohort, all of the same people in one order.
+    measures : how they lie in X.
+    left_out : people who lack a measure → the measures they lack.
+    X : with shared maps a row per person and measure, all people of the first measure before those of the second; with
+        shared loadings a row per person, all sites of the first measure before those of the second.
+    subjects, participants : one per row of X; rows of shared maps are named after person and measure.
+    """
+
+    cohorts: Mapping[str, Any]
+    measures: Measures
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def _first(self) -> Any:
+        return next(iter(self.cohorts.values()))
+
+    @cached_property
+    def X(self) -> JoinedMaps:
+        return JoinedMaps([one.X for one in self.cohorts.values()], self.measures.share)
+
+    @cached_property
+    def subjects(self) -> tuple[str, ...]:
+        names = self._first.subjects
+        if self.measures.share == "loadings":
+            return tuple(names)
+        return tuple(f"{name}_{measure}" for measure in self.measures.names for name in names)
+
+    @cached_property
+    def participants(self) -> Mapping[str, Any]:
+        table = _one_table(self.cohorts)
+        if self.measures.share == "loadings":
+            return table
+        persons, m = People.of(self._first.subjects, table).persons, self.measures.n
+        tiled = {name: np.tile(np.asarray(values), m) for name, values in table.items() if name != PERSON}
+        rows = np.repeat(np.array(self.measures.names), len(persons))
+        return {PERSON: np.tile(np.array(persons), m), MEASURE: rows, **tiled}
+
+    @cached_property
+    def sites(self) -> Sites:
+        sites: Sites = self._first.sites
+        return sites if self.measures.share == "maps" else sites.repeated(self.measures.n)
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_] | None:
+        masks = [one.mask for one in self.cohorts.values()]
+        if all(mask is None for mask in masks):
+            return None
+        whole = [np.ones(self._first.sites.n, dtype=bool) if mask is None else mask for mask in masks]
+        return np.logical_and.reduce(whole) if self.measures.share == "maps" else np.concatenate(whole)
+
+    @property
+    def hemisphere(self) -> str:
+        return str(self._first.hemisphere)
+
+    hemi = hemisphere
+
+    @property
+    def modality(self) -> str:
+        return ", ".join(self.measures.names)
+
+    @property
+    def units(self) -> str:
+        return self.measures.units[0] if len(set(self.measures.units)) == 1 else ""
+
+    truth = None
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        known = {name: dict(one.provenance) for name, one in self.cohorts.items()}
+        left_out = {who: list(lacking) for who, lacking in self.left_out.items()}
+        return {"simulated": self.simulated, "joined": self.measures.record, "left_out": left_out, "measures": known}
+
+    @property
+    def simulated(self) -> bool:
+        return any(bool(one.provenance.get("simulated", False)) for one in self.cohorts.values())
+
+    def __getitem__(self, which: Any) -> JoinedCohort:
+        """Some rows: by a mask, row numbers, a slice, or names. Of shared maps, the same people of every measure."""
+        rows = np.array(subject_rows(self.subjects, which))
+        if self.measures.share == "maps":
+            n = len(self._first.subjects)
+            each = [rows[rows // n == number] - n * number for number in range(self.measures.n)]
+            if any(not np.array_equal(each[0], other) for other in each[1:]):
+                raise ArgumentError("which", None, "the same people of every measure, in one order")
+            rows = each[0]
+        return replace(self, cohorts={name: one[rows] for name, one in self.cohorts.items()})
+
+    __iter__ = None  # a cohort is not a sequence of cohorts
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    def __repr__(self) -> str:
+        shared = "one set of maps" if self.measures.share == "maps" else "one loading per person and component"
+        each = "\n  ".join(repr(one) for one in self.cohorts.values())
+        left = f"; left out: {some(list(self.left_out), 10)}" if self.left_out else ""
+        return f"{counted(self.measures.n, 'measure')} with {shared}{left}:\n  {each}"
+
+
+def join_measures(
+    measures: Mapping[str, Any],
+    share: str,
+    scale: str = "none",
+    weights: Mapping[str, float] | None = None,
+    missing: str = "raise",
+) -> JoinedCohort:
+    """Several measures of the same people as one cohort, for `CorticalFactorization` and everything that takes one.
+
+    What is taken out of every site (`center`), `scale` and `weights` are found in each measure by itself and in the
+    fitted people alone, also inside halves, folds and resamples. They are kept with the model.
+
+    Parameters
+    ----------
+    measures : mapping of str to Cohort
+        Measure → its cohort, in memory or stored. All on one mesh; people are matched by name.
+    share : {"maps", "loadings"}
+        What the measures have in common. "maps": one set of maps, and a loading per person, component and measure: X
+        has a row per person and measure. "loadings": one loading per person and component, and maps of each measure.
+    scale : {"none", "variance", "zscore"}, default="none"
+        Whether to divide each measure by the root of its total variance, or every site of it by its standard
+        deviation; the latter is not for the non-negative factorizations. Measures in different units need one of them.
+    weights : mapping of str to float, default=None
+        How much the squared error of each measure counts; 1 where not given.
+    missing : {"raise", "skip"}, default="raise"
+        Whether people who lack a measure are an error or left out (and listed in `left_out`).
+
+    Returns
+    -------
+    JoinedCohort
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> a, b = (ico.simulate_cohort(20, 3, kind, mesh="fsaverage3") for kind in ("thickness", "myelin"))
+    >>> joined = ico.join_measures({"thickness": a, "myelin": b}, share="maps", scale="variance")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(joined)
+    >>> model.loadings_.shape, model.components_.shape
+    ((40, 3), (3, 642))
+    >>> model.measures_.split(model.loadings_)["myelin"].shape
+    (20, 3)
+    """
+    check_value("share", share, OneOf(SHARES))
+    check_value("scale", scale, OneOf(SCALES))
+    check_value("missing", missing, OneOf(("raise", "skip")))
+    _check(measures, share)
+    cohorts, left_out = _matched(measures, missing)
+    units = tuple(str(getattr(one, "units", "")) for one in cohorts.values())
+    joint = Measures(tuple(cohorts), units, share, scale, _weights(weights, tuple(cohorts)))  # type: ignore[arg-type]
+    return JoinedCohort(cohorts, joint, left_out)
+
+
+def _check(measures: Any, share: str) -> None:
+    """Refuse what are not cohorts of one mesh and hemisphere under names that files may have."""
+    if not isinstance(measures, Mapping) or not measures:
+        raise ArgumentError("measures", Phrase(type(measures).__name__), "name → cohort, e.g. {{'thickness': cohort}}")
+    for name, one in measures.items():
+        if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
+            raise ArgumentError("measures", name, "named by letters and digits, as files are named after them")
+        if not all(hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")):
+            raise ArgumentError("measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts")
+        if hasattr(one, "steps") or measures_of(one) is not None:
+            what = "cohorts as they were read: join them, then take covariates and scanners out of what is joined"
+            raise ArgumentError("measures", Phrase(f"{name!r}, which is joined or adjusted already"), what)
+        if share == "maps" and MEASURE in one.participants:
+            what = f"tables without a column {MEASURE!r}, which says whose rows are whose"
+            raise ArgumentError("measures", Phrase(f"one in {name!r}"), what)
+    (first, reference), *others = measures.items()
+    for name, one in others:
+        if one.hemisphere != reference.hemisphere or not same_sites(one.sites, reference.sites):
+            on = [f"{literal(n)} on {c.sites!r}, {c.hemisphere}" for n, c in ((first, reference), (name, one))]
+            what = "on one mesh, sites in one order; bring them to it first (icofactor prepare --resample-to)"
+            raise ArgumentError("measures", Phrase(" and ".join(on)), what)
+
+
+def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """The cohorts of the people who have every measure, in the order of the first; who lacks which."""
+    rows: dict[str, dict[str, int]] = {}
+    everyone: dict[str, str] = {}
+    for name, one in measures.items():
+        keys = list(map(bare, one.subjects))
+        keys = keys if len(set(keys)) == len(keys) else list(one.subjects)
+        rows[name] = {key: row for row, key in enumerate(keys)}
+        everyone |= {key: str(who) for key, who in zip(keys, one.subjects, strict=True) if key not in everyone}
+    lacks = {who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()}
+    left_out = {who: lacking for who, lacking in lacks.items() if lacking}
+    if len(left_out) == len(everyone):
+        raise ArgumentError("measures", None, "The measures have nobody in common: names of people must agree")
+    if left_out and missing == "raise":
+        listed = some([f"{who} ({', '.join(lacking)})" for who, lacking in left_out.items()], 10)
+        what = f"{len(left_out)} of {len(everyone)} people lack a measure: {literal(listed)}; {{missing='skip'}} "
+        raise ArgumentError("missing", None, what + "leaves them out")
+    kept = [key for key in next(iter(rows.values())) if everyone[key] not in left_out]
+    chosen = {name: [rows[name][key] for key in kept] for name in measures}
+    whole = {name: chosen[name] == list(range(len(one.subjects))) for name, one in measures.items()}
+    return {name: one if whole[name] else one[chosen[name]] for name, one in measures.items()}, left_out
+
+
+def _weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
+    given = {} if weights is None else weights
+    if not isinstance(given, Mapping):
+        raise ArgumentError("weights", Phrase(type(given).__name__), "measure → number")
+    for name, value in given.items():
+        if name not in names:
+            raise ArgumentError("weights", name, f"of the measures {literal(', '.join(names))}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+            raise ArgumentError("weights", Phrase(f"{value!r} for {literal(name)}"), "numbers above 0")
+    return np.array([float(given.get(name, 1.0)) for name in names])
+
+
+def _one_table(cohorts: Mapping[str, Any]) -> dict[str, Any]:
+    """The participants' tables as one; a column that another measure's table holds otherwise is named after that."""
+    (_, first), *others = cohorts.items()
+    table = dict(first.participants)
+    for measure, one in others:
+        for name, values in one.participants.items():
+            if name == PERSON and name in table:
+                continue
+            same = name in table and list(map(str, table[name])) == list(map(str, values))
+            if not same:
+                table[f"{name}_{measure}" if name in table else name] = values
+    return table

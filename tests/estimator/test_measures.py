@@ -1,0 +1,326 @@
+"""Several measures of the same people: the same as stacking arrays by hand, and nothing learnt from people left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.refusals import refused
+from icofactor.assessment.bootstrap import _Resampling, bootstrap
+from icofactor.assessment.selection.data import Fitter, gather
+from icofactor.assessment.selection.heldout import _full_fit
+from icofactor.cohort import create_store
+from icofactor.cohort.people import choose_scans
+from icofactor.estimator.inputs import read_input
+from icofactor.estimator.workspace import open_stream
+from icofactor.factorization.methods import method_named
+
+N, V, K = 24, 642, 3
+SETTINGS: dict[str, Any] = {"n_starts": 3, "level": 1}
+WEIGHTS = {"myelin": 2.0}
+SHARES = ("maps", "loadings")
+
+
+def simulated(kind: str, n: int = N, seed: int = 0) -> ico.Cohort:
+    return replace(ico.simulate_cohort(n, K, kind, "left", seed, mesh="fsaverage3"), truth=None)
+
+
+@pytest.fixture(scope="module")
+def pair() -> dict[str, ico.Cohort]:
+    first, second = simulated("thickness"), simulated("myelin", seed=1)
+    return {"thickness": first, "myelin": replace(second, participants=first.participants)}
+
+
+def model(method: str = "parts", **changes: Any) -> ico.CorticalFactorization:
+    return ico.CorticalFactorization(K, method=method, **{**SETTINGS, **changes})
+
+
+def by_hand(pair: dict[str, ico.Cohort], scale: str, weights: dict[str, float], center: str) -> list[np.ndarray]:
+    """Each measure centred and scaled by itself, from the equations on the whole X."""
+    found = []
+    for name, cohort in pair.items():
+        x = cohort.X.astype(np.float64)
+        deviation = x - x.mean(axis=0)
+        if center == "zscore" or scale == "zscore":
+            x = deviation / deviation.std(axis=0, ddof=1)
+        elif scale == "variance":
+            x = (deviation if center == "mean" else x) / np.sqrt((deviation**2).sum() / ((len(x) - 1) * x.shape[1]))
+        elif center == "mean":
+            x = deviation
+        found.append(np.sqrt(weights.get(name, 1.0)) * x)
+    return found
+
+
+CASES = [
+    ("parts", "none", {}),
+    ("parts", "variance", WEIGHTS),
+    ("parts", "zscore", WEIGHTS),
+    ("CD-PNNMF", "variance", WEIGHTS),
+    ("DL", "none", WEIGHTS),
+    pytest.param("LE-PPNMF", "variance", {}, marks=pytest.mark.slow),
+    pytest.param("CD-SPNNMF", "none", {}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("method", "scale", "weights"), CASES)
+def test_stacked_by_hand(
+    pair: dict[str, ico.Cohort], share: str, method: str, scale: str, weights: dict[str, float]
+) -> None:
+    """One below the other is more subjects; one beside the other is what two hemispheres are."""
+    joined = ico.join_measures(pair, share, scale, weights)
+    found = model(method).fit(joined)
+    own = "zscore" if scale == "zscore" else "mean" if method == "parts" else "none"
+    arrays = by_hand(pair, scale, weights, own)
+    X = np.vstack(arrays) if share == "maps" else np.hstack(arrays)
+    plain = model(method, center="mean" if method == "parts" else "none", mesh="fsaverage3")
+    plain.set_params(hemi="left" if share == "maps" else "both").fit(X)
+    # what lies between measures is not variance between people, and does not order the components
+    order = ico.match_components(found, plain.components_).b
+    components = plain.components_[order]
+    np.testing.assert_allclose(found.components_, components, rtol=1e-10, atol=1e-10 * components.max())
+    np.testing.assert_allclose(found.loadings_, plain.loadings_[:, order], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found.error_, plain.error_, rtol=1e-10)
+    np.testing.assert_allclose(found.transform(joined), found.loadings_, rtol=1e-8, atol=1e-9)
+    assert found.score(joined) == pytest.approx(found.explained_)
+    groups = arrays if share == "maps" else [X]
+    total = sum(((x - x.mean(axis=0)) ** 2).sum() for x in groups)
+    assert found.total_variance_ == pytest.approx(total)
+    shares = np.array([((x - x.mean(axis=0)) ** 2).sum() for x in arrays]) / total
+    np.testing.assert_allclose(found.measures_.variance, shares, rtol=1e-9)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("method", ["parts", "CD-PNNMF"])
+def test_one_measure_alone_is_the_plain_fit(pair: dict[str, ico.Cohort], share: str, method: str) -> None:
+    cohort = pair["thickness"]
+    plain, alone = model(method).fit(cohort), model(method).fit(ico.join_measures({"thickness": cohort}, share))
+    np.testing.assert_allclose(alone.components_, plain.components_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(alone.loadings_, plain.loadings_, rtol=1e-10, atol=1e-12)
+    assert alone.explained_ == pytest.approx(plain.explained_, rel=1e-12)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("scale", ["variance", "zscore"])
+def test_scale_and_weights_are_kept_and_undone(
+    pair: dict[str, ico.Cohort], tmp_path: Path, share: str, scale: str
+) -> None:
+    """New people are scaled by the fitted people's numbers, and maps come back in each measure's units."""
+    found = model().fit(ico.join_measures(pair, share, scale, WEIGHTS))
+    found.save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    others = ico.join_measures({"thickness": simulated("thickness", 5, 3), "myelin": simulated("myelin", 5, 4)}, share)
+    loadings = found.transform(others)
+    np.testing.assert_array_equal(again.transform(others), loadings)
+    np.testing.assert_allclose(found.transform(np.asarray(others.X)), loadings, rtol=1e-12, atol=1e-13)
+    maps = found.measures_.maps(found.components_)
+    parts = found.measures_.split(loadings) if share == "maps" else dict.fromkeys(pair, loadings)
+    back = np.asarray(again.inverse_transform(loadings))
+    halves = np.split(back, 2, axis=0 if share == "maps" else 1)
+    for (name, cohort), half in zip(pair.items(), halves, strict=True):
+        x = cohort.X.astype(np.float64)
+        size = x.std(axis=0, ddof=1) if scale == "zscore" else 1.0
+        np.testing.assert_allclose(half, x.mean(axis=0) + size * (parts[name] @ maps[name]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_stores_are_passed_over_as_often_as_one_measure(
+    pair: dict[str, ico.Cohort], tmp_path: Path, share: str
+) -> None:
+    """As one measure of twice the people, or of twice the sites: the same passes, the same bytes."""
+    opened = {name: create_store(tmp_path / name, [cohort], chunk_sites=64) for name, cohort in pair.items()}
+    for scale, method in (("variance", "parts"), ("zscore", "parts"), ("variance", "CD-PNNMF")):
+        held = model(method).fit(ico.join_measures(pair, share, scale))
+        found = model(method).fit(ico.join_measures(opened, share, scale))
+        np.testing.assert_allclose(found.components_, held.components_, rtol=1e-8, atol=1e-9)
+        X = (
+            np.vstack([one.X for one in pair.values()])
+            if share == "maps"
+            else np.hstack([one.X for one in pair.values()])
+        )
+        one = ico.Cohort.from_array(X, "fsaverage3", "left" if share == "maps" else "both")
+        stored = create_store(tmp_path / "one", [one], overwrite=True, chunk_sites=64)
+        center = "zscore" if scale == "zscore" else "auto"
+        plain = model(method, center=center).fit(stored)
+        assert found.passes_ == pytest.approx(plain.passes_)
+        assert found.bytes_read_ == pytest.approx(plain.bytes_read_)
+
+
+# ---------------------------------------------------------------------- parts of the people
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("method", "scale"), [("parts", "variance"), ("parts", "zscore"), ("CD-PNNMF", "variance")])
+def test_people_left_out_change_no_bit(pair: dict[str, ico.Cohort], share: str, method: str, scale: str) -> None:
+    """Centre, scale and weights of a half, fold or resample come from its own people: on faces and at every site."""
+    joined = ico.join_measures(pair, share, scale, WEIGHTS)
+    left_out = np.arange(0, N, 3)
+    center = "zscore" if scale == "zscore" else "mean" if method == "parts" else "none"
+    clean, fit = gather(read_input(joined), 1, method_named(method), None, center), Fitter(method, 2, 0)
+    rows = np.arange(len(joined))
+    out = np.isin(rows % N, left_out)
+    train = np.flatnonzero(~out)
+    other = clean.coarse.with_means(np.where(out[:, None], np.nan, clean.coarse.means))
+    views = [data.centred(train) for data in (clean.coarse, other)]
+    np.testing.assert_array_equal(views[0].means[train], views[1].means[train])
+    held = np.asarray(joined.X)
+    poisoned = np.where(out[:, None], np.float32(np.nan), held)
+    same, spoilt = (
+        replace(clean, X=open_stream(held, None)),
+        replace(clean, X=open_stream(poisoned, None), coarse=other),
+    )
+    with np.errstate(invalid="ignore"):
+        W, changed = (_full_fit(data, fit, K, train)[1] for data in (same, spoilt))
+    np.testing.assert_array_equal(changed, W)
+    # and what is left is what a cohort without them is
+    alone = ico.join_measures(
+        {name: one[np.setdiff1d(np.arange(N), left_out)] for name, one in pair.items()}, share, scale, WEIGHTS
+    )
+    less = gather(read_input(alone), 1, method_named(method), None, center).coarse
+    np.testing.assert_allclose(views[0].means[train], less.centred(np.arange(len(alone))).means, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_resamples_draw_people_and_scale_anew(pair: dict[str, ico.Cohort], share: str) -> None:
+    joined = ico.join_measures(pair, share, "variance")
+    fitted = model().fit(joined)
+    work = _Resampling.of(fitted, joined, 0)
+    who = np.arange(len(joined)) if work.groups is None else work.groups.resample(np.random.default_rng(1))
+    if share == "loadings":
+        who = np.random.default_rng(1).integers(N, size=N)
+    counts = np.bincount(who % N, minlength=N)
+    assert (counts % (2 if share == "maps" else 1) == 0).all() and len(who) == len(joined)
+    X, stats = work.drawn(who)
+    order = who if share == "loadings" else np.concatenate([who[who < N], who[who >= N]])
+    drawn = {name: replace(one, X=one.X[order[:N] % N], checked=True) for name, one in pair.items()}
+    arrays = by_hand(drawn, "variance", {}, "mean")
+    expected = np.vstack(arrays) if share == "maps" else np.hstack(arrays)
+    np.testing.assert_allclose(X.subset(order).read(np.arange(X.shape[0])).T, expected, rtol=1e-6, atol=1e-6)
+    assert bootstrap(fitted, joined, 2).component_se.shape == fitted.components_.shape
+    assert stats.n_subjects == len(who)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_selection_keeps_people_whole(pair: dict[str, ico.Cohort], share: str) -> None:
+    joined = ico.join_measures(pair, share, "variance")
+    scans = choose_scans(joined)
+    if share == "maps":
+        assert scans.groups is not None and scans.n_groups == N
+        part = scans.groups.deal(np.zeros(2 * N, dtype=np.int64), 2, np.random.default_rng(0))
+        np.testing.assert_array_equal(part[:N], part[N:])
+    choice = ico.choose_n_components(joined, [2, 3], n_splits=2, n_starts=2, n_nulls=5, level=1)
+    assert np.isfinite(choice.table["agreement"]).all() and (choice.table["heldout"] < 1).all()
+    with refused("ranks", "at most 12"):
+        ico.choose_n_components(joined, [13], n_splits=2, n_starts=2, n_nulls=5, level=1)
+
+
+def test_scans_of_several_sessions(pair: dict[str, ico.Cohort]) -> None:
+    """One scan per person is the same scan of every measure."""
+    names = [f"sub-{i // 2 + 1:02d}_ses-{i % 2 + 1}" for i in range(N)]
+    table = {"participant_id": [name[:6] for name in names], "session_id": [name[11:] for name in names]}
+    both = {name: replace(one, subjects=tuple(names), participants=table) for name, one in pair.items()}
+    joined = ico.join_measures(both, "maps")
+    with refused("fit_on", "24 scans of 12 people"):
+        choose_scans(joined)
+    for which in ("baseline", "one-per-person"):
+        scans = choose_scans(joined, which, seed=3)
+        np.testing.assert_array_equal(scans.rows[:12] + N, scans.rows[12:])
+        chosen = scans.of(joined)
+        assert chosen.X.shape == (24, V) and scans.n_groups == 12
+        np.testing.assert_array_equal(np.asarray(chosen.X)[12:], pair["myelin"].X[scans.rows[:12]])
+
+
+# ---------------------------------------------------------------------- what is refused, and how rows are named
+
+
+def test_people_are_matched_by_name(pair: dict[str, ico.Cohort]) -> None:
+    a, b = pair["thickness"], pair["myelin"]
+    shuffled = replace(b[np.random.default_rng(0).permutation(N)][:-2], subjects=tuple(f"x{i}" for i in range(N - 2)))
+    order = np.random.default_rng(0).permutation(N)
+    shuffled = b[order]
+    less = replace(shuffled, subjects=tuple(name.removeprefix("sub-") for name in shuffled.subjects))[: N - 2]
+    with refused("missing", f"2 of {N} people lack a measure: .*\\(myelin\\)"):
+        ico.join_measures({"thickness": a, "myelin": less}, "maps")
+    joined = ico.join_measures({"thickness": a, "myelin": less}, "maps", missing="skip")
+    kept = np.sort(order[: N - 2])
+    assert list(joined.left_out) == [a.subjects[i] for i in np.sort(order[N - 2 :])]
+    assert joined.subjects[:1] == (f"{a.subjects[kept[0]]}_thickness",)
+    np.testing.assert_array_equal(np.asarray(joined.X), np.vstack([a.X[kept], b.X[kept]]))
+    assert list(joined.participants)[:2] == ["participant_id", "measure"]
+    np.testing.assert_array_equal(joined.X[[0, N], 3:5], np.vstack([a.X[kept], b.X[kept]])[[0, N], 3:5])
+    with refused("which", "the same people of every measure"):
+        joined[:3]
+
+
+def test_columns_that_differ_are_named_after_their_measure(pair: dict[str, ico.Cohort]) -> None:
+    a, b = pair["thickness"], pair["myelin"]
+    tables = [{**one.participants, "motion": np.arange(N) * f} for one, f in ((a, 1), (b, 2))]
+    cohorts = {
+        "a": replace(a, participants=tables[0]),
+        "b": replace(b, participants={**tables[1], "age": a.participants["age"]}),
+    }
+    joined = ico.join_measures(cohorts, "loadings").participants
+    assert {"motion", "motion_b", "age"} <= set(joined) and "age_b" not in joined
+
+
+def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
+    a, b = pair["thickness"], pair["myelin"]
+    refusals: list[tuple[str, str, Any, dict[str, Any]]] = [
+        ("share", "one of 'maps', 'loadings'", pair, {"share": "both"}),
+        ("scale", "'zscore'", pair, {"share": "maps", "scale": "sd"}),
+        ("missing", "'skip'", pair, {"share": "maps", "missing": "drop"}),
+        ("measures", "name → cohort", [a, b], {"share": "maps"}),
+        ("measures", "letters and digits", {"a b": a}, {"share": "maps"}),
+        ("measures", "cohorts", {"a": a.X}, {"share": "maps"}),
+        ("measures", "on one mesh", {"a": a, "b": ico.simulate_cohort(N, K, mesh="fsaverage4")}, {"share": "maps"}),
+        ("measures", "on one mesh", {"a": a, "b": replace(b, hemisphere="right")}, {"share": "maps"}),
+        ("measures", "nobody in common", {"a": a[:4], "b": b[5:]}, {"share": "maps"}),
+        ("measures", "adjusted already", {"a": ico.Covariates.fit(a, ["age"]).apply(a)}, {"share": "maps"}),
+        ("measures", "'measure'", {"a": replace(a, participants={"measure": ["x"] * N})}, {"share": "maps"}),
+        ("weights", "of the measures", pair, {"share": "maps", "weights": {"area": 1}}),
+        ("weights", "above 0", pair, {"share": "maps", "weights": {"myelin": 0}}),
+    ]
+    for argument, message, measures, given in refusals:
+        with refused(argument, message):
+            ico.join_measures(measures, **given)
+    joined = ico.join_measures(pair, "maps", "zscore")
+    with refused("scale", "makes values negative"):
+        model("CD-PNNMF").fit(joined)
+    with refused("center", "contradicts"):
+        model(center="mean").fit(joined)
+    with refused("share", "not taken out of measures with shared maps"):
+        ico.Covariates.fit(joined, ["age"])
+    flat = replace(b, X=np.tile(b.X[:1], (N, 1)))
+    with refused("X", "the same in all people"):
+        model().fit(ico.join_measures({"thickness": a, "myelin": flat}, "maps", "variance"))
+
+
+def test_new_people_must_be_joined_alike(pair: dict[str, ico.Cohort]) -> None:
+    fitted = model().fit(ico.join_measures(pair, "maps", "variance"))
+    for other in (
+        pair["thickness"],
+        ico.join_measures(dict(reversed(pair.items())), "maps"),
+    ):
+        with refused("X", "as for the fit"):
+            fitted.transform(other)
+    with refused("X", "a row per person"):
+        fitted.transform(pair["thickness"].X[:3])
+
+
+def test_covariates_of_shared_loadings(pair: dict[str, ico.Cohort]) -> None:
+    """They are taken out of every site, of whichever measure, and found anew in new people's table."""
+    joined = ico.join_measures(pair, "loadings", "variance")
+    adjusted = ico.Covariates.fit(joined, ["age"], nonnegative=False).apply(joined)
+    found = model().fit(adjusted)
+    np.testing.assert_allclose(found.transform(joined), found.loadings_, rtol=1e-8, atol=1e-9)
+    by_measure = {
+        name: replace(one, X=np.asarray(ico.Covariates.fit(one, ["age"], nonnegative=False).apply(one).X))
+        for name, one in pair.items()
+    }
+    expected = model().fit(ico.join_measures(by_measure, "loadings", "variance"))
+    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-5)
