@@ -226,8 +226,13 @@ class CohortError(FileError):
     """What a problem may be about, besides files and subjects."""
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:
-        super().__init__(path, problem)
+        super().__init__(self.place(path), problem)
         self.problems: Sequence[tuple[str, str]] = ((self.path, problem),)
+
+    @classmethod
+    def place(cls, path: str | PathLike[str]) -> str:
+        """A path as text that is not taken for an argument: ./subjects."""
+        return f"./{path}" if isinstance(path, PathLike) and str(path) in cls.ARGUMENTS else str(path)
 
     @classmethod
     def of(cls, problems: Sequence[tuple[str, str]]) -> CohortError:

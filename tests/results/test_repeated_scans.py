@@ -232,7 +232,7 @@ def test_permutations_of_the_page_keep_people_whole() -> None:
 
 
 def test_a_longitudinal_tree_from_the_command_line(
-    scans: ico.Cohort, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scans: ico.Cohort, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subjects = tmp_path / "subjects"
     longs = [
@@ -243,6 +243,9 @@ def test_a_longitudinal_tree_from_the_command_line(
     begin = ["fit", str(subjects), "-o", str(tmp_path / "out"), "--n-components", "2", "--n-starts", "3", "-q"]
     assert main(begin) == 2
     assert "choose one of FreeSurfer's streams with --stream; there are cross (3), long (24)" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "subjects", "-o", "out"]) == 2  # a folder that is called like an option
+    assert "icofactor fit: ./subjects: choose one" in capsys.readouterr().err
     assert main([*begin, "--stream", "long"]) == 2
     assert "24 scans of 12 people: read them with --sessions all" in capsys.readouterr().err
     assert main([*begin, "--stream", "long", "--sessions", "all"]) == 2

@@ -18,7 +18,7 @@ class Problems:
 
     def add(self, where: str | Path, what: str) -> None:
         """Note that `what` is wrong with the file (or subject, or argument) `where`."""
-        found = self.listed.setdefault(str(where), [])
+        found = self.listed.setdefault(CohortError.place(where), [])
         if what not in found:
             found.append(what)
 

@@ -227,6 +227,15 @@ def test_missing_values_are_listed_whole_or_skipped() -> None:
     assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
 
 
+def test_the_groups_themselves_are_not_a_term() -> None:
+    twice = {"family": np.arange(N) // 2, "age": TABLE["age"]}
+    with pytest.raises(ArgumentError) as problem:
+        ico.associate(Y, twice, "age + C(family)", groups="family")
+    assert problem.value.argument == "formula" and "C(family) and the groups of rows cannot be told" in str(
+        problem.value
+    )
+
+
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("formula", {"formula": "agee + sex"}, "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'"),
     ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),

@@ -12,7 +12,7 @@ from scipy import stats
 
 from icofactor.assessment.associations.design import RegressionDesign, Term, complete_rows, row_names, rows_of
 from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
-from icofactor.assessment.associations.formula import parse, smoothed
+from icofactor.assessment.associations.formula import parse, smoothed, unusable
 from icofactor.assessment.associations.regression import Groups, Regression
 from icofactor.assessment.associations.result import DESCRIPTIONS, LEVEL, Associations
 from icofactor.assessment.false_discovery import false_discovery
@@ -96,6 +96,8 @@ def associate(
     together = None if labels is None else Groups.of(labels[rows])
     if together is not None and not together.repeated:
         together = None
+    if together is not None:
+        _check_between(design, together)
     work = _Work(design, Y[rows], names, together, n_permutations, int(random_state))
     notes = []
     if len(rows) < len(Y):
@@ -322,6 +324,17 @@ class _Work:
             if len(term.factors) == 1 and len(term.columns) > 1 and term.cells
             for label, column in zip(term.labels, term.columns, strict=True)
         }
+
+
+def _check_between(design: RegressionDesign, groups: Groups) -> None:
+    """Refuse terms that differ between groups in as many ways as there are groups, such as the groups themselves."""
+    between = [i for i in range(design.X.shape[1]) if groups.constant(design.X[:, [i]])]
+    if len(between) + 1 > len(groups.sizes):
+        names = ", ".join(term.name for term in design.terms if set(term.columns) <= set(between))
+        raise unusable(
+            f"{literal(names)} and the groups of rows cannot be told apart: {len(between)} columns differ only between "
+            f"{len(groups.sizes)} groups"
+        )
 
 
 def too_few_permutations(name: str, otherwise: str) -> ArgumentError:

@@ -139,7 +139,7 @@ def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[
     if not roots:
         return
     subjects = list(dict.fromkeys(subject for there in roots.values() for subject in there))
-    first = str(next(iter(roots)))
+    first = CohortError.place(next(iter(roots)))
     tree = find(first if len(roots) == 1 else f"{first} and {len(roots) - 1} more", subjects, wanted)
     found.sources += tree.sources
     found.missing.update(tree.missing)
