@@ -49,6 +49,8 @@ MOST_STARTS = 10
 """A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
 MOST_UPDATES = 1000
 _ERRORS = "componentsse.shape.gii"
+REGION_ERRORS = "components_se.tsv"
+"""Standard errors of components on parcels: one row per region."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,8 @@ class Bootstrap:
     def save(
         self, folder: str | Path | Publication, model: Any, subjects: Sequence[str] | People, overwrite: bool = False
     ) -> list[Path]:
-        """Write stability.tsv, loadings_se.tsv and the maps of standard errors, one GIFTI file per hemisphere."""
+        """Write stability.tsv, loadings_se.tsv and the maps of standard errors: one GIFTI file per hemisphere, or (of
+        parcels) components_se.tsv."""
         rows = subjects if isinstance(subjects, People) else People(tuple(subjects), tuple(subjects))
         place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
         n = len(self.component_se)
@@ -92,6 +95,9 @@ class Bootstrap:
         with place.filled() as new:
             write_tsv(new / tables[0], table)
             write_tsv(new / tables[1], loadings)
+            if len(tables) > 2:
+                errors = dict(zip(names, self.component_se, strict=True))
+                write_tsv(new / tables[2], {"region": list(model.sites_.regions.names), **errors})
             halves = np.split(self.component_se, max(1, len(maps)), axis=1)
             for (side, name), half in zip(maps.items(), halves, strict=False):
                 write_maps(new / name, half, side, [f"{name} standard error" for name in names])
@@ -101,14 +107,15 @@ class Bootstrap:
 def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
     """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other hemisphere leave."""
     tables, maps = _files(model)
-    leaving = lambda listed: [name for name in listed if name.endswith(_ERRORS)]
+    leaving = lambda listed: [name for name in listed if name.endswith((_ERRORS, REGION_ERRORS))]
     return Publication(folder, overwrite, names=[*tables, *maps.values()], leaving=leaving, **more)
 
 
 def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
     """Tables, and hemisphere → map."""
     maps = {side: error_file(model, side) for side in _sides(model)}
-    return ("stability.tsv", "loadings_se.tsv"), maps
+    of_regions = () if model.sites_.regions is None else (REGION_ERRORS,)
+    return ("stability.tsv", "loadings_se.tsv", *of_regions), maps
 
 
 def error_file(model: Any, side: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from icofactor.cohort.plan import Plan
 
 _FILES = (
-    *("participants", "exclude", "missing", "mesh", "hemisphere", "mask"),
+    *("participants", "exclude", "missing", "mesh", "hemisphere", "mask", "parcels"),
     *("measure", "smoothing", "target", "entities", "stream", "sessions", "map_name", "subjects"),
 )
 
@@ -26,7 +26,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         metavar="INPUT",
         nargs="*" if optional else "+",
         help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, npy, npz), globs, folders of them, a FreeSurfer "
-        "SUBJECTS_DIR, an HCP tree, fMRIPrep derivatives, or one cohort store",
+        "SUBJECTS_DIR, an HCP tree, fMRIPrep derivatives, tables with one column per region, or one cohort store",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -77,6 +77,14 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         metavar="MESH",
         type=one_or_two,
         help="fsaverage3 to fsaverage7, a sphere's file, or LEFT,RIGHT sphere files (default: as the files say)",
+    )
+    group.add_argument(
+        "--parcels",
+        nargs="+",
+        action=_Files,
+        metavar="FILE",
+        help="the input is tables with one column per region (aparcstats2table, XCP-D, ENIGMA): their atlas, one "
+        ".annot or .label.gii per hemisphere, or one .dlabel.nii (pscalar files bring it)",
     )
     group.add_argument("--hemisphere", choices=["left", "right", "both"], help="which to read (default: what is there)")
     group.add_argument(
@@ -155,7 +163,7 @@ def add_missing_covariates(group: Any) -> None:
 
 def read_by(options: argparse.Namespace) -> list[str | Path]:
     """Files and folders that a command reads, by its options: never a place for results."""
-    named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces")]
+    named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")]
     files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
     return [*options.inputs, *(file for file in files if file is not None)]
 
@@ -311,13 +319,13 @@ def add_weights(group: Any) -> None:
         "--site-weights",
         dest="weights",
         type=weights_of,
-        metavar="area|FILE,...",
+        metavar="area|none|FILE,...",
         help="how much each site counts: its area on fsaverage's average midthickness, on other meshes on the "
         "sphere (area); its area in files of midthickness surfaces or of areas per vertex, one per hemisphere, or in a "
-        "folder of HCPpipelines or TemplateFlow (default: all alike)",
+        "folder of HCPpipelines or TemplateFlow (default: parcels by their number of vertices, others alike: none)",
     )
 
 
 def weights_of(text: str) -> str | tuple[str, ...]:
-    """area, or files."""
-    return text if text == "area" else words(text)
+    """area, none, or files."""
+    return text if text in ("area", "none") else words(text)

@@ -18,10 +18,13 @@ from icofactor.cohort.pieces import Reader
 from icofactor.cohort.plan import Plan, are_stacks, grouped, plan_held, plan_singles, plan_stacks, plan_store
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.read import Details
+from icofactor.cohort.regions import frame_on_regions, read_regions
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
+from icofactor.io.maps import is_mesh_size
 from icofactor.sphere.meshes import sites_for
 from icofactor.sphere.names import SIDES, hemispheres
+from icofactor.sphere.sites import Sites
 
 if TYPE_CHECKING:
     from icofactor.cohort.cohort import Cohort
@@ -37,6 +40,7 @@ def plan_cohort(
     participants: Any = None,
     mesh: Any = None,
     hemisphere: str | None = None,
+    parcels: Any = None,
     measure: str | None = None,
     smoothing: float | None = None,
     target: str | None = None,
@@ -62,13 +66,15 @@ def plan_cohort(
     ----------
     paths : a file, a glob, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep,
         XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
-        CIFTI-2 dscalar and dtseries, npy, npz.
+        CIFTI-2 dscalar, dtseries and pscalar, npy, npz; tables with one column per region (TSV, CSV).
     participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
         "exclude" (or "include") leaves out some. With a column session_id (or session, visit) it may list several scans
         of a person.
     mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
         number of vertices say.
     hemisphere : "left", "right", "both"; None: what is there.
+    parcels : the atlas of tables with one column per region: an .annot or .label.gii per hemisphere, or a .dlabel.nii;
+        or `Sites.parcels`. None: pscalar files bring it; regions of other tables have no known place.
     measure : e.g. "thickness", "myelin", "reho"; the name of the array in npz files.
     smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
         BIDS (the space).
@@ -103,7 +109,7 @@ def plan_cohort(
     if isinstance(paths, str | os.PathLike) and is_zarr(paths):
         of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
         of_files |= {"entities": entities, "stream": stream, "mask": mask, "subjects": subjects, "map_name": map_name}
-        of_files |= {"modality": modality, "units": units}
+        of_files |= {"modality": modality, "units": units, "parcels": parcels}
         return plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
     pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes, n_threads)
@@ -113,6 +119,8 @@ def plan_cohort(
         paths = concat_imgs(list(paths))
     if hasattr(paths, "iloc"):
         index = tuple(map(str, paths.index)) if names is None else names
+        if parcels is not None or not is_mesh_size(paths.shape[1]):
+            return plan_held(frame_on_regions(paths, parcels, mesh, journal), index, details, "DataFrame")
         sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
         hemispheres(side, "hemisphere")
         return plan_held((check_array(paths), sites, str(side)), index, details, "DataFrame")
@@ -120,7 +128,7 @@ def plan_cohort(
         return plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
     table = selection.participants
     known = frozenset() if table is None else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
-    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream)
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream, parcels is not None)
     found = find_sources(paths, wanted, problems)
     if pattern is not None:
         found.sources = rename(found.sources, pattern, problems)
@@ -128,7 +136,12 @@ def plan_cohort(
     for note in found.notes:
         journal.note(note)
     details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
-    reader = Reader(Mesh.read(details.mesh), hemisphere, measure, map_name)
+    fitted = isinstance(mesh, Sites) and mesh.regions is not None
+    atlas = (mesh, None) if fitted and parcels is None else (parcels, None if fitted else mesh)
+    regions = read_regions(found, *atlas, hemisphere, measure, selection.skips, problems, journal)
+    if regions is not None:
+        details = replace(details, mesh=regions.sites, measure=found.measure or details.measure)
+    reader = Reader(Mesh.read(details.mesh), hemisphere, measure, map_name, None if regions is None else regions.maps)
     groups, twice = grouped(found, wanted)
     if not groups and not found.missing and not problems:
         of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""

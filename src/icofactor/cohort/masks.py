@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.problems import Journal, Problems
+from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.errors import CohortError, counted, literal
 from icofactor.io.archive import array_header
 from icofactor.io.freesurfer import read_annot
@@ -180,6 +180,7 @@ class Rows:
     columns : hemisphere → its columns.
     where : per row, hemisphere → the file it came from (and the map in it).
     faint : row and hemisphere of maps whose values are too small for float32.
+    names : of the columns, where they are regions.
     holes : row → where it is not finite, packed; only rows that are not finite everywhere.
     """
 
@@ -188,6 +189,7 @@ class Rows:
     columns: Mapping[str, slice]
     where: Sequence[Mapping[str, str]]
     faint: Collection[tuple[int, str]] = ()
+    names: Sequence[str] = ()
     holes: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
 
     def scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -210,6 +212,13 @@ class Rows:
         if row not in self.holes:
             return np.zeros(n_sites, dtype=bool)
         return np.unpackbits(self.holes[row], count=n_sites).astype(bool)
+
+    def places(self, side: str, which: NDArray[np.int64]) -> str:
+        """Columns of a hemisphere as text: 3 vertices (e.g. 17), or by their names."""
+        if not self.names:
+            return f"{len(which)} vertices (e.g. {which[0]})"
+        first = self.columns[side].start
+        return f"{counted(len(which), 'region')} ({some(self.names[first + i] for i in which)})"
 
     def values(self, row: int, side: str, mask: Bools) -> NDArray[np.float32]:
         """The finite values of a row in one hemisphere, where the mask is True."""
@@ -247,7 +256,11 @@ def check_values(
     _report_units(rows, mask, problems)
     if lost and not problems and not holes:  # who allows holes says what becomes of them
         are = "is" if lost == 1 else "are"
-        journal.note(f"mask: {counted(lost, 'site')} {are} NaN or zero in every subject and {are} left out")
+        out = [
+            name for name, used in zip(rows.names, mask if given is None else mask | ~given, strict=False) if not used
+        ]
+        which = f" ({some(out)})" if out else ""
+        journal.note(f"mask: {counted(lost, 'site')}{which} {are} NaN or zero in every subject and {are} left out")
     if partly and n > 2 and not problems and not holes:
         journal.note(f"{partly} sites are NaN or zero in most subjects, not in all; they stay in use")
     for row in rows.holes:
@@ -266,11 +279,12 @@ def _report_nan(rows: Rows, mask: Bools, nan: NDArray[np.int64], problems: Probl
         for side, columns in rows.columns.items():
             wrong = np.flatnonzero((bad & seldom)[columns])
             if len(wrong):
-                text = f"NaN or infinite at {len(wrong)} vertices (e.g. {wrong[0]}) where other subjects have values"
-                problems.add(rows.where[row][side], text)
+                text = f"NaN or infinite at {rows.places(side, wrong)} where other subjects have values"
+                how = "; leave out the subject with {exclude}, or these columns of the table" if rows.names else ""
+                problems.add(rows.where[row][side], text + how)
             odd = np.flatnonzero((~bad & mostly)[columns])
             if len(odd):
-                text = f"values at {len(odd)} vertices (e.g. {odd[0]}) where most subjects have NaN"
+                text = f"values at {rows.places(side, odd)} where most subjects have NaN"
                 problems.add(rows.where[row][side], text + "; leave them out with {mask}")
 
 

@@ -72,6 +72,7 @@ class Reader:
     hemisphere : "left", "right", "both", or None for what is there.
     measure : name of the array in npz files that hold several.
     map_name : name or number of the map to take from files that hold several.
+    tables : file → what was read of it already.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class Reader:
         hemisphere: str | None = None,
         measure: str | None = None,
         map_name: str | int | None = None,
+        tables: Mapping[Path, Maps] | None = None,
     ) -> None:
+        self._tables = tables or {}
         self.mesh, self.hemisphere, self.measure, self.map_name = mesh, hemisphere, measure, map_name
         self.seconds = 0.0
         """Time that reading the first file took."""
@@ -117,7 +120,7 @@ class Reader:
             return error
 
     def _piece(self, path: Path, side: str | None) -> Piece:
-        maps = read_maps(path, self.measure)
+        maps = self._tables[path] if path in self._tables else read_maps(path, self.measure)
         with reading(path):
             parts = _by_hemisphere(maps.parts, side, self)
             masks = {} if maps.mask is None else _masks(maps, side, self)

@@ -155,7 +155,7 @@ def are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
         piece = reader.first((path, side) for side, path in files.items())
         if piece is None:
             continue
-        if piece.n_maps == 1 and not (piece.maps.reader == "npz" and piece.maps.names):
+        if piece.n_maps == 1 and not (piece.maps.reader in ("npz", "table") and piece.maps.names):
             return False
         if len(groups) == 1:
             return True

@@ -283,7 +283,8 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         given, source = np.concatenate([made.masks[side] for side in made.widths]), ["the files of maps"]
     if details.mask_array is not None:
         given, source = details.mask_array, [_described(details.mask)]
-    rows = Rows(made.X, made.good, made.slices, made.where, made.faint)
+    names = () if sites is None or sites.regions is None else sites.regions.names
+    rows = Rows(made.X, made.good, made.slices, made.where, made.faint, names)
     used = check_values(rows, given, problems, journal, details.holes)
     problems.check()
     assert sites is not None  # else there was a problem

@@ -66,7 +66,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         Which hemisphere the columns are; "both" is left then right, with joint loadings. None: as the data say.
     mask : (n_sites,) bool array or None
         True where a site is used; the medial wall is False. Basis maps are zero where it is False.
-    weights : "area", path, pair of paths, (n_sites,) array or None
+    weights : "area", "none", path, pair of paths, (n_sites,) array or None
         How much each site counts in sums over sites. "area": its area on fsaverage's average midthickness, on other
         meshes on the sphere. Files of midthickness surfaces or areas, one per hemisphere; or a folder of HCPpipelines
         or TemplateFlow with those of the group. None: as the sites say, mostly all alike. Scaled to a mean of 1.

@@ -84,7 +84,7 @@ def make_fit(
 ) -> Fitted:
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
-    design = Design(sites, settings.columns, min(settings.level, sites.max_level), settings.sigma)
+    design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
     with stages.stage("statistics") as show:
         seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
@@ -181,7 +181,10 @@ def _gather(
     settings: CorticalFactorization, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Report
 ) -> tuple[Statistics, Source]:
     """The statistics, and what answers divisions; one pass over X."""
-    if settings.columns == "partition" and not X.source.held:  # divisions must not read X again
+    # parcels are few
+    if (
+        settings.columns == "partition" and not X.source.held and sites.regions is None
+    ):  # divisions must not read X again
         level = pyramid_level(sites, X.shape[1], design.level, settings.schedule.steps)
         pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
         return pyramid.statistics(design), pyramid

@@ -118,11 +118,11 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
 
 def check_weights(weights: Any) -> None:
     """Refuse what cannot be weights of sites, before anything is read."""
-    if weights is None or (isinstance(weights, str) and weights == "area"):
+    if weights is None or (isinstance(weights, str) and weights in ("area", "none")):
         return
     if (files := _files(weights)) is None:
         if np.asarray(weights).dtype.kind not in "iuf":
-            expected = "'area', a surface or area file (a pair for two hemispheres), a folder, an array or None"
+            expected = "'area', 'none', a surface or area file (a pair for two hemispheres), a folder, an array or None"
             raise ArgumentError("weights", Phrase(type(weights).__name__), expected)
         return
     for file in files:
@@ -141,12 +141,19 @@ def weighted_sites(
     weights : as in `CorticalFactorization`; None: those that the sites have already, if any
     """
     check_weights(weights)
+    if isinstance(weights, str) and weights == "none":
+        return sites.weighted(None), None
     if weights is None and sites.weights is None:
         return sites, None
     area = isinstance(weights, str) and weights == "area"
     if sites.n_measures > 1 and (area or _files(weights) is not None):  # the same for every measure
         one, by = weighted_sites(sites.of_measure(), None, weights, hemi)
         return sites.weighted(np.tile(np.asarray(one.weights), sites.n_measures), mask), by
+    if sites.regions is not None and sites.placed and (area or weights is None or _files(weights) is not None):
+        if weights is None:
+            return sites.weighted(sites.weights, mask), "its number of vertices"
+        vertices, by = weighted_sites(sites.surface, None, weights, hemi)
+        return sites.weighted(sites.regions.summed(np.asarray(vertices.weights)), mask), by
     if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
         return sites.weighted(sites.weights, mask), "its own weight"
     if area:

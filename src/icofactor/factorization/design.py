@@ -137,6 +137,19 @@ class Design:
         design._set_columns(faces, np.arange(len(faces)), column, design._new_columns(faces))
         return design
 
+    @classmethod
+    def starting(cls, sites: Sites, kind: str = "partition", level: int = 0, sigma: float | None = None) -> Design:
+        """Where a fit starts: the faces of `level`, or its parcels where there are fewer of them, or no faces."""
+        level = min(level, sites.max_level)
+        alone = sites.regions is not None and (not sites.regions.placed or sites.n < sites.n_roots * 4**level)
+        return cls.of_sites(sites) if alone else cls(sites, kind, level, sigma)
+
+    @classmethod
+    def of_sites(cls, sites: Sites) -> Design:
+        """One column per parcel: each lies alone in its smallest face."""
+        faces = np.column_stack([np.full_like(sites.deepest, sites.max_level), sites.deepest])
+        return cls.from_faces(sites, faces, level=sites.max_level)
+
     # ------------------------------------------------------------------ what the columns are
 
     @property

@@ -14,7 +14,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, Phrase, counted, escaped
+from icofactor.errors import ArgumentError, Phrase, counted, escaped, literal
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
 from icofactor.io.hemispheres import hemispheres
@@ -31,6 +31,7 @@ N_FS_LR = 32492
 _SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
 _KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dtseries"}
 _BRAIN, _LABELS = "CIFTI_INDEX_TYPE_BRAIN_MODELS", "CIFTI_INDEX_TYPE_LABELS"
+_PARCELS = "CIFTI_INDEX_TYPE_PARCELS"
 _MAX_KEY = 2**24  # whole numbers that float32 holds
 _OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
 
@@ -57,7 +58,9 @@ class _Builder(XmlReader):
         self.names: list[str] = []
         self.step: float | None = None
         self.labels: list[dict[int, str]] = []
-        self._key = 0
+        self.surfaces: dict[str, int] = {}
+        self.parcels: list[tuple[str, list[tuple[str, NDArray[np.int64]]]]] = []
+        self._key, self._structure = 0, ""
 
     def room(self, tag: str) -> int | None:
         return _MAX_XML if tag in ("VertexIndices", "VoxelIndicesIJK", "Vertices") else None
@@ -80,6 +83,12 @@ class _Builder(XmlReader):
                     _whole(attributes, vertices) if vertices in attributes else None,
                 )
             )
+        elif tag == "Surface":
+            self.surfaces[attributes.get("BrainStructure", "")] = _whole(attributes, "SurfaceNumberOfVertices")
+        elif tag == "Parcel":
+            self.parcels.append((escaped(attributes.get("Name", "").strip()), []))
+        elif tag == "Vertices":
+            self._structure = attributes.get("BrainStructure", "")
         elif tag == "LabelTable":
             self.labels.append({})
         elif tag == "Label":
@@ -90,6 +99,9 @@ class _Builder(XmlReader):
             self.names.append(text.strip())
         elif tag == "VertexIndices" and self.models:
             self.models[-1].vertices = _vertices(text, self.models[-1].count)
+        elif tag == "Vertices" and self.parcels:
+            vertices = numbers_in(text, len(text.split()), np.dtype(np.int64))
+            self.parcels[-1][1].append((self._structure, vertices))
         elif tag == "Label" and self.labels:
             self.labels[-1][self._key] = escaped(text.strip())
 
@@ -148,6 +160,35 @@ def read_cifti(path: Path) -> Maps:
     notes = (left_out,) if others else ()
     names = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
     return Maps(parts, f"CIFTI-2 {kind}", names, step=content.step, notes=notes)
+
+
+def read_pscalar(path: Path) -> Maps:
+    """Values of the parcels of a CIFTI-2 pscalar file, and where its parcels lie."""
+    header = _read_header(path)
+    content = _parse(header.xml)
+    if content.kinds.get("0") != "CIFTI_INDEX_TYPE_SCALARS" or content.kinds.get("1") != _PARCELS:
+        raise Unreadable(f"holds {_kinds(content)}; pscalar (parcels × scalars) is read")
+    if len(content.parcels) != header.n_columns:
+        raise Unreadable(f"lists {len(content.parcels)} parcels for {header.n_columns} columns")
+    names = tuple(name for name, _ in content.parcels)
+    keys = {}
+    for structure, n in content.surfaces.items():
+        if structure in _SIDES:
+            check_vertices(n)
+            keys[structure] = np.full(n, -1, dtype=np.int64)
+    for number, (name, parts) in enumerate(content.parcels):
+        for structure, vertices in parts:
+            if structure not in keys:
+                continue
+            if len(vertices) and not 0 <= vertices.min() <= vertices.max() < len(keys[structure]):
+                raise Unreadable(f"lists vertices of parcel {literal(name[:60])} that its surface does not have")
+            keys[structure][vertices] = number
+    table = dict(enumerate(names))
+    atlas = {_SIDES[structure]: (own, table) for structure, own in keys.items() if (own >= 0).any()}
+    data = map_file(path, header.dtype, header.offset, (header.n_columns, header.n_maps))
+    values = _scaled(np.asarray(data.T, dtype=np.float64), header)
+    maps = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    return Maps({None: values}, "CIFTI-2 pscalar", maps, regions=names, atlas=atlas)
 
 
 def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]]]:
@@ -257,12 +298,49 @@ def _scatter(model: _Model, data: NDArray[Any], header: _Header) -> NDArray[np.f
         raise Unreadable(f"lists vertices of {model.structure[:60]} that are too few, too many, double or out of range")
     check_growth(4 * header.n_maps * model.n_vertices, data.nbytes)
     full = np.full((header.n_maps, model.n_vertices), np.nan, dtype=np.float32)
-    block = data[model.offset : model.offset + model.count].T
+    full[:, vertices] = _scaled(data[model.offset : model.offset + model.count].T, header)
+    return full
+
+
+def _scaled(values: NDArray[Any], header: _Header) -> NDArray[Any]:
     scaled = np.isfinite([header.slope, header.intercept]).all() and header.slope not in (0.0,)
     if scaled and (header.slope, header.intercept) != (1.0, 0.0):
-        block = block * header.slope + header.intercept
-    full[:, vertices] = block
-    return full
+        return values * header.slope + header.intercept
+    return values
+
+
+def write_pscalar(
+    path: str | Path, values: ArrayLike, regions: Any, names: Sequence[str], *, overwrite: bool = False
+) -> Path:
+    """Values (n_maps, n_parcels) of parcels on fs_LR 32k, as CIFTI-2 parcellated scalars in float32.
+
+    Parameters
+    ----------
+    regions : names, labels and hemisphere of the parcels (`Parcels`).
+    names : one per map.
+    """
+    from nibabel.cifti2 import Cifti2Image, ParcelsAxis, ScalarAxis
+
+    sides = hemispheres(regions.hemi)
+    halves = dict(zip(sides, np.split(regions.labels, len(sides)), strict=True))
+    inside = [
+        {_STRUCTURES[side]: found for side, own in halves.items() if len(found := np.flatnonzero(own == number))}
+        for number in range(len(regions.names))
+    ]
+    voxels = [np.empty((0, 3), dtype=int)] * len(inside)
+    surfaces = {_STRUCTURES[side]: len(own) for side, own in halves.items()}
+    axis = ParcelsAxis(np.array(regions.names, dtype=object), voxels, inside, nvertices=surfaces)
+    image = Cifti2Image(np.asarray(values, dtype=np.float32), header=(ScalarAxis(list(names)), axis))
+    return _saved(image, "ConnParcelScalr", path, overwrite)
+
+
+def _saved(image: Any, intent: str, path: str | Path, overwrite: bool) -> Path:
+    image.update_headers()
+    image.nifti_header.set_intent(intent)
+    # nibabel's save leaves its file open after an error
+    with atomic_path(path, overwrite) as temporary, open(temporary, "wb") as stream:
+        image.to_stream(stream)
+    return Path(path)
 
 
 _STRUCTURES = {"left": "CIFTI_STRUCTURE_CORTEX_LEFT", "right": "CIFTI_STRUCTURE_CORTEX_RIGHT"}
@@ -310,9 +388,4 @@ def write_dscalar(
     models = [BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()]
     axis = models[0] if len(models) == 1 else models[0] + models[1]
     image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
-    image.update_headers()
-    image.nifti_header.set_intent("ConnDenseScalar")
-    # nibabel's save leaves its file open after an error
-    with atomic_path(path, overwrite) as temporary, open(temporary, "wb") as stream:
-        image.to_stream(stream)
-    return Path(path)
+    return _saved(image, "ConnDenseScalar", path, overwrite)

@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.errors import CohortError
 from icofactor.io.archive import Header, array_header, load_member, open_archive
-from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel
+from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel, read_pscalar
 from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_annot, read_mgh, read_morph
 from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
 from icofactor.io.guard import Unreadable, check_regular, map_file, naming, open_file, volume
@@ -57,10 +57,15 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
         n_maps, n_sites = len(next(iter(parts.values()))), sum(part.shape[1] for part in parts.values())
         rest = {name: shape for name, (shape, _, _) in headers.items() if name not in keys.values()}
         columns = {name: load_member(archive, members[name]) for name, shape in rest.items() if shape == (n_maps,)}
+        named = [name for name in ("regions", "region", "parcels") if rest.get(name) == (n_sites,)]
+        regions = load_member(archive, members[named[0]]) if named else np.empty(0)
+        columns = {name: column for name, column in columns.items() if name not in named}
         masks = [name for name in _MASK_KEYS if rest.get(name) == (n_sites,) and headers[name][2].kind == "b"]
         mask = load_member(archive, members[masks[0]]) if masks else None
     names = next((columns.pop(key) for key in SUBJECT_KEYS if key in columns), np.empty(0))
-    return Maps(parts, "npz", tuple(_text(name) for name in names), columns, mask, ", ".join(keys.values()))
+    text = lambda listed: tuple(_text(name) for name in listed)
+    own = text(regions) if regions.dtype.kind in "US" else ()
+    return Maps(parts, "npz", text(names), columns, mask, ", ".join(keys.values()), regions=own)
 
 
 def _text(name: Any) -> str:
@@ -114,13 +119,18 @@ MAP_ENDINGS = (
     ".npz",
 )
 _NO_MAPS = (".surf.gii", ".label.gii", ".annot", ".label", ".dlabel.nii", ".dconn.nii")
-_OTHER_ENDINGS = (".gii", ".gii.gz", ".nii", ".nii.gz", ".curv", ".txt", ".csv", ".tsv", ".mat")
+_OTHER_ENDINGS = (".pscalar.nii", ".gii", ".gii.gz", ".nii", ".nii.gz", ".curv", ".txt", ".csv", ".tsv", ".mat")
 _ACCEPTED = (
-    "MGH/MGZ, FreeSurfer morph, GIFTI (.gii), CIFTI-2 (.dscalar.nii, .dtseries.nii), NIfTI of mri_surf2surf, .npy, "
-    ".npz, .mat, and numbers in .txt and .csv are read"
+    "MGH/MGZ, FreeSurfer morph, GIFTI (.gii), CIFTI-2 (.dscalar.nii, .dtseries.nii, .pscalar.nii), NIfTI of "
+    "mri_surf2surf, .npy, .npz, .mat, and numbers in .txt and .csv are read"
 )
 # what lies beside maps in folders has these endings too: a hemisphere in the name tells them apart
 _BY_SIDE = re.compile(r".*[._](left|right)(_\w+)?\.txt|[lr]h\..*\.nii(\.gz)?")
+
+
+def is_mesh_size(*sizes: int) -> bool:
+    """Whether one of these is the number of vertices of a known mesh, in one hemisphere or both."""
+    return not _MESHES.isdisjoint(sizes)
 
 
 def is_map(path: Path) -> bool:
@@ -167,6 +177,8 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
             return read_gifti(path)
         if name.endswith(".nii.gz") or (name.endswith(".nii") and _is_nifti1(path)):
             return read_nifti(path, _MESHES)
+        if name.endswith(".pscalar.nii"):
+            return read_pscalar(path)
         if name.endswith(".nii"):
             return read_cifti(path)
         if name.endswith((".txt", ".csv", ".tsv")):

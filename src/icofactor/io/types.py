@@ -24,6 +24,8 @@ class Maps:
     array : name of the array that holds the maps (npz).
     step : seconds between the maps of a time series, or None.
     notes : what the reader left out.
+    regions : names of the columns, where they are regions of an atlas.
+    atlas : hemisphere → region of each vertex and the names of regions, where the file says where they lie.
     """
 
     parts: Mapping[str | None, NDArray[Any]]
@@ -34,6 +36,8 @@ class Maps:
     array: str = ""
     step: float | None = None
     notes: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    atlas: Mapping[str, tuple[NDArray[np.int64], dict[int, str]]] = field(default_factory=dict)
 
     @property
     def n_maps(self) -> int:

@@ -48,7 +48,7 @@ from icofactor.results.folder import PARTICIPANTS, map_columns
 from icofactor.results.report.selection_files import read_record
 from icofactor.sphere.names import map_file, mesh_name_of
 
-_EFFECTS = "effects.shape.gii"
+_EFFECTS, _REGION_EFFECTS = "effects.shape.gii", "effects_by_region.tsv"
 _TABLES = tuple(f"associations{end}.tsv" for end in ("", "_coefficients", "_expected", "_adjusted"))
 _PLS, _PICTURE = ("pls.tsv", "pls_variables.tsv"), "pls.png"
 _NORMATIVE = "normative.tsv"
@@ -268,7 +268,9 @@ def _place(
         *([_NORMATIVE] if reference is not None else ()),
     ]
     names = [*tables, *(_sidecar(Path(name)).name for name in tables), *([_PICTURE] if behaviour is not None else ())]
-    leaving = lambda listed: [name for name in listed if formula is not None and name.endswith(f"_{_EFFECTS}")]
+    leaving = lambda listed: [
+        name for name in listed if formula is not None and name.endswith((f"_{_EFFECTS}", _REGION_EFFECTS))
+    ]
     inputs = [path for path in read if path is not None]
     own = source.model is not None and target.absolute() == source.path.absolute()
     return Publication(target, overwrite, names=names, leaving=leaving, inputs=inputs, steady=[MODEL] if own else [])
@@ -296,11 +298,21 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
     for name, table, columns in zip(_TABLES[1:], others, _OTHER_COLUMNS, strict=True):
         _write_table(folder / name, table, {**DESCRIPTIONS, **columns}, about)
     model = source.model
-    if model is None or model.sites_.on != "vertices" or model.hemi_ is None or not found.directions:
+    sites: Any = None if model is None else model.sites_
+    if model is None or sites.on not in ("vertices", "parcels") or model.hemi_ is None or not found.directions:
         return
-    maps, mesh = found.effects(model.components_), mesh_name_of(model.sites_)
+    maps, mesh = found.effects(model.components_), mesh_name_of(sites)
     values = np.stack(list(maps.values()))
-    for side, part in map_columns(model.sites_.n, model.hemi_, mesh):
+    if sites.regions is not None:
+        known = {
+            "region": "name of the region",
+            **dict.fromkeys(maps, "effect at the region, in the units of the maps"),
+        }
+        _write_table(folder / _REGION_EFFECTS, {"region": list(sites.regions.names), **maps}, known, about)
+    if not sites.placed:
+        return
+    values = sites.on_surface(values)
+    for side, part in map_columns(values.shape[1], model.hemi_, mesh):
         write_maps(folder / map_file(mesh, _EFFECTS, side), values[:, part], side, list(maps))
 
 

@@ -93,7 +93,12 @@ class FitDescription:
         surfaces : surface files or folders, for meshes other than fsaverage.
         atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
         """
-        cortex = cortex_or_reason(model.sites_, model.hemi_, surfaces)
+        sites = model.sites_
+        cortex = cortex_or_reason(sites, model.hemi_, surfaces)
+        if sites.regions is not None and cortex.hemispheres and not atlas:
+            halves = np.split(sites.regions.labels, len(sites.frames))
+            names = dict(enumerate(sites.regions.names))
+            known["regions"] = {half.side: (own, names) for half, own in zip(cortex.hemispheres, halves, strict=True)}
         if atlas and cortex.hemispheres:
             known["regions"] = read_regions(atlas, model.sites_, model.hemi_)
         return cls(model, diagnostics, cortex, **known)

@@ -177,7 +177,8 @@ def fit_cohort(
     """
     place = out if isinstance(out, FitFolder) else FitFolder(out, overwrite, figures)
     mesh = mesh_name_of(cohort.sites)
-    map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
+    if cohort.sites.regions is None:
+        map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere)
     seed = model.random_state if isinstance(model.random_state, int) else 0
     scans = choose_scans(cohort, fit_on, groups, order, seed)

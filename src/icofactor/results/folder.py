@@ -9,7 +9,9 @@
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.label.gii         winner-takes-all parcellation
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
     space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
+    space-fsLR_den-32k_desc-icofactor_components.pscalar.nii             the same for parcels (on fs_LR 32k only)
     desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
+    desc-icofactor_regions.tsv                                       every component in every region (of parcels only)
     desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
     desc-icofactor_loadings.tsv                                      participant_id (and session_id), component01, ...
     desc-icofactor_participants.tsv                                  (when anything is known about them)
@@ -35,7 +37,7 @@ import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.saving import MODEL
-from icofactor.io.cifti import write_dscalar
+from icofactor.io.cifti import write_dscalar, write_pscalar
 from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.io.publish import FIGURES, Names, Publication
@@ -50,11 +52,12 @@ from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, table_file, 
 
 _BIDS_VERSION = "1.10.0"
 PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv", "components.tsv"))
+_REGIONS = table_file("regions.tsv")
 _DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
-_DSCALAR = "components.dscalar.nii"
+_DSCALAR, _PSCALAR = "components.dscalar.nii", "components.pscalar.nii"
 _ALWAYS = (
-    *(LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _DESCRIPTION, _FIGURE),
+    *(LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS, _DESCRIPTION, _FIGURE),
     *(PROVENANCE, METHODS, MODEL, DIAGNOSTICS, PAGE),
 )
 """Names of files that do not depend on the maps."""
@@ -75,7 +78,7 @@ class FitFolder(Publication):
         self, path: str | Path, overwrite: bool = False, figures: bool = True, inputs: Iterable[str | Path] = ()
     ) -> None:
         self.figures = figures
-        place, kinds = Path(path), (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR)
+        place, kinds = Path(path), (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR, _PSCALAR)
         maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_{table_file(kind)}")]
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
@@ -147,26 +150,47 @@ def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> N
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
     model, mesh = fit.model, fit.mesh_name
-    names = numbered("component", len(model.components_))
-    for side, columns in map_columns(model.sites_.n, model.hemi_, mesh):
-        write_maps(folder / map_file(mesh, _COMPONENTS, side), model.components_[:, columns], side, names)
-        if model.mask_ is not None:
-            write_maps(folder / map_file(mesh, _MASK, side), model.mask_[columns], side, ["mask"])
-    if is_fs_lr(mesh):
+    names, sites, mask = numbered("component", len(model.components_)), model.sites_, model.mask_
+    if sites.regions is not None:
+        _write_regions(folder, fit, names)
+        mask = np.ones(sites.n, dtype=bool) if mask is None else mask
+    if not sites.placed:
+        return
+    maps, mask = sites.on_surface(model.components_), None if mask is None else sites.on_surface(mask, False)
+    for side, columns in map_columns(maps.shape[1], model.hemi_, mesh):
+        write_maps(folder / map_file(mesh, _COMPONENTS, side), maps[:, columns], side, names)
+        if mask is not None:
+            write_maps(folder / map_file(mesh, _MASK, side), mask[columns], side, ["mask"])
+    if is_fs_lr(mesh) and sites.regions is not None:
+        write_pscalar(folder / map_file(mesh, _PSCALAR), model.components_, sites.regions, names)
+    elif is_fs_lr(mesh):
         write_dscalar(folder / map_file(mesh, _DSCALAR), model.components_, model.hemi_, names, model.mask_)
+
+
+def _write_regions(folder: Path, fit: FitDescription, names: list[str]) -> None:
+    """Every component in every region."""
+    model, d = fit.model, fit.diagnostics
+    regions = model.sites_.regions
+    table = {"region": list(regions.names), "n_vertices": regions.sizes} if regions.placed else {}
+    table = {"region": list(regions.names), **table, "parcel": d.parcellation, "median": d.median}
+    write_tsv(folder / _REGIONS, {**table, **dict(zip(names, model.components_, strict=True))})
 
 
 def _write_parcels(folder: Path, fit: FitDescription) -> None:
     model, mesh, labels = fit.model, fit.mesh_name, fit.diagnostics.parcellation
     k = len(model.components_)
     names, colours = numbered("component", k), distinct_colours(k)
-    for side, columns in map_columns(len(labels), model.hemi_, mesh):
-        write_label_gii(folder / map_file(mesh, _LABELS, side), labels[columns], side, names, colours)
-        write_annot(folder / map_file(mesh, _ANNOT, side), labels[columns], names, colours)
     sizes = np.bincount(labels, minlength=k + 1)[1:]
+    if model.sites_.placed:
+        labels = model.sites_.on_surface(labels)
+        sizes = np.bincount(labels, minlength=k + 1)[1:]
+        for side, columns in map_columns(len(labels), model.hemi_, mesh):
+            write_label_gii(folder / map_file(mesh, _LABELS, side), labels[columns], side, names, colours)
+            write_annot(folder / map_file(mesh, _ANNOT, side), labels[columns], names, colours)
+    what = "n_vertices" if model.sites_.placed else "n_regions"
     hexadecimal = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
     index = np.arange(1, k + 1)
-    write_tsv(folder / _PARCELS, {"index": index, "name": names, "color": hexadecimal, "n_vertices": sizes})
+    write_tsv(folder / _PARCELS, {"index": index, "name": names, "color": hexadecimal, what: sizes})
 
 
 def _write_tables(folder: Path, fit: FitDescription) -> None:

@@ -120,6 +120,9 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
         where = f"the {sites.on} of {mesh} {cite(_FSAVERAGE)}"
     elif sites.name is None:
         where = f"the {sites.on} of a spherical mesh"
+    if sites.regions is not None:
+        of = where.partition(" of ")[2] if sites.regions.mesh else "a mesh of its own"
+        where = f"the regions of an atlas on {of}" if sites.placed else "regions"
     side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
     what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
     what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"
@@ -133,8 +136,9 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
         n_others = len(scans.people.scans) - len(scans.rows)
         who, rest = scans.people.as_scans, f"; fitted on {scans.fit_on.phrase}"
         rest += f", with loadings of the other {counted(n_others, 'scan')} from that fit" if n_others else ""
+    whose = "" if sites.regions is not None and sites.regions.hemi is None else f", {side[cohort.hemisphere]}"
     return (
-        f"{what}{units} of {who} on {where}, {side[cohort.hemisphere]} ({sites.n} {sites.on}{left_out}), were "
+        f"{what}{units} of {who} on {where}{whose} ({sites.n} {sites.on}{left_out}), were "
         f"factorized into {counted(len(model.components_), 'component')}{rest}."
     )
 
@@ -378,9 +382,12 @@ def _coarse(model: Any, cite: _Citations) -> str:
         starts = f"from {n_starts} random starts{seed}{kind}{continued}, the one with the smallest objective being kept"
         starts += "; each"
     updates = _updates(_method(model), cite)
+    where = f"{columns} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral hierarchy"
+    where += " of the sphere"
+    if model.sites_.regions is not None and model.design_.level == model.sites_.max_level:
+        where = "one value per region"
     return (
-        f"The basis was first sought as {columns} the {20 * 4**level} faces per hemisphere of level {level} of the "
-        f"icosahedral hierarchy of the sphere, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
+        f"The basis was first sought as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
     )
 
 

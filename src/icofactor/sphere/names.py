@@ -48,7 +48,9 @@ MESHES = {
 
 
 def mesh_name_of(sites: Any) -> str:
-    """A name for the mesh of `Sites`: its own, "fsLR32k", or "sphere" with its number of sites."""
+    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with its number of sites."""
+    if sites.on == "parcels":
+        return str(sites.regions.mesh or f"{'parcels' if sites.regions.placed else 'regions'}{sites.n_mesh}")
     if sites.name is not None:
         return str(sites.name)
     per_side = sites.n_mesh // len(sites.frames)

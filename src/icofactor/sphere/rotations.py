@@ -2,7 +2,9 @@
 
 A rotated map takes at each site the value of the site nearest to where the rotation brings it. Two hemispheres turn
 together, the right one by the mirror image of the left one's rotation, so that homologous places stay homologous
-(Alexander-Bloch et al. 2018).
+(Alexander-Bloch et al. 2018). Parcels turn by their mean directions: each takes the value of the parcel whose direction
+is nearest to its own after the rotation, so that one may be taken twice (Vázquez-Rodríguez et al. 2019). Regions of
+unknown place are exchanged at random within their hemisphere.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class SiteSpinner:
     def __init__(self, sites: Sites, at: np.ndarray | None = None) -> None:
         at = np.arange(sites.n) if at is None else at
         self.n, self._halves, self._per_measure = len(at), [], sites.n_hemispheres
+        self._placed, self._at = sites.placed, at
         for half in np.unique(sites.hemisphere):
             where, mine = np.flatnonzero(sites.hemisphere == half), np.flatnonzero(sites.hemisphere[at] == half)
             tree = cKDTree(sites.coordinates[where])
@@ -50,8 +53,13 @@ class SiteSpinner:
     def draw(self, rng: np.random.Generator) -> Ints:
         """(n,) site whose value each site takes, for one random rotation."""
         rotation, taken = random_rotation(rng), np.empty(self.n, dtype=np.int64)
+        orders: dict[int, Ints] = {}
         for half, (where, mine, points, tree) in enumerate(self._halves):
-            taken[mine] = where[tree.query(turned(points, half % self._per_measure, rotation))[1]]
+            if self._placed:
+                taken[mine] = where[tree.query(turned(points, half % self._per_measure, rotation))[1]]
+            else:  # alike in all measures
+                order = orders.setdefault(half % self._per_measure, rng.permutation(len(where)))
+                taken[mine] = where[order[np.searchsorted(where, self._at[mine])]]
         return taken
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -16,6 +17,7 @@ from icofactor.io.records import Numbers
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
 from icofactor.sphere.names import hemispheres
+from icofactor.sphere.parcels import Parcels, parcel_sites
 from icofactor.sphere.recognise import IcosahedralMatch, recognise
 from icofactor.sphere.standard import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
@@ -36,7 +38,7 @@ class Sites:
     ----------
     coordinates : (n, 3) unit vectors.
     hemisphere : (n,) int8; 0 for left or the only one, 1 for right.
-    on : "vertices" or "faces" of a mesh, or "points" when no mesh is known.
+    on : "vertices" or "faces" of a mesh, "points" when no mesh is known, or "parcels" of an atlas.
     level : level of the icosahedral mesh, or None when the mesh is not icosahedral.
     name : "fsaverage3" to "fsaverage7", or None. "fsaverage4-B" has fsaverage4's points in the other of
         FreeSurfer's two numberings; `Sites.named` takes such names too.
@@ -47,6 +49,7 @@ class Sites:
     frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
     weights : (n,) how much each site counts in everything that is summed over sites, e.g. its area; None: all alike.
     n_measures : how often the hemispheres follow each other, once per measure (`repeated`).
+    regions : the regions that all sites of an atlas are (`Parcels`); None for others.
 
     Examples
     --------
@@ -62,7 +65,7 @@ class Sites:
 
     coordinates: Annotated[Floats, Numbers("v3")]
     hemisphere: Annotated[NDArray[np.int8], Numbers("v", "i", least=0, below="h")]
-    on: Literal["vertices", "faces", "points"]
+    on: Literal["vertices", "faces", "points", "parcels"]
     level: int | None
     name: str | None
     triangles: Annotated[Triangles | None, Numbers("t3", "i", least=0)]
@@ -72,6 +75,7 @@ class Sites:
     frames: Annotated[Floats, Numbers("h33")]
     weights: Annotated[Floats | None, Numbers("v", least=0)] = None
     n_measures: int = 1
+    regions: Parcels | None = None
 
     def __post_init__(self) -> None:
         for array in (self.coordinates, self.hemisphere, self.position, self.deepest, self.frames):
@@ -81,7 +85,10 @@ class Sites:
                 optional.setflags(write=False)
 
     def __repr__(self) -> str:
-        if self.name is not None:
+        if self.regions is not None:
+            where = self.regions.mesh or "its own mesh"
+            mesh = f" of an atlas on {where}" if self.regions.placed else " of unknown place"
+        elif self.name is not None:
             mesh = f" of {self.name}"
         elif self.level is not None:
             mesh = f" of an icosahedral mesh of level {self.level}"
@@ -131,6 +138,20 @@ class Sites:
     def measure(self) -> Ints:
         """(n,) number of the measure that each site is of."""
         return np.asarray(self.hemisphere // self.n_hemispheres, dtype=np.int64)
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known where the sites lie: not those of a table without an atlas."""
+        return self.regions is None or self.regions.placed
+
+    @property
+    def surface(self) -> Sites:
+        """The sites that maps are drawn on and written for: these, or the vertices of the atlas's mesh."""
+        return self if self.regions is None else self.regions.sites()
+
+    def on_surface(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
+        """Values (..., n_sites) at the sites of `surface`; `missing` where there is no parcel."""
+        return values if self.regions is None else self.regions.painted(values, missing)
 
     # Where sites lie in the hierarchy
 
@@ -346,6 +367,31 @@ class Sites:
         return _mesh_sites(vertices, triangles, match.face_to_quadtree, on, match.level)
 
     @classmethod
+    def parcels(cls, atlas: Any, regions: Sequence[str] | None = None, mesh: Any = None) -> Sites:
+        """The regions of an atlas, each as one site at the mean direction of its vertices, weighted by their number.
+
+        Parameters
+        ----------
+        atlas : an .annot or .label.gii file per hemisphere (left, right), one .dlabel.nii, or a pair of labels (whole
+            numbers, of which 0 and less are no region, or names; one per vertex) and their mesh. None: where the
+            regions lie is not known; they have no hierarchy, and are drawn as bars.
+        regions : names of the columns of a table, in their order, as FreeSurfer, ENIGMA and others write them
+            ("lh_bankssts_thickness", "L_bankssts_thickavg", "ctx-lh-bankssts"); all regions of the atlas when None.
+        mesh : of the atlas's files, where their number of vertices does not say it.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> import numpy as np
+        >>> mesh = ico.Sites.named("fsaverage3")
+        >>> labels = 1 + (mesh.coordinates[:, 2] > 0) + 2 * (mesh.coordinates[:, 1] > 0)
+        >>> sites = ico.Sites.parcels((labels, "fsaverage3"), ["low_back", "high_back", "low_front", "high_front"])
+        >>> sites, sites.regions.sizes.sum()
+        (Sites(4 parcels of an atlas on fsaverage3), np.int64(642))
+        """
+        return parcel_sites(atlas, regions, mesh)
+
+    @classmethod
     def from_file(cls, path: str | Path, on: On = "vertices") -> Sites:
         """The sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`."""
         coordinates, faces = read_surface(path)
@@ -477,6 +523,10 @@ def check_sites(sites: Sites) -> Sites:
         raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")
     if np.abs(sites.frames @ np.swapaxes(sites.frames, 1, 2) - np.eye(3)).max() >= _CLOSE:
         raise Unreadable("is damaged: the matrices that turn its hierarchy are not rotations")
+    if (sites.on == "parcels") != (sites.regions is not None):
+        raise Unreadable("is damaged: its parcels do not go with its sites")
+    if sites.regions is not None:
+        sites.regions.check(sites.n_mesh // sites.n_measures, sites.n_hemispheres)
     limits = {"position": sites.n_mesh, "deepest": len(sites.frames) * n_faces(sites.max_level)}
     if sites.triangles is not None:
         # a mesh of n vertices has numbers below n; one of n faces has fewer vertices than faces

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +26,7 @@ from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.factorization.update import State, begin
 from icofactor.preprocessing.centering import means_of
 from icofactor.preprocessing.confounds import Confounds
-from icofactor.sphere.rotations import FaceSpinner
+from icofactor.sphere.rotations import FaceSpinner, SiteSpinner
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
@@ -95,8 +96,12 @@ class Coarse:
         measures: Measures | None = None,
     ) -> Coarse:
         design = Design(pyramid.sites, level=level)
-        found = pyramid.statistics(design)
-        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, center, confounds, measures)
+        return cls.on(pyramid.statistics(design), design, center, confounds, measures)
+
+    @classmethod
+    def on(cls, found: Statistics, design: Design, *taken_out: Any) -> Coarse:
+        """From statistics that count all of the data; `taken_out`: center, confounds and measures."""
+        return cls(replace(found, sq_norm=_resolved(found.L, found.counts)), design, *taken_out)
 
     @cached_property
     def codes(self) -> np.ndarray | None:
@@ -260,10 +265,15 @@ def gather(
     measures = given.measures
     codes = None if measures is None else measures.codes(X.shape[1])
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center), codes=codes)
-    pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
+    if sites.regions is not None:
+        design = Design.of_sites(sites)
+        stats = Statistics.from_data(X, design, inspector=inspector, report=report)
+        coarse = fine = Coarse.on(stats, design, center, confounds, measures)
+    else:
+        pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
+        coarse = Coarse.of(pyramid, level, center, confounds, measures)
+        fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds, measures)
     inspector.check()
-    coarse = Coarse.of(pyramid, level, center, confounds, measures)
-    fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds, measures)
     variance = inspector.site_variance if codes is None else inspector.site_variance.sum(axis=0)
     return Cohorts(X, sites, coarse, fine, inspector.mean, float(sites.weigh(variance).sum()))
 
@@ -368,7 +378,8 @@ def spun_cohort(
     kinds = [fine.means[codes == code] for code in range(int(codes.max()) + 1)]
     middle, spread = np.stack([one.mean(axis=0) for one in kinds]), np.stack([one.std(axis=0) for one in kinds])
     rng = np.random.default_rng(seed)
-    spinner = FaceSpinner(cohorts.sites, int(fine.design.faces[0, 0]), fine.design.faces[:, 1])
+    faces, sites = fine.design.faces, cohorts.sites
+    spinner = FaceSpinner(sites, int(faces[0, 0]), faces[:, 1]) if sites.regions is None else SiteSpinner(sites)
     maps = np.empty_like(fine.means)
     for rows in np.arange(len(maps))[:, None] if groups is None else groups.members:
         own, mean, size = fine.means[rows], middle[codes[rows]], spread[codes[rows]]

@@ -7,6 +7,7 @@ mean map.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -112,8 +113,15 @@ def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
 
 def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
     """(n_k,) group of each face. Whole parents go together: next to a left-out face smooth maps would give it away."""
+    faces, sites = data.design.faces[:, 1], data.design.sites
     level = int(data.design.faces[0, 0])
-    parents, parent = np.unique(data.design.faces[:, 1] >> (2 if level else 0), return_inverse=True)
+    up = 2 if level else 0
+    if sites.regions is not None:  # about four parcels that are neighbours
+        wide = max(0, round(math.log(len(faces) / (4 * sites.n_roots), 4)))
+        up = 2 * (level - wide) if sites.regions.placed else 0
+    parents, parent = np.unique(faces >> up, return_inverse=True)
+    if len(parents) < BLOCK_FOLDS:
+        parents, parent = faces, np.arange(len(faces))
     return rng.permutation(np.arange(len(parents)) % BLOCK_FOLDS)[parent]
 
 

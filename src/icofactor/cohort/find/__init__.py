@@ -25,6 +25,7 @@ class Wanted:
     entities : BIDS entity → its value, e.g. {"task": "rest"}.
     known : names of subjects that a table lists, without "sub-".
     stream : "cross", "base" or "long", of FreeSurfer's folders.
+    tables : whether tables of regions are looked for, not maps.
     """
 
     hemisphere: str | None = None
@@ -34,6 +35,7 @@ class Wanted:
     entities: Mapping[str, str] = field(default_factory=dict)
     known: Set[str] = frozenset()
     stream: str | None = None
+    tables: bool = False
 
     def __post_init__(self) -> None:
         if self.smoothing is not None and not 0 <= self.smoothing < math.inf:

@@ -18,6 +18,7 @@ from icofactor.sphere.names import LETTERS, SIDES
 _ENTITY = re.compile(r"([a-z0-9]+)-([0-9A-Za-z+]+)")
 _SIDES = {letter: side for side, letter in LETTERS.items()}
 _FOLDERS = ("anat", "func", "surf", "")
+_ATLAS = ("atlas", "seg")
 
 
 def bids_subjects(root: Path) -> list[Path] | None:
@@ -36,7 +37,8 @@ def entities_of(name: str) -> dict[str, str]:
 
 def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """Maps of the measure, space and entities asked for, one per subject and hemisphere."""
-    files = {folder: [(path, entities_of(path.name)) for path in _maps_of(folder)] for folder in subjects}
+    tables = wanted.tables or not wanted.entities.keys().isdisjoint(_ATLAS)
+    files = {folder: [(path, entities_of(path.name)) for path in _maps_of(folder, tables)] for folder in subjects}
     measure = wanted.measure or _only_measure(root, files)
     fitting = {
         folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
@@ -71,15 +73,24 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     return found
 
 
-def _maps_of(folder: Path) -> list[Path]:
-    """Files of maps of one subject, in all its sessions."""
+def _maps_of(folder: Path, tables: bool = False) -> list[Path]:
+    """Files of maps of one subject, in all its sessions; or its tables of regions, as XCP-D makes them."""
     sessions = [folder, *(f for f in folders_in(folder) if f.name.startswith("ses-"))]
     places = [session / name if name else session for session in sessions for name in _FOLDERS]
-    return [place / name for place in places for name in names_in(place) if is_map(place / name)]
+    every = [place / name for place in places for name in names_in(place)]
+    return [path for path in every if (_is_table(path) if tables else is_map(path))]
+
+
+def _is_table(path: Path) -> bool:
+    """One row of regions; not series, matrices of correlations, or how much of a region was seen."""
+    told = entities_of(path.name)
+    other = told["suffix"] in ("timeseries", "relmat") or told.get("stat") == "coverage"
+    return path.name.endswith((".tsv", ".pscalar.nii")) and not other and not told.keys().isdisjoint(_ATLAS)
 
 
 def _measure(told: dict[str, str]) -> str:
-    return told.get("stat", told["suffix"])
+    """reho of stat-reho_bold.tsv, thickness of stat-mean_desc-thickness_morph.tsv."""
+    return told["desc"] if told["suffix"] == "morph" and "desc" in told else told.get("stat", told["suffix"])
 
 
 def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]]) -> str:
@@ -112,7 +123,7 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
 
 
 def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:
-    if measure.lower() not in (told.get("stat", "").lower(), told["suffix"].lower()):
+    if measure.lower() not in (told.get("stat", "").lower(), told["suffix"].lower(), _measure(told).lower()):
         return False
     side = _SIDES.get(told.get("hemi", ""))
     if side is not None and side not in wanted.sides:
@@ -133,5 +144,6 @@ def _on_target(told: dict[str, str], target: str) -> bool:
 
 def _kind(path: Path, told: dict[str, str]) -> str:
     """What must be the same in all subjects: space, density and format."""
-    named = [f"{key}-{told[key]}" for key in ("space", "den", "desc") if key in told]
-    return "_".join([*named, "CIFTI" if path.name.endswith(".nii") else "surface"])
+    named = [f"{key}-{told[key]}" for key in ("space", *_ATLAS, "den", "desc") if key in told]
+    kind = "CIFTI" if path.name.endswith(".nii") else "table" if path.name.endswith(".tsv") else "surface"
+    return "_".join([*named, kind])

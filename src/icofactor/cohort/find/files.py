@@ -18,6 +18,7 @@ from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
 from icofactor.cohort.people import choose_stream
 from icofactor.cohort.problems import Problems
+from icofactor.cohort.regions import is_region_file
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import PLACE
 from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
@@ -159,7 +160,9 @@ def _add_folder(
         if subjects is not None:
             trees[find][folder] = subjects
             return
-    maps = [folder / name for name in names_in(folder) if is_map(folder / name)]
+    every = [folder / name for name in names_in(folder)]
+    maps = [] if wanted.tables else [path for path in every if is_map(path)]
+    maps = maps or [path for path in every if is_region_file(path)] or [path for path in every if is_map(path)]
     if not maps:
         raise CohortError(
             folder,

@@ -143,6 +143,8 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     first = next(rest, None)
     if first is None:
         raise CohortError(folder, "there is no subject to write to it")
+    if first.sites.regions is not None:
+        raise CohortError(folder, "a store holds maps on vertices; fit tables of regions as they are, they are small")
     sites, generation = first.sites, next_generation(folder, _generation(folder))
     mesh = f"mesh-{generation:08x}"
     _write_mesh(folder / mesh, first, _quadtree_order(sites))

@@ -183,7 +183,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "masked": model.sites_.n - n_used,
         "on": model.sites_.on,
         "mesh": _mesh_text(model.sites_),
-        "hemisphere": d.hemisphere,
+        "hemisphere": "" if model.sites_.regions is not None and model.sites_.regions.hemi is None else d.hemisphere,
         "method": model.solution_.method,
         "center": model.center_,
         "meaning": meaning_of(model, d.modality, d.units),
@@ -192,6 +192,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "rules": model.solution_.rules,
         "updates": int(model.n_iter_),
         "faces": int(model.design_.n_columns),
+        "alone": model.sites_.regions is not None and model.design_.level == model.sites_.max_level,
         "columns": model.design_.kind,
         "explained": _short(d.explained),
         "explained_X": _short(d.explained_X),
@@ -380,6 +381,17 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "signed": has_signed_loadings(model),
         "recurrence": _short(model.recurrence_),
         "n_near": int(model.starts_.n_near),
+        "regions": None if model.sites_.regions is None else _bars(fit, block),
+    }
+
+
+def _bars(fit: FitDescription, block: Block) -> dict[str, Any]:
+    """Components in regions."""
+    model = fit.model
+    return {
+        "names": list(model.sites_.regions.names),
+        "values": block.numbers(model.components_),
+        "units": component_units(model, fit.diagnostics.units),
     }
 
 
@@ -450,6 +462,11 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
 
 def _mesh_text(sites: Any) -> str:
     """What to call a mesh on the page."""
+    if sites.regions is not None and not sites.placed:
+        return "a table without an atlas"
+    of = "" if sites.regions is None else "an atlas on "
     if is_fs_lr(mesh_name_of(sites)):
-        return "fs_LR 32k"
+        return f"{of}fs_LR 32k"
+    if of:
+        return f"{of}{sites.regions.mesh or 'its own mesh'}"
     return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"

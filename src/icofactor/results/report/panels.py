@@ -30,7 +30,7 @@ DPI = 300
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
 _MOST_COLUMNS = 12
 _PANEL = re.compile(
-    r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|"
+    r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|regions(-\d+)?|"
     r"participants-\d+_[0-9A-Za-z-]+|associations(-\d+_[0-9A-Za-z-]+)?|selection|stability|atlas_overlap)\.(png|pdf)"
 )
 
@@ -84,6 +84,9 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
             figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex, shares=d.unique)
             yield f"components-{page + 1:02d}" if several else "components", figure
         yield "maps", plot_maps(model, d, surfaces=fit.cortex)
+    if model.sites_.regions is not None:
+        for page, first in enumerate(range(0, k, PER_PAGE)):
+            yield "regions" if k <= PER_PAGE else f"regions-{page + 1:02d}", _regions(fit, first)
     yield "explained_variance", _explained(d)
     if model.recurrence_ is not None and not np.isnan(model.recurrence_).any():
         yield "recurrence", _recurrence(model)
@@ -105,6 +108,26 @@ def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
         yield "stability", _stability(fit.selection.stability)
     if fit.selection.overlap is not None:
         yield "atlas_overlap", _overlap(fit.selection.overlap, k)
+
+
+def _regions(fit: FitDescription, first: int) -> Any:
+    """Components as bars, one per region."""
+    model, units = fit.model, scale_label(fit.model, fit.diagnostics.units)
+    maps, names = model.components_[first : first + PER_PAGE], model.sites_.regions.names
+    figure = new_figure(8, 0.4 + 1.05 * len(maps), DPI)
+    figure.set_layout_engine("constrained")
+    top = float(np.abs(model.components_).max()) or 1.0
+    for row, one in enumerate(maps):
+        axes = figure.add_subplot(len(maps), 1, row + 1)
+        axes.bar(np.arange(len(one)), one, width=0.9, color=np.where(one < 0, _ORANGE, _BLUE))
+        axes.set(xlim=(-0.6, len(one) - 0.4), ylim=(-top if (one < 0).any() else 0, top), xticks=[])
+        largest = ", ".join(names[i] for i in np.argsort(-np.abs(one))[:4])
+        axes.set_title(f"Component {first + row + 1}: {largest}", fontsize=7, loc="left", parse_math=False)
+        axes.tick_params(labelsize=6)
+        for spine in ("top", "right"):
+            axes.spines[spine].set_visible(False)
+    axes.set_xlabel(f"{len(names)} regions, in the order of the table" + (f"; {units}" if units else ""), fontsize=7)
+    return figure
 
 
 def is_panel(name: str) -> bool:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.bootstrap import error_file
+from icofactor.assessment.bootstrap import REGION_ERRORS, error_file
 from icofactor.assessment.selection.choice import Choice
 from icofactor.cohort.people import PERSON, SESSION
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json
-from icofactor.io.tables import read_table
+from icofactor.io.tables import numbered, read_table
 from icofactor.sphere.names import hemispheres, table_file
 
 LOADINGS = table_file("loadings.tsv")
@@ -138,6 +138,8 @@ def _are_fitted(people: list[str], sessions: list[str], folder: Path, n: int) ->
 
 def _component_se(folder: Path, model: Any) -> np.ndarray | None:
     sites = model.sites_
+    if sites.regions is not None:
+        return _region_se(folder / REGION_ERRORS, len(model.components_), sites.n)
     sides = hemispheres(model.hemi_ or "left")
     paths = [folder / error_file(model, side) for side in sides]
     if sites.on != "vertices" or not all(path.is_file() for path in paths):
@@ -151,6 +153,18 @@ def _component_se(folder: Path, model: Any) -> np.ndarray | None:
                 raise Unreadable(_other_fit(found, f"{wanted[0]} on {wanted[1]}"))
             halves.append(np.asarray(half, dtype=np.float64))
     return np.concatenate(halves, axis=1)
+
+
+def _region_se(path: Path, k: int, n: int) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    with naming(path, "table"):
+        names = numbered("component", k)
+        table = columns_of(path, names)
+        found = np.array([numbers_in(table[name]) for name in names])
+        if found.shape != (k, n):
+            raise Unreadable(_other_fit(f"{found.shape[1]} regions", f"{n}"))
+        return found
 
 
 def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:

@@ -100,6 +100,11 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     if isinstance(surfaces, Cortex):
         return surfaces
     sides = hemispheres(hemi or "left")
+    if not sites.placed:
+        raise ArgumentError(
+            "parcels", None, "It is not known where the regions lie; fit with {parcels}, their atlas, to paint them"
+        )
+    sites = sites.surface
     if sites.n != sites.n_mesh:
         raise ArgumentError("sites", sites, "Drawing needs all sites of a mesh")
     if surfaces is not None:
@@ -134,8 +139,10 @@ def n_vertices(sites: Sites) -> int:
 
 
 def on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Floats]:
-    """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces around it."""
-    halves = np.split(np.asarray(values, dtype=np.float64), len(sites.frames), axis=-1)
+    """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces around it, or the
+    value of its parcel."""
+    shown = sites.on_surface(np.asarray(values, dtype=np.float64), np.nan)
+    halves = np.split(shown, len(sites.frames), axis=-1)
     if sites.on != "faces":
         return halves
     to_vertices = face_to_vertex(sites.triangles, n_vertices(sites))  # type: ignore[arg-type]
@@ -144,7 +151,7 @@ def on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Floats]:
 
 def labels_on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Ints]:
     """Whole numbers (n_sites,) on the vertices; at a vertex, that of its first face."""
-    halves = np.split(np.asarray(values, dtype=np.int64), len(sites.frames))
+    halves = np.split(sites.on_surface(np.asarray(values, dtype=np.int64)), len(sites.frames))
     if sites.on != "faces":
         return halves
     first = np.empty(n_vertices(sites), dtype=np.int64)
@@ -337,7 +344,8 @@ class Lines:
 def face_lines(sites: Sites, faces: np.ndarray, half: int, hemisphere: Hemisphere) -> Lines:
     """Edges of the active `faces` (level, index) that belong to hemisphere number `half` of the sites."""
     own = faces[sites.face_hemisphere(faces[:, 0], faces[:, 1]) == half]
-    if not len(own) or not hemisphere.unit.any():  # no face with data, or a mesh whose sphere is not known
+    alone = sites.regions is not None and (faces[:, 0] == sites.max_level).all()
+    if not len(own) or not hemisphere.unit.any() or alone:  # no face with data, a mesh without a sphere, parcels
         return Lines(np.empty((0, 3), dtype=np.int64), np.empty((0, 3)), np.empty((0, 2), dtype=np.int64))
     points, segments = _segments(sites, own)
     found, weights = locate_in_mesh(points, hemisphere.unit, hemisphere.triangles)

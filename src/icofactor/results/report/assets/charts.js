@@ -95,6 +95,25 @@ function sparsityPanel(p) {
     [el("div", { class: "row" }, one("‖B‖₁", p.components.l1_B, INK.blue, (v) => show(v)), one("‖C‖₁", p.components.l1_C, INK.orange, (v) => show(v)), one("extent", p.components.extent, "#009e73", (v) => percent(v)))], true);
 }
 
+/** Every component in every region, in the order of the table, and the regions where it is largest. */
+function regionsPanel(p, array) {
+  if (!p.regions) return null;
+  const { names, units } = p.regions, values = array(p.regions.values), n = names.length, wide = 1040, high = 74;
+  const sizes = Array.from(values, Math.abs), top = Math.max(...sizes, 1e-12), low = values.some((v) => v < 0) ? -top : 0;
+  const y = (v) => 4 + ((top - v) / (top - low)) * (high - 8), step = wide / n;
+  const rows = Array.from({ length: p.n_components }, (_, j) => {
+    const node = svg("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `Component ${j + 1} in ${n} regions` });
+    for (let i = 0; i < n; i++) {
+      const v = values[j * n + i];
+      node.append(hint(svg("rect", { x: i * step, width: Math.max(0.6, step - (step > 3 ? 1 : 0)), y: Math.min(y(v), y(0)), height: Math.max(0.3, Math.abs(y(v) - y(0))), fill: v < 0 ? INK.orange : INK.blue }), `${names[i]}\ncomponent ${j + 1}: ${show(v, 4)}${units ? ` ${units}` : ""}`));
+    }
+    node.append(svg("line", { class: "axis", x1: 0, x2: wide, y1: y(0), y2: y(0) }));
+    const largest = Array.from({ length: n }, (_, i) => i).sort((a, b) => sizes[j * n + b] - sizes[j * n + a]).slice(0, 5);
+    return el("div", {}, el("p", {}, el("strong", {}, `Component ${j + 1}`), `: ${largest.map((i) => names[i]).join(", ")}`), node);
+  });
+  return section("Components in regions", `One bar per region, in the order of the table, on one scale up to ${show(top, 3)}${units ? ` ${units}` : ""}; the five largest are named. Point at a bar to read it.`, rows, true);
+}
+
 /** Colour of t in 0..1, or −1..1 with two hues; light near zero, so that dark text stays readable on pale cells. */
 function shade(t) {
   const mix = (to) => `rgb(${to.map((c) => Math.round(255 + (c - 255) * Math.min(1, Math.abs(t)))).join(",")})`;
@@ -297,6 +316,7 @@ function methodsPanel(data) {
 function panels(data, array, choose) {
   const p = data.panels, ramp = array(data.cortex.ramps[p.signed ? "diverging" : "viridis"]), many = p.n_components > MANY;
   return [
+    p.regions && data.cortex.missing ? regionsPanel(p, array) : null,
     variancePanel(p, data.summary),
     recurrencePanel(p, data.summary),
     loadingsPanel(data, p, array, ramp, choose),
@@ -306,6 +326,7 @@ function panels(data, array, choose) {
     associationsPanel(data.associations, p, array, choose),
     matricesPanel(p, array),
     sparsityPanel(p),
+    p.regions && !data.cortex.missing ? regionsPanel(p, array) : null,
     many ? null : unusualPanel(p),
     convergencePanel(p),
     runPanel(data, !many),

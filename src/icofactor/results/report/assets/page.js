@@ -5,9 +5,9 @@ const plural = (n, word) => `${many(n)} ${word}${n === 1 ? "" : "s"}`;
 function header(data) {
   const s = data.summary;
   document.getElementById("title").textContent = s.title;
-  const where = s.hemisphere === "both" ? "both hemispheres" : `${s.hemisphere} hemisphere`;
+  const where = s.hemisphere === "both" ? "both hemispheres, " : s.hemisphere ? `${s.hemisphere} hemisphere, ` : "";
   document.getElementById("lead").textContent =
-    `${s.scans || plural(s.subjects, "subject")}, ${where}, ${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
+    `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
     `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
   document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
@@ -17,7 +17,7 @@ function header(data) {
     ["components", s.components],
     [s.scans ? "scans fitted" : "subjects", many(s.subjects)],
     ["updates", many(s.updates)],
-    ["active faces", many(s.faces)],
+    [s.alone ? "regions fitted" : "active faces", many(s.faces)],
   ];
   document.getElementById("cards").append(...cards.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
   if (data.warnings.length)
@@ -30,7 +30,7 @@ function cortexSection(data, array) {
   const root = document.getElementById("cortex"), c = data.cortex;
   root.append(el("h2", {}, "Maps on the cortex"));
   if (c.missing) {
-    root.append(el("p", { class: "notice" }, `The maps cannot be drawn: ${c.missing}`));
+    root.append(el("p", { class: "notice" }, data.panels.regions ? `${c.missing}. The components are drawn as bars below.` : `The maps cannot be drawn: ${c.missing}`));
     return () => {};
   }
   const components = c.layers.filter((layer) => layer.key === "component");
@@ -150,7 +150,7 @@ function cortexSection(data, array) {
     const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the end's colour` : "";
     const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
     bar.append(el("div", {}, el("div", { class: "name" }, `${layer.name}${units}`), strip, marks),
-      el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : ""}${beyond}.`));
+      el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}${beyond}.`));
   }
 
   viewer.describe = ({ half, number, index }) => {
@@ -160,7 +160,7 @@ function cortexSection(data, array) {
       const which = viewer.halves.indexOf(half), name = c.regions.names[array(c.regions.numbers[which])[index - half.first]];
       lines.push(name || "no region");
     }
-    if (!known[index]) lines.push("masked");
+    if (!known[index]) lines.push(data.summary.on === "parcels" ? "no value" : "masked");
     else if (layer.labels) lines.push(values[index] ? `Component ${values[index]}` : "no component");
     else lines.push(layer.steps ? plural(values[index], "division") : `${show(values[index], 5)}${layer.units ? ` ${layer.units}` : ""}`);
     return lines.join("\n");

@@ -1,0 +1,179 @@
+"""Tables of regions: as the tools of the field write them, and each wrong version of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import icofactor as ico
+from helpers.refusals import refused
+from helpers.region_tables import (
+    NAMES,
+    N,
+    aparcstats2table,
+    enigma,
+    people,
+    toy_values,
+    write_rows,
+    write_toy_atlas,
+    xcp_d,
+)
+from icofactor.errors import CohortError
+from icofactor.io.cifti import write_pscalar
+from icofactor.sphere.sites import Sites
+
+X = toy_values()
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_toy_atlas(tmp_path_factory.mktemp("atlas"))
+
+
+def notes(cohort: ico.Cohort) -> str:
+    return "\n".join(cohort.provenance["steps"])
+
+
+@pytest.mark.parametrize("make", [aparcstats2table, enigma, xcp_d])
+def test_layouts(make: Callable[..., list[Path]], atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    make(tmp_path / "in", X)
+    cohort = ico.load_cohort(tmp_path / "in", parcels=atlas)
+    np.testing.assert_allclose(cohort.X, X, rtol=1e-6)
+    assert cohort.subjects == tuple(people()) and cohort.hemisphere == "both"
+    assert cohort.sites.regions.names == tuple(f"{side}_{name}" for side in ("lh", "rh") for name in NAMES)
+    assert cohort.modality == ("reho" if make is xcp_d else "thickness")
+    assert all(one["sha256"] for one in cohort.provenance["inputs"])
+    if make is not xcp_d:
+        assert ("eTIV" if make is aparcstats2table else "ICV") in notes(cohort)
+    left = ico.load_cohort(tmp_path / "in", parcels=atlas, hemisphere="left")
+    np.testing.assert_allclose(left.X, X[:, : len(NAMES)], rtol=1e-6)
+    free = ico.load_cohort(tmp_path / "in", **({"entities": {"atlas": "Toy"}} if make is xcp_d else {}))
+    np.testing.assert_allclose(free.X, X, rtol=1e-6)
+    assert not free.sites.placed and "not known where they lie" in notes(free)
+
+
+def test_pscalar_brings_its_atlas(tmp_path: Path) -> None:
+    labels = np.zeros(64984, dtype=int)
+    labels[:300], labels[32492:32800] = 1 + np.arange(300) // 100, 4 + np.arange(308) // 154
+    names = ["L_a", "L_b", "L_c", "R_a", "R_b"]
+    sites = Sites.parcels((labels, "fsLR32k"), names)
+    values = toy_values()[:, :5]
+    for who, row in zip(people(), values, strict=True):
+        write_pscalar(tmp_path / f"{who}.thickness.pscalar.nii", row[None], sites.regions, ["thickness"])
+    cohort = ico.load_cohort(tmp_path)
+    np.testing.assert_allclose(cohort.X, values, rtol=1e-6)
+    assert cohort.sites.regions.names == tuple(names) and cohort.sites.regions.mesh == "fsLR32k"
+    np.testing.assert_array_equal(cohort.sites.regions.labels, sites.regions.labels)
+    (tmp_path / "many").mkdir()
+    write_pscalar(tmp_path / "many" / "all.pscalar.nii", values, sites.regions, people())
+    many = ico.load_cohort(tmp_path / "many" / "all.pscalar.nii")
+    np.testing.assert_allclose(many.X, values, rtol=1e-6)
+    assert many.subjects == tuple(people())
+
+
+def test_arrays_and_data_frames(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    names = [f"{side}_{name}_thickavg" for name in NAMES for side in "LR"]  # left and right in turn
+    frame = pd.DataFrame(X, columns=names, index=people())
+    cohort = ico.load_cohort(frame, parcels=atlas)
+    assert cohort.subjects == tuple(people())
+    np.testing.assert_allclose(cohort.X, np.hstack([X[:, ::2], X[:, 1::2]]), rtol=1e-6)
+    np.savez(tmp_path / "a.npz", thickness=X, regions=names, subjects=people())
+    held = ico.load_cohort(tmp_path / "a.npz", parcels=atlas)
+    np.testing.assert_array_equal(held.X, cohort.X)
+    np.save(tmp_path / "plain.npy", X)
+    plain = ico.load_cohort(tmp_path / "plain.npy", parcels=atlas)
+    np.testing.assert_allclose(plain.X, X, rtol=1e-6)
+    assert "in their order" in notes(plain)
+
+
+def test_scans_participants_and_people_in_one_table_only(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    header = ["participant_id", "session_id", "age", *(f"lh_{name}" for name in NAMES)]
+    rows = [[f"sub-{i // 2}", 1 + i % 2, 30 + i, *X[i, : len(NAMES)]] for i in range(12)]
+    write_rows(tmp_path / "scans.csv", header, rows, ",")
+    write_rows(tmp_path / "who.tsv", ["participant_id", "group"], [["sub-1", "b"], ["sub-0", "a"]])
+    cohort = ico.load_cohort(tmp_path / "scans.csv", parcels=atlas[0], participants=tmp_path / "who.tsv")
+    assert cohort.subjects == ("sub-1_ses-1", "sub-1_ses-2", "sub-0_ses-1", "sub-0_ses-2")
+    assert cohort.participants["group"].tolist() == ["b", "b", "a", "a"] and "age" in notes(cohort)
+    left, right = aparcstats2table(tmp_path / "in", X)
+    right.write_text("\n".join(right.read_text().splitlines()[:-2]) + "\n")
+    with refused("lh.aparc.thickness.tsv", "not in rh.aparc.thickness.tsv"):
+        ico.load_cohort(left.parent, parcels=atlas)
+    cohort = ico.load_cohort(left.parent, parcels=atlas, missing="skip")
+    assert len(cohort) == 10
+    np.testing.assert_allclose(cohort.X, X[2:], rtol=1e-6)
+
+
+def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
+    """A table of the left hemisphere with one thing wrong."""
+    header = ["participant_id", *(f"lh_{name}_thickness" for name in NAMES)]
+    rows: list[list[object]] = [[who, *row] for who, row in zip(people(), X[:, : len(NAMES)].tolist(), strict=True)]
+    if change == "no ids":
+        header, rows = header[1:], [row[1:] for row in rows]
+    elif change == "a subject twice":
+        rows[3][0] = rows[2][0]
+    elif change == "unknown region":
+        header[2] = "lh_cunneus_thickness"
+    elif change == "no region at all":
+        header[1:] = [f"v{i}" for i in range(len(NAMES))]
+    elif change == "text in a cell":
+        rows[4][3] = "2,5mm"
+    elif change == "two measures":
+        header.append("lh_insula_area")
+        rows = [[*row, 1.0] for row in rows]
+    elif change == "a region missing in one":
+        rows[5][4] = "NA"
+    elif change == "only a header":
+        rows = []
+    return header, rows
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("no ids", "participant_id"),
+        ("a subject twice", "sub-02 twice; one row per person"),
+        ("unknown region", r"lh_cunneus_thickness \(did you mean lh_cuneus\?\)"),
+        ("no region at all", r"none of its columns .*Give the atlas"),
+        ("text in a cell", "2,5mm"),
+        ("two measures", "several columns of lh_insula: one measure per table"),
+        ("a region missing in one", r"1 region \(lh_insula\).*leave out the subject"),
+        ("only a header", "no rows"),
+    ],
+)
+def test_wrong_tables(change: str, message: str, atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "table.tsv", *_wrong(change))
+    with pytest.raises(CohortError, match=message) as caught:
+        ico.load_cohort(path, parcels=atlas)
+    assert "table.tsv" in caught.value.path and len(str(caught.value).splitlines()) == 1
+
+
+def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    header, rows = _wrong("")
+    rows = [[*row[:3], "NaN", *row[4:]] for row in rows]
+    cohort = ico.load_cohort(write_rows(tmp_path / "table.csv", header, rows, ","), parcels=atlas)
+    assert cohort.mask.tolist() == [i != 2 for i in range(len(NAMES))] and "(lh_fusiform)" in notes(cohort)
+
+
+def test_atlas_of_another_parcellation_or_mesh(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    aparcstats2table(tmp_path / "in", X)
+    with pytest.raises(FileNotFoundError, match="atlas"):
+        ico.load_cohort(tmp_path / "in", parcels=tmp_path / "lh.nowhere.annot")
+    with refused("parcels", "vertices"):
+        ico.load_cohort(tmp_path / "in", parcels=Sites.named("fsaverage3"))
+
+
+def test_vertices_and_regions_do_not_mix(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    (table,) = enigma(tmp_path, X)
+    np.save(tmp_path / "lh.a.npy", np.ones((2, 642)))
+    with refused("lh.a.npy", "Read them apart"):
+        ico.load_cohort([table, tmp_path / "lh.a.npy"])
+    cohort = ico.load_cohort(table, parcels=atlas)
+    with refused("store", "tables of regions"):
+        from icofactor.cohort.store.create import save_store
+
+        save_store(cohort, tmp_path / "store")
+    assert cohort.sites.n == N

@@ -1,0 +1,146 @@
+"""Parcels as sites: where they lie, by which names they are found, and how they turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.refusals import refused
+from helpers.region_tables import NAMES, N, toy_labels, write_toy_atlas
+from icofactor.factorization.design import Design
+from icofactor.io.gifti import write_label_gii
+from icofactor.io.records import from_arrays, to_arrays
+from icofactor.results.colours import distinct_colours
+from icofactor.sphere.parcels import region_key
+from icofactor.sphere.rotations import SiteSpinner
+from icofactor.sphere.sites import Sites, check_sites
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_toy_atlas(tmp_path_factory.mktemp("atlas"))
+
+
+def test_positions_are_mean_directions(atlas: tuple[Path, Path]) -> None:
+    sites = Sites.parcels(atlas)
+    points = Sites.named("fsaverage3").coordinates
+    assert (sites.n, sites.on, sites.regions.hemi, sites.n_roots) == (N, "parcels", "both", 40)
+    for half, side in enumerate(("lh", "rh")):
+        for number, name in enumerate(NAMES):
+            at = sites.regions.names.index(f"{side}_{name}")
+            own = points[toy_labels(half) == number + 1]
+            assert sites.hemisphere[at] == half and sites.regions.sizes[at] == len(own)
+            np.testing.assert_allclose(sites.coordinates[at], own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)))
+    assert len(set(sites.deepest)) == N
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lh_insula", "lh_insula_thickness", "L_insula_thickavg", "ctx-lh-insula", "left insula", "FS_L_Insula_Thck"),
+        *("lh.insula", "insula_L", "L_insula_ROI", "L_7Networks_LH_insula_thickavg", "17Networks_LH_insula"),
+    ],
+)
+def test_names_of_regions_are_forgiving(name: str) -> None:
+    assert region_key(name) == ("left", "insula")
+
+
+def test_columns_of_a_table_in_their_order(atlas: tuple[Path, Path]) -> None:
+    columns = ["R_insula_thickavg", "L_lingual_thickavg", "R_cuneus_thickavg"]
+    sites = Sites.parcels(atlas, columns)
+    assert sites.regions.names == ("rh_insula", "lh_lingual", "rh_cuneus")
+    assert sites.hemisphere.tolist() == [1, 0, 1]
+    assert region_key("lh_G&S_frontomargin_thickness")[1] == region_key("G_and_S_frontomargin")[1]
+    one = Sites.parcels(atlas, ["rh_insula", "rh_cuneus"])  # of both hemispheres of the atlas only one
+    assert (one.regions.hemi, one.n_roots, len(one.regions.labels)) == ("right", 20, 642)
+
+
+def test_names_that_the_atlas_does_not_have(atlas: tuple[Path, Path]) -> None:
+    with refused("regions", r"lh_insular \(did you mean lh_insula\?\), hippocampus"):
+        Sites.parcels(atlas, ["lh_insular", "hippocampus", "rh_cuneus"])
+    with refused("regions", "one region"):
+        Sites.parcels(atlas, ["lh_insula", "L_insula_thickavg"])
+    with refused("regions", "insula"):  # which of the two?
+        Sites.parcels(atlas, ["insula"])
+    with refused("regions", "twice"):
+        Sites.parcels(None, ["a", "a"])
+
+
+def test_atlas_of_no_known_mesh(tmp_path: Path) -> None:
+    file = tmp_path / "lh.odd.label.gii"
+    write_label_gii(file, np.arange(50) % 3, "left", ["a", "b"], distinct_colours(2))
+    with refused("lh.odd.label.gii", "mesh"):
+        Sites.parcels(file)
+    points = Sites.icosphere(2).coordinates[:50]
+    with pytest.raises(ValueError, match="mesh"):  # nor of a mesh of other vertices
+        Sites.parcels(file, mesh="fsaverage3")
+    assert Sites.parcels((np.arange(50) % 3, Sites.from_sphere(points, [[0, 1, 2]]))).n == 2
+
+
+def test_files_and_arrays_make_the_same_sites(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    labels = np.concatenate([toy_labels(0), np.where(toy_labels(1) > 0, toy_labels(1) + len(NAMES), 0)])
+    names = [f"{side}_{name}" for side in ("lh", "rh") for name in NAMES]
+    array = Sites.parcels((labels, "fsaverage3"), names)
+    files = Sites.parcels(atlas)
+    np.testing.assert_array_equal(array.coordinates, files.coordinates)
+    np.testing.assert_array_equal(array.regions.labels, files.regions.labels)
+    for side, own in (("lh", toy_labels(0)), ("rh", toy_labels(1))):
+        hemi = {"lh": "left", "rh": "right"}[side]
+        write_label_gii(tmp_path / f"{side}.label.gii", own, hemi, NAMES, distinct_colours(len(NAMES)))
+    gifti = Sites.parcels([tmp_path / "rh.label.gii", tmp_path / "lh.label.gii"])
+    assert gifti.regions.names == files.regions.names
+
+
+def test_kept_in_files(atlas: tuple[Path, Path]) -> None:
+    for sites in (Sites.parcels(atlas), Sites.parcels(None, ["lh_a", "rh_b"])):
+        again = check_sites(from_arrays(Sites, to_arrays(sites)))
+        assert again.regions.names == sites.regions.names and repr(again) == repr(sites)
+    np.testing.assert_array_equal(again.coordinates, sites.coordinates)
+
+
+def test_few_parcels_are_their_own_columns(atlas: tuple[Path, Path]) -> None:
+    sites = Sites.parcels(atlas)
+    alone = Design.starting(sites, "exponential", level=1)
+    assert alone.kind == "partition"
+    np.testing.assert_array_equal(alone.matrix.toarray(), np.eye(N))
+    many = Sites.parcels((np.arange(1, 643), "fsaverage3"))
+    assert Design.starting(many, level=1).n_columns == 80
+    assert Design.starting(many, level=3).n_columns == 642
+    assert Design.starting(Sites.parcels(None, [f"r{i}" for i in range(100)]), level=0).n_columns == 100
+
+
+def test_rotated_parcels_take_the_nearest(atlas: tuple[Path, Path]) -> None:
+    sites = Sites.parcels(atlas)
+    taken = SiteSpinner(sites).draw(np.random.default_rng(3))
+    from icofactor.sphere.rotations import random_rotation
+
+    rotation, mirror = random_rotation(np.random.default_rng(3)), np.diag([-1.0, 1, 1])
+    for i in range(N):
+        turn = rotation if sites.hemisphere[i] == 0 else mirror @ rotation @ mirror
+        near = [
+            j
+            for j in np.argsort(-sites.coordinates @ (turn @ sites.coordinates[i]))
+            if sites.hemisphere[j] == sites.hemisphere[i]
+        ]
+        assert taken[i] == near[0]
+    unplaced = Sites.parcels(None, list(sites.regions.names))
+    exchanged = SiteSpinner(unplaced).draw(np.random.default_rng(0))
+    assert sorted(exchanged) == list(range(N)) and (unplaced.hemisphere[exchanged] == unplaced.hemisphere).all()
+
+
+def test_fit_on_arrays(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    from helpers.region_tables import toy_values
+
+    X = toy_values(30)
+    model = ico.CorticalFactorization(3, mesh=Sites.parcels(atlas), n_starts=5).fit(X)
+    assert model.components_.shape == (3, N) and model.explained_ > 0.9
+    truth = np.arange(N) % 3 == np.arange(3)[:, None]
+    assert ico.match_components(model.components_, truth.astype(float)).similarity.min() > 0.9
+    model.save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    np.testing.assert_allclose(again.transform(X), model.loadings_, atol=1e-10)
+    free = ico.CorticalFactorization(3, mesh=Sites.parcels(None, [f"r{i}" for i in range(N)]), n_starts=5).fit(X)
+    assert free.explained_ == pytest.approx(model.explained_, abs=0.02) and free.hemi_ is None
