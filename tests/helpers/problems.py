@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from icofactor.factorization._solve import Run, iterate
+from icofactor.factorization._solve import Course, Run, iterate
 from icofactor.factorization.design import Design
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
@@ -101,7 +101,7 @@ def run_starts(
     chosen = METHODS[method]
     p = Problem.of(stats, chosen.scheme, rules)
     B, C = draw_starts(p, chosen, n_components, seeds_of(seed), range(n_starts))
-    return iterate(p, chosen, begin(p, chosen.scheme, B, C), n_iter)
+    return iterate(p, chosen, begin(p, chosen.scheme, B, C), Course(n_iter))
 
 
 def relative(found: np.ndarray | float, expected: np.ndarray | float) -> float:

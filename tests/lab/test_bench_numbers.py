@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.factorization._solve import iterate
+from icofactor.factorization._solve import Course, iterate
 from icofactor.factorization.methods import METHODS, PAPER_METHODS, method_named
 from icofactor_lab.bench import growth, solvers, time_to_error
 from icofactor_lab.bench.settings import QUICK, Bench
@@ -141,7 +141,7 @@ def test_every_method_has_a_count_and_extrapolation_is_not_in_it(method: str) ->
 
 def test_the_plain_loop_makes_the_papers_updates() -> None:
     p, state = prepared(statistics(9, level=2), "PNNMF", "paper", 2)
-    run = iterate(p, method_named("PNNMF"), state, 7)
+    run = iterate(p, method_named("PNNMF"), state, Course(7))
     B, C = plain_loop(p, state.B[1], state.C[1], 7)
     np.testing.assert_allclose(B, run.state.B[1], rtol=1e-9)
     np.testing.assert_allclose(C, run.state.C[1], rtol=1e-9)

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
 from icofactor.factorization._solve import (
+    Course,
     Run,
     Solution,
     divergence_message,
@@ -279,7 +280,7 @@ class _Race:
         made = np.zeros(last - first, dtype=np.int64)
         watch = self._progress(first, last - first)
         going = state if chosen is None else state.take(chosen)
-        run = self.engine.iterate(self.p, self.method, going, self.n_iter, self.tol, halve_at, watch)
+        run = self.engine.iterate(self.p, self.method, going, Course(self.n_iter, self.tol, halve_at, watch))
         where = slice(None) if chosen is None else chosen
         path[where], made[where] = _padded(run, self.n_iter), run.n_iter
         ends = _padded(run, self.n_iter)[:, -1]
@@ -297,7 +298,7 @@ class _Race:
     def gone_on(self, best: Solution, tol: float) -> Solution:
         """The best start with further updates, down to `tol`."""
         state = begin(self.p, self.method.scheme, best.B[None], best.C[None])
-        run = self.engine.iterate(self.p, self.method, state, self.n_iter - best.n_iter, tol)
+        run = self.engine.iterate(self.p, self.method, state, Course(self.n_iter - best.n_iter, tol))
         more = self._solution(run, 0)
         return replace(
             more,

@@ -9,7 +9,7 @@ import numpy as np
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import DivergenceError
-from icofactor.factorization._solve import Solution, divergence_message
+from icofactor.factorization._solve import Course, Solution, divergence_message
 from icofactor.factorization.arrays import Array, asarray_like, namespace, to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine
@@ -321,7 +321,7 @@ class _Walk:
         """`n_iter` updates; their objectives and errors."""
         n_components = self.state.B.shape[-1]
         engine = choose_engine(self.engine, self.problem, self.method, n_components, n_iter)
-        run = engine.iterate(self.problem, self.method, self.state, n_iter)
+        run = engine.iterate(self.problem, self.method, self.state, Course(n_iter))
         if run.diverged[0]:
             raise DivergenceError(divergence_message(self.method, self.rules, int(run.state.age)))
         self.state = run.state

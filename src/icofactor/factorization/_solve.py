@@ -52,20 +52,30 @@ class Run:
     diverged: np.ndarray
 
 
-def iterate(
-    p: Problem,
-    method: Method,
-    state: State,
-    n_iter: int,
-    tol: float = 0.0,
-    halve_at: Collection[int] = (),
-    on_update: Callable[[int], None] | None = None,
-) -> Run:
-    """Update a batch of runs until `n_iter`, or until each has met `tol` or left the finite numbers.
+@dataclass(frozen=True)
+class Course:
+    """How long a batch of runs goes on.
 
-    A run ends by itself, whatever the others of its batch do, so that its answer does not depend on them; except
-    that after the updates named by `halve_at` the worse half of those still going ends too.
+    Attributes
+    ----------
+    n_iter : updates, at most
+    tol : a run ends when it has `update.settled`; 0 never
+    halve_at : after these updates the worse half of the runs that still go on ends
+    on_update : called with the number of updates made, not necessarily after each
     """
+
+    n_iter: int
+    tol: float = 0.0
+    halve_at: Collection[int] = ()
+    on_update: Callable[[int], None] | None = None
+
+
+def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
+    """Update a batch of runs along its course; one that leaves the finite numbers ends there.
+
+    Except by halving, a run ends by itself, whatever the others do, so that its answer does not depend on them.
+    """
+    n_iter, tol, on_update = course.n_iter, course.tol, course.on_update
     n_runs, plateau = len(state.error), method.scheme.plateau
     objectives, errors = [to_numpy(state.objective)], [to_numpy(state.error)]
     made = np.zeros(n_runs, dtype=np.int64)
@@ -84,7 +94,7 @@ def iterate(
             with np.errstate(invalid="ignore"):
                 converged[active] |= settled(objectives, tol, plateau)[active]
         stop = (converged | diverged)[active]
-        if update + 1 in halve_at:
+        if update + 1 in course.halve_at:
             rank = np.argsort(np.argsort(np.where(stop, np.inf, objective[active]), kind="stable"))
             stop |= rank >= max(1, len(active) // 2)
         if stop.any():
@@ -259,7 +269,7 @@ def solve(
         B, C = given_start(p, stats, chosen, start, n_components)
         check_problem(stats, chosen, B.shape[-1])
     with one_blas_thread():
-        run = iterate(p, chosen, begin(p, chosen.scheme, B, C), n_iter, tol)
+        run = iterate(p, chosen, begin(p, chosen.scheme, B, C), Course(n_iter, tol))
     if run.diverged[0]:
         raise DivergenceError(divergence_message(chosen, rules, int(run.n_iter[0])))
     if tol > 0 and not run.converged[0]:

@@ -10,6 +10,7 @@ import numpy as np
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refined, Refinement, refine
+from icofactor.factorization._solve import Course
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import method_named
@@ -178,7 +179,7 @@ def _device_row(stats: Statistics, name: str, rules: str, sizes: Sizes, repeats:
     last: dict[str, np.ndarray] = {}
 
     def work(place: str) -> None:
-        last[place] = on[place].iterate(p, method, state, sizes.device_updates).objectives[:, -1]
+        last[place] = on[place].iterate(p, method, state, Course(sizes.device_updates)).objectives[:, -1]
 
     first = seconds_of(lambda: work("jax"))
     work("cpu")

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization import _solve as solver
+from icofactor.factorization._solve import Course
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import cpu
 from icofactor.factorization.methods import METHODS, PAPER_METHODS, method_named
@@ -180,9 +181,9 @@ def _work(case: Case, starts: Callable[..., tuple[Problem, State]], n_iter: int)
     method = method_named(case.method)
     p, state = starts(method.scheme.name, case.rules, case.n_starts, case.diagonal)
     if case.engine == "cpu":
-        return lambda: cpu.iterate(p, method, state, n_iter, dtype=_TYPES[case.dtype])
+        return lambda: cpu.iterate(p, method, state, Course(n_iter), dtype=_TYPES[case.dtype])
     if case.engine == "numpy":
-        return lambda: solver.iterate(p, method, state, n_iter)
+        return lambda: solver.iterate(p, method, state, Course(n_iter))
     return lambda: [plain_loop(p, B, C, n_iter) for B, C in zip(state.B, state.C, strict=True)]
 
 
@@ -300,7 +301,7 @@ def main() -> None:
 
     marks.append(time.perf_counter())
     for _ in range(2):
-        cpu.iterate(p, method_named("PNNMF"), state, 2)
+        cpu.iterate(p, method_named("PNNMF"), state, Course(2))
         marks.append(time.perf_counter())
     print(*(after - before for before, after in pairwise(marks)))
 

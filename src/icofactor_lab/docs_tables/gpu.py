@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 import icofactor as ico
-from icofactor.factorization._solve import iterate
+from icofactor.factorization._solve import Course, iterate
 from icofactor.factorization.methods import METHODS, PAPER_METHODS, Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
@@ -86,10 +86,10 @@ def loop_seconds(
     seconds, ticks = [], 0
     for _ in range(repeats + 1):  # the first compiles
         with jax_engine._settings():
-            batch = jax_engine._Batch(p, method, state, n_iter, 0.0, dtype, together=True)
+            batch = jax_engine._Batch(p, method, state, Course(n_iter), dtype)
             jax.block_until_ready((batch.numbers, batch.runs))
             start = time.perf_counter()
-            batch.reach(n_iter, None)
+            batch.reach(n_iter)
             jax.block_until_ready(batch.runs)
         seconds.append(time.perf_counter() - start)
         ticks = sum(len(piece.path.objective) for piece in batch.recorded)
@@ -103,9 +103,9 @@ def measure(name: str, rules: str, args: argparse.Namespace, dtype: Any) -> dict
     B, C = draw_starts(p, method, 10, seeds_of(0), range(args.starts))
     state = begin(p, method.scheme, B, C)
     seconds, ticks = loop_seconds(p, method, state, args.updates, args.repeats, dtype)
-    run, whole = timed(lambda: jax_engine.iterate(p, method, state, args.updates, dtype=dtype))
+    run, whole = timed(lambda: jax_engine.iterate(p, method, state, Course(args.updates), dtype=dtype))
     few = np.arange(min(args.checked, args.starts))
-    expected = iterate(p, method, state.take(few), args.updates)
+    expected = iterate(p, method, state.take(few), Course(args.updates))
     same = np.abs(run.objectives[few, : expected.objectives.shape[1]] / expected.objectives - 1)
     same = same[np.isfinite(expected.objectives)]
     return {
@@ -262,7 +262,7 @@ def fused(args: argparse.Namespace) -> None:
     for dtype in (np.float64, np.float32):
         seconds, _ = loop_seconds(p, method, state, args.updates, 5, dtype)
         ours = float(np.median(seconds[1:]))
-        expected = jax_engine.iterate(p, method, state, args.updates, dtype=dtype).objectives[:, -1]
+        expected = jax_engine.iterate(p, method, state, Course(args.updates), dtype=dtype).objectives[:, -1]
         print(f"{np.dtype(dtype).name}: compiled loop {1e3 * ours:.1f} ms")
         for how, num_warps in product((run_pallas, run_triton), (1, 2, 4, 8)):
             name = "Pallas" if how is run_pallas else "Triton"

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from icofactor.errors import DivergenceError
 from icofactor.factorization._lift import full_basis, loadings
 from icofactor.factorization._refine import Refinement, local_error, refine
-from icofactor.factorization._solve import Solution
+from icofactor.factorization._solve import Course, Solution
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.extrapolation import momentum, next_tau
@@ -128,7 +128,7 @@ def _best(stats: Statistics, method: Method, variant: Variant, sizes: Sizes, see
                 state = _advance_B(p, method, state)
         else:
             engine = choose_engine(sizes.engine, p, method, sizes.n_components, n_iter * sizes.ablation_starts)
-            state = engine.iterate(p, method, state, n_iter).state
+            state = engine.iterate(p, method, state, Course(n_iter)).state
     objective = np.where(np.isfinite(state.objective), state.objective, np.inf)
     i = int(np.argmin(objective))
     if not np.isfinite(objective[i]):

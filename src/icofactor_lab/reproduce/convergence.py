@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.factorization._solve import Course
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import PAPER_METHODS, method_named
 from icofactor.factorization.schemes.base import Problem
@@ -58,7 +59,7 @@ def _starts(dataset: Dataset, setting: Setting, name: str, sizes: Sizes, seed: i
     warn_if_penalty_dwarfs(p, method.scheme)
     engine = choose_engine(sizes.engine, p, method, sizes.n_components, sizes.starts * sizes.updates)
     B, C = draw_starts(p, method, sizes.n_components, seeds_of(seed), range(sizes.starts))
-    run = engine.iterate(p, method, begin(p, method.scheme, B, C), sizes.updates)
+    run = engine.iterate(p, method, begin(p, method.scheme, B, C), Course(sizes.updates))
     paths = np.full((sizes.runs, sizes.updates + 1), np.nan)
     kept = run.errors[: sizes.runs]
     paths[: len(kept), : kept.shape[1]] = kept

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.factorization._solve import Course
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import PAPER_METHODS, Method, method_named
 from icofactor.factorization.schemes.base import Problem, frobenius
@@ -66,9 +67,11 @@ def _million(p: Problem, method: Method, sizes: Sizes, seed: int) -> list[float]
     engine = choose_engine(sizes.engine, p, method, sizes.n_components, sizes.starts * sizes.updates)
     B, C = draw_starts(p, method, sizes.n_components, seeds_of(seed), range(sizes.starts))
     state = begin(p, method.scheme, B, C)
-    engine.iterate(p, method, state, 2)  # compiled and loaded
+    engine.iterate(p, method, state, Course(2))  # compiled and loaded
     scale = MILLION / (sizes.starts * sizes.updates)
-    return [scale * timed(lambda: engine.iterate(p, method, state, sizes.updates))[1] for _ in range(sizes.repeats)]
+    return [
+        scale * timed(lambda: engine.iterate(p, method, state, Course(sizes.updates)))[1] for _ in range(sizes.repeats)
+    ]
 
 
 def _formula(p: Problem, method: Method, K: np.ndarray, sizes: Sizes, seed: int) -> list[float]:

@@ -12,7 +12,7 @@ from helpers.problems import METHODS_AND_RULES, small
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Run, iterate, solve
+from icofactor.factorization._solve import Course, Run, iterate, solve
 from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
 from icofactor.factorization.quadratic import coordinate_descent
@@ -24,6 +24,7 @@ from icofactor.factorization.update import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, 
 from icofactor.streaming import runners as threads
 
 kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
+sweeps = pytest.importorskip("icofactor.factorization.engines.sweeps", reason="numba is not installed")
 
 
 def posed(stats: Statistics, name: str, rules: str, n_d: int, n_starts: int) -> tuple[Problem, State]:
@@ -55,7 +56,7 @@ def assert_same(found: Run, wanted: Run, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize(("name", "rules"), [pair for pair in METHODS_AND_RULES if METHODS[pair[0]].scheme.kernel])
 def test_kernels_equal_the_generic_functions(name: str, rules: str, kind: str) -> None:
     p, state = posed(small(kind).stats, name, rules, 3, 5)
-    assert_same(cpu.iterate(p, METHODS[name], state, 60), iterate(p, METHODS[name], state, 60))
+    assert_same(cpu.iterate(p, METHODS[name], state, Course(60)), iterate(p, METHODS[name], state, Course(60)))
 
 
 @pytest.mark.parametrize("kind", ["partition", "smooth"])
@@ -66,7 +67,7 @@ def test_kernels_of_deviations_equal_the_generic_functions(name: str, kind: str)
     assert p.signed
     assert choose_engine("cpu", p, method, 3, 10).name == "cpu"
     for tol in (0.0, 1e-6):
-        assert_same(cpu.iterate(p, method, state, 150, tol), iterate(p, method, state, 150, tol), 1e-8)
+        assert_same(cpu.iterate(p, method, state, Course(150, tol)), iterate(p, method, state, Course(150, tol)), 1e-8)
 
 
 def test_parts_from_compiled_starts_are_those_of_numpy() -> None:
@@ -105,7 +106,7 @@ def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
     problem = small("partition", None, True, 24)
     stats = replace(problem.stats, L=problem.stats.L[:n_subjects])
     p, state = posed(stats, name, "default", n_d, 3)
-    assert_same(cpu.iterate(p, METHODS[name], state, 25), iterate(p, METHODS[name], state, 25), 1e-8)
+    assert_same(cpu.iterate(p, METHODS[name], state, Course(25)), iterate(p, METHODS[name], state, Course(25)), 1e-8)
 
 
 @pytest.mark.slow
@@ -113,8 +114,8 @@ def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
 def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 12)
     for options in ({"tol": 1e-4}, {"halve_at": (20, 40, 80)}, {"tol": 1e-3, "halve_at": (50,)}):
-        found = cpu.iterate(p, METHODS[name], state, 160, **options)
-        wanted = iterate(p, METHODS[name], state, 160, **options)
+        found = cpu.iterate(p, METHODS[name], state, Course(160, **options))
+        wanted = iterate(p, METHODS[name], state, Course(160, **options))
         np.testing.assert_array_equal(found.n_iter, wanted.n_iter)
         np.testing.assert_array_equal(found.converged, wanted.converged)
         assert relative(found.objectives[:, -1], wanted.objectives[:, -1]) < 1e-9
@@ -123,13 +124,13 @@ def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> Non
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
 def test_starts_do_not_depend_on_groups_or_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p, state = posed(small().stats, name, "default", 3, 40)
-    found = cpu.iterate(p, METHODS[name], state, 50)
+    found = cpu.iterate(p, METHODS[name], state, Course(50))
     monkeypatch.setattr(threads, "n_threads", lambda: 1)
-    alone = cpu.iterate(p, METHODS[name], state, 50)
+    alone = cpu.iterate(p, METHODS[name], state, Course(50))
     np.testing.assert_array_equal(found.objectives, alone.objectives)
     np.testing.assert_array_equal(found.state.B, alone.state.B)
     monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
-    assert_same(cpu.iterate(p, METHODS[name], state, 50), found, 1e-12)
+    assert_same(cpu.iterate(p, METHODS[name], state, Course(50)), found, 1e-12)
 
 
 def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
@@ -138,7 +139,7 @@ def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
         stats, L=stats.L * 1e-3, root_L=stats.root_L * 1e-3, sq_norm=stats.sq_norm * 1e-6, energy=stats.energy * 1e-6
     )
     p, state = posed(tiny, "DL", "paper", 3, 4)
-    found, wanted = cpu.iterate(p, METHODS["DL"], state, 400), iterate(p, METHODS["DL"], state, 400)
+    found, wanted = cpu.iterate(p, METHODS["DL"], state, Course(400)), iterate(p, METHODS["DL"], state, Course(400))
     assert wanted.diverged.any()
     np.testing.assert_array_equal(found.diverged, wanted.diverged)
 
@@ -147,11 +148,11 @@ def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
 @pytest.mark.parametrize("name", PAPER_METHODS)
 def test_float32_is_close_and_rescored_in_float64(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 4)
-    found = cpu.iterate(p, METHODS[name], state, 100, dtype=np.float32)
+    found = cpu.iterate(p, METHODS[name], state, Course(100), dtype=np.float32)
     assert found.state.B.dtype == np.float64
     exact = begin(p, METHODS[name].scheme, found.state.B, found.state.C)
     np.testing.assert_allclose(found.objectives[:, -1], exact.objective, rtol=1e-12)
-    wanted = iterate(p, METHODS[name], state, 100)
+    wanted = iterate(p, METHODS[name], state, Course(100))
     np.testing.assert_allclose(found.objectives[:, -1], wanted.objectives[:, -1], rtol=2e-2)
 
 
@@ -159,8 +160,8 @@ def test_a_run_can_be_taken_up_again() -> None:
     """The plain updates remembered by one call serve the next: 30 + 31 updates are 61."""
     method = METHODS["LE-PNNMF"]
     p, state = posed(small().stats, "LE-PNNMF", "default", 3, 4)
-    whole = cpu.iterate(p, method, state, 61)
-    parts = cpu.iterate(p, method, cpu.iterate(p, method, state, 30).state, 31)
+    whole = cpu.iterate(p, method, state, Course(61))
+    parts = cpu.iterate(p, method, cpu.iterate(p, method, state, Course(30)).state, Course(31))
     assert relative(parts.state.B, whole.state.B) < 1e-12
 
 
@@ -171,7 +172,7 @@ def test_powers_equal_numpy(weight: float) -> None:
         [np.exp(rng.normal(0, s, 500)) for s in (1e-8, 1e-3, 0.3, 3.0, 60.0)] + [[1e-300, 1.0, 2.0, 0.5]]
     )
     g = x.copy()
-    kernels._powers(g, g.view(np.int64), np.empty_like(g), len(g), weight)
+    sweeps.clipped_powers(g, g.view(np.int64), np.empty_like(g), len(g), weight)
     np.testing.assert_allclose(g, np.clip(x**weight, 0.1, 10.0), rtol=1e-14)
 
 

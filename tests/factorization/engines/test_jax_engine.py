@@ -17,7 +17,7 @@ from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Run, iterate, solve
+from icofactor.factorization._solve import Course, Run, iterate, solve
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine
 from icofactor.factorization.engines import jax as jax_engine
@@ -64,15 +64,15 @@ def assert_same(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize(("name", "rules"), CASES)
 def test_every_method_equals_numpy(name: str, rules: str) -> None:
     p, state = posed(name, rules)
-    assert_same(jax_engine.iterate(p, METHODS[name], state, 45), iterate(p, METHODS[name], state, 45))
+    assert_same(jax_engine.iterate(p, METHODS[name], state, Course(45)), iterate(p, METHODS[name], state, Course(45)))
 
 
 @pytest.mark.parametrize("name", ["E-DL", "LE-SPNNMF", "E-PPNMF"])
 def test_restarts_equal_numpy(name: str) -> None:
     """Runs that fall back to the plain update, each at its own time, lag behind the others and catch up."""
     p, state = posed(name)
-    expected = iterate(p, METHODS[name], state, 150)
-    assert_same(jax_engine.iterate(p, METHODS[name], state, 150), expected)
+    expected = iterate(p, METHODS[name], state, Course(150))
+    assert_same(jax_engine.iterate(p, METHODS[name], state, Course(150)), expected)
     assert len(np.unique(expected.state.tau)) > 1, "no run restarted; the test shows nothing"
 
 
@@ -80,10 +80,10 @@ def test_overlapping_columns_and_a_run_that_goes_on() -> None:
     """A dense K; and a state with momentum, as a first call leaves it."""
     method = METHODS["LE-PNNMF"]
     p, state = posed("LE-PNNMF", kind="exponential")
-    half = jax_engine.iterate(p, method, state, 20)
-    assert_same(jax_engine.iterate(p, method, half.state, 20), iterate(p, method, half.state, 20))
-    whole = iterate(p, method, state, 40)
-    assert relative(jax_engine.iterate(p, method, half.state, 20).state.B, whole.state.B) < 1e-9
+    half = jax_engine.iterate(p, method, state, Course(20))
+    assert_same(jax_engine.iterate(p, method, half.state, Course(20)), iterate(p, method, half.state, Course(20)))
+    whole = iterate(p, method, state, Course(40))
+    assert relative(jax_engine.iterate(p, method, half.state, Course(20)).state.B, whole.state.B) < 1e-9
 
 
 @pytest.mark.parametrize(("name", "rules"), [("LE-PNNMF", "paper"), ("LE-PPNMF", "default")])
@@ -91,7 +91,7 @@ def test_the_form_for_accelerators_equals_numpy(name: str, rules: str, monkeypat
     """Several ticks written out one after the other, as on a GPU."""
     monkeypatch.setattr(jax_engine, "has_accelerator", lambda: True)
     p, state = posed(name, rules)
-    assert_same(jax_engine.iterate(p, METHODS[name], state, 45), iterate(p, METHODS[name], state, 45))
+    assert_same(jax_engine.iterate(p, METHODS[name], state, Course(45)), iterate(p, METHODS[name], state, Course(45)))
 
 
 def test_a_sparse_K() -> None:
@@ -102,12 +102,12 @@ def test_a_sparse_K() -> None:
     assert sp.issparse(p.K)
     B, C = draw_starts(p, method, 2, seeds_of(0), range(N_STARTS))
     state = begin(p, method.scheme, B, C)
-    assert_same(jax_engine.iterate(p, method, state, 20), iterate(p, method, state, 20))
+    assert_same(jax_engine.iterate(p, method, state, Course(20)), iterate(p, method, state, Course(20)))
 
 
 def test_no_update_at_all() -> None:
     p, state = posed("LE-PNNMF")
-    found = jax_engine.iterate(p, METHODS["LE-PNNMF"], state, 0)
+    found = jax_engine.iterate(p, METHODS["LE-PNNMF"], state, Course(0))
     assert found.objectives.shape == (N_STARTS, 1) and (found.n_iter == 0).all() and found.state.y_B is None
     np.testing.assert_array_equal(found.state.B, state.B)
 
@@ -116,7 +116,7 @@ def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
     method = METHODS["DL"]
     p, state = posed("DL", "paper")
     state = begin(p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C)
-    found, expected = jax_engine.iterate(p, method, state, 45), iterate(p, method, state, 45)
+    found, expected = jax_engine.iterate(p, method, state, Course(45)), iterate(p, method, state, Course(45))
     np.testing.assert_array_equal(found.diverged, [False, True, False, True])
     np.testing.assert_array_equal(found.n_iter, expected.n_iter)
     np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
@@ -125,8 +125,8 @@ def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
 def test_float32() -> None:
     for name in ("LE-PNNMF", "DL"):
         p, state = posed(name)
-        found = jax_engine.iterate(p, METHODS[name], state, 45, dtype=np.float32)
-        expected = iterate(p, METHODS[name], state, 45)
+        found = jax_engine.iterate(p, METHODS[name], state, Course(45), dtype=np.float32)
+        expected = iterate(p, METHODS[name], state, Course(45))
         assert found.state.B.dtype == np.float64
         np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-4)
         assert relative(found.objectives, expected.objectives) > 1e-12, "that was float64"
@@ -139,9 +139,9 @@ def test_tol_ends_each_run_at_its_own_update() -> None:
     for name, tol, n_different in (("PNNMF", 1e-6, 6), ("LE-PNNMF", 1e-8, 2)):
         # the smaller the penalty, the more do differences in rounding grow on the way
         p, state = posed(name, n_starts=6, penalty=1 / float(np.linalg.norm(small().stats.root_L)))
-        expected = iterate(p, METHODS[name], state, 200, tol=tol)
+        expected = iterate(p, METHODS[name], state, Course(200, tol=tol))
         assert expected.converged.any() and len(np.unique(expected.n_iter)) == n_different
-        assert_same(jax_engine.iterate(p, METHODS[name], state, 200, tol=tol), expected)
+        assert_same(jax_engine.iterate(p, METHODS[name], state, Course(200, tol=tol)), expected)
 
 
 @pytest.mark.parametrize("worth", [np.inf, 0.0], ids=["frozen", "dropped"])
@@ -150,8 +150,8 @@ def test_halving(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax_engine, "WORTH_SHRINKING", {"cpu": worth, "gpu": worth})
     p, state = posed("E-PNNMF", n_starts=7)
     told: list[int] = []
-    found = jax_engine.iterate(p, METHODS["E-PNNMF"], state, 45, halve_at={10, 20}, on_update=told.append)
-    assert_same(found, iterate(p, METHODS["E-PNNMF"], state, 45, halve_at={10, 20}))
+    found = jax_engine.iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20}, on_update=told.append))
+    assert_same(found, iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20})))
     assert sorted(found.n_iter) == [10] * 4 + [20] * 2 + [45]
     assert told == sorted(told) and told[-1] == 45
 
@@ -204,7 +204,7 @@ def test_jax_stays_as_the_user_has_it() -> None:
     settings = lambda: (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jnp.ones(2).dtype)
     before = settings()
     p, state = posed("PNNMF")
-    jax_engine.iterate(p, METHODS["PNNMF"], state, 10)
+    jax_engine.iterate(p, METHODS["PNNMF"], state, Course(10))
     assert settings() == before and before[2] == np.float32
 
 

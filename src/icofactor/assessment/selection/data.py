@@ -15,7 +15,7 @@ from icofactor.cohort.people import RowGroups
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._solve import Run
+from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import Method, method_named
@@ -333,7 +333,7 @@ class Fitter:
         n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
         engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
         with one_blas_thread():
-            return engine.iterate(p, self.chosen, state, n_iter, self.tol)
+            return engine.iterate(p, self.chosen, state, Course(n_iter, self.tol))
 
     def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
         """The fits of several problems."""
@@ -351,10 +351,10 @@ class Fitter:
             state = begin(p, scheme, *starts)
             few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
             if len(few.error) > 1:
-                run = engine.iterate(p, method, few, COMPARED_AT)
+                run = engine.iterate(p, method, few, Course(COMPARED_AT))
                 best = run.state.B[[int(np.argmin(run.objectives[:, -1]))]]
                 few = begin(p, scheme, best, p.project(best))
-            run = engine.iterate(p, method, few, MOST_UPDATES, self.tol)
+            run = engine.iterate(p, method, few, Course(MOST_UPDATES, self.tol))
         return Fit(run.state.B[0], run.state.C[0], p.penalty, float(run.errors[0, -1]))
 
 

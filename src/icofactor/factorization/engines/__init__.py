@@ -7,17 +7,16 @@ engines can run a scheme is declared by the scheme (`Scheme.kernel`, `Scheme.jax
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
 
 import numpy as np
 
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
 from icofactor.factorization import _solve as solver
-from icofactor.factorization._solve import Run
+from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import State
@@ -34,30 +33,8 @@ WORTH_A_GPU = 2e11
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_rocm60_plugin")
 
 
-class Iterate(Protocol):
-    """The loop, as every engine has it; `_solve.iterate` is the definition."""
-
-    def __call__(
-        self,
-        p: Problem,
-        method: Method,
-        state: State,
-        n_iter: int,
-        tol: float = 0.0,
-        halve_at: Collection[int] = (),
-        on_update: Callable[[int], None] | None = None,
-    ) -> Run:
-        """Update a batch of runs until `n_iter`, or until each has met `tol` or left the finite numbers.
-
-        Parameters
-        ----------
-        p, method : the problem and the method
-        state : where the runs begin
-        n_iter : updates, at most
-        tol : a run ends when it has `update.settled`; 0 never
-        halve_at : after these updates the worse half of the runs ends
-        on_update : called with the number of updates made, not necessarily after each
-        """
+Iterate = Callable[[Problem, Method, State, Course], Run]
+"""The loop, as every engine has it; `_solve.iterate` is the definition."""
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,19 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.factorization._solve import Run
+from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate, first_look
 from icofactor.streaming.runners import in_order, one_blas_thread
-
-if TYPE_CHECKING:
-    from icofactor.factorization.engines.kernels import Shared
 
 _log = logging.getLogger("icofactor")
 CACHE_BYTES = 700 * 2**10
@@ -36,6 +32,57 @@ KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent":
 """The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
 
 
+class Rule(NamedTuple):
+    """What the kernels compute: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0."""
+
+    scheme: int
+    extrapolation: int
+    literal: bool
+    sweeps: int
+    plain_updates: int
+
+
+class Shared(NamedTuple):
+    """What all starts have in common; a diagonal K is its one row."""
+
+    L: Any
+    Lt: Any
+    K: Any
+    diagonal: bool
+    row_sums: Any
+    weights: Any
+    c: Any
+    penalty: float
+    sq_norm: float
+
+
+class Group(NamedTuple):
+    """Some starts. Paths are (g, ...), filled from column `Span.first` + 1 on. `made`: the column of the last update of
+    each. `done`: 1 converged, 2 diverged; such starts stay as they are."""
+
+    Bt: Any
+    C: Any
+    yB: Any
+    yC: Any
+    tau: Any
+    objectives: Any
+    errors: Any
+    done: Any
+    made: Any
+
+
+class Span(NamedTuple):
+    """Which updates. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the
+    rule of `tol`."""
+
+    known: bool
+    age: int
+    first: int
+    n_updates: int
+    tol: float
+    settle: Any
+
+
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
     known = method.extrapolation is None or method.extrapolation.kernel is not None
@@ -43,26 +90,18 @@ def can_run(p: Problem, method: Method) -> bool:
     return plain and known and method.scheme.kernel_for(p) in KERNELS
 
 
-def iterate(
-    p: Problem,
-    method: Method,
-    state: State,
-    n_iter: int,
-    tol: float = 0.0,
-    halve_at: Collection[int] = (),
-    on_update: Callable[[int], None] | None = None,
-    dtype: type[np.floating] = np.float64,
-) -> Run:
+def iterate(p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating] = np.float64) -> Run:
     """`solver.iterate`, compiled. With dtype float32 the updates are, and the last errors are computed in float64."""
-    batch = _Batch(p, method, state, n_iter, tol, dtype)
+    n_iter, halve_at = course.n_iter, course.halve_at
+    batch = _Batch(p, method, state, course.tol, dtype)
     marks = sorted({*range(STRETCH, n_iter, STRETCH), *(h for h in halve_at if 0 < h < n_iter), n_iter})
     with one_blas_thread():
         for mark in marks if n_iter else []:
             batch.advance(mark)
             if mark in halve_at:
                 batch.halve()
-            if on_update is not None:
-                on_update(mark)
+            if course.on_update is not None:
+                course.on_update(mark)
             if not len(batch.active):
                 break
     return batch.run()
@@ -71,9 +110,7 @@ def iterate(
 class _Batch:
     """The starts in the kernels' layout, those that ended set aside."""
 
-    def __init__(
-        self, p: Problem, method: Method, state: State, n_iter: int, tol: float, dtype: type[np.floating]
-    ) -> None:
+    def __init__(self, p: Problem, method: Method, state: State, tol: float, dtype: type[np.floating]) -> None:
         self.p, self.method, self.tol, self.state, self.dtype = p, method, tol, state, dtype
         turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
         self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
@@ -94,7 +131,7 @@ class _Batch:
         c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
         arrays = kind(p.L), kind(p.L.T), kind(np.atleast_2d(p.K)), p.K.ndim == 1
         numbers = kind(c), float(p.penalty), float(p.sq_norm)
-        return self.kernels.Shared(*arrays, kind(p.row_sums), kind(p.weights[:, 0]), *numbers)
+        return Shared(*arrays, kind(p.row_sums), kind(p.weights[:, 0]), *numbers)
 
     def _group(self) -> int:
         """Starts per group; where a start makes products of its own in any case, one: it then waits for none."""
@@ -115,16 +152,16 @@ class _Batch:
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         extrapolation = self.method.extrapolation
-        kind, sweeps = 0 if extrapolation is None else extrapolation.kernel, self.method.scheme.sweeps
-        rule = self.kernels.Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates)
+        kind, sweeps = 0 if extrapolation is None else extrapolation.kernel or 0, self.method.scheme.sweeps
+        rule = Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates)
         known, updates = self.known or self.at > 0, (self.at - last, mark - self.at)
-        span = self.kernels.Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
+        span = Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
         def one(which: np.ndarray) -> None:
             stacked = [getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC")]
             paths = [path[which, last : mark + 1] for path in (self.objectives, self.errors)]
             rest = self.tau[which], *paths, self.done[which], self.made[which]
-            group = self.kernels.Group(*(x.reshape(-1, x.shape[2]) for x in stacked), *rest)
+            group = Group(*(x.reshape(-1, x.shape[2]) for x in stacked), *rest)
             self.kernels.run_group(rule, self._shared, group, span)
             for name, value in zip(("Bt", "C", "yB", "yC"), stacked, strict=True):
                 getattr(self, name)[which] = value

@@ -8,7 +8,7 @@ for, nor pays for, the restarts of a few. So runs that restarted need more ticks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icofactor.factorization._solve import Run
+from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.arrays import Array, where_each
 from icofactor.factorization.engines import operations
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
@@ -154,16 +154,7 @@ def _compiled() -> Callable[..., tuple[_Runs, _Path, Array]]:
 # ---------------------------------------------------------------- on the host
 
 
-def iterate(
-    p: Problem,
-    method: Method,
-    state: State,
-    n_iter: int,
-    tol: float = 0.0,
-    halve_at: Collection[int] = (),
-    on_update: Callable[[int], None] | None = None,
-    dtype: type[np.floating] = np.float64,
-) -> Run:
+def iterate(p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating] = np.float64) -> Run:
     """`solver.iterate` on JAX's device; NumPy arrays come in and go out.
 
     Runs end at the very update at which they would there: by `tol`, by halving, or out of the finite numbers. Those
@@ -171,10 +162,11 @@ def iterate(
     updates are, and the last errors are computed in float64. The user's JAX settings stay as they are. `on_update` is
     called after stretches of updates, not after each.
     """
+    n_iter, halve_at = course.n_iter, course.halve_at
     with _settings():
-        batch = _Batch(p, method, state, n_iter, tol, dtype, together=not halve_at)
+        batch = _Batch(p, method, state, course, dtype)
         for mark in sorted({h for h in halve_at if 0 < h < n_iter} | {n_iter}) if n_iter else []:
-            batch.reach(mark, on_update)
+            batch.reach(mark)
             if mark in halve_at:
                 batch.halve(mark)
             if batch.all_ended:
@@ -256,21 +248,14 @@ class _Recorded:
 class _Batch:
     """The runs: on the device while they go, on the host when they are done."""
 
-    def __init__(
-        self,
-        p: Problem,
-        method: Method,
-        state: State,
-        n_iter: int,
-        tol: float,
-        dtype: type[np.floating],
-        together: bool,
-    ) -> None:
-        self.p, self.method, self.state, self.n_iter, self.tol, self.dtype = p, method, state, n_iter, tol, dtype
+    def __init__(self, p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating]) -> None:
+        self.p, self.method, self.state, self.dtype = p, method, state, dtype
+        self.n_iter, self.tol, self.on_update = course.n_iter, course.tol, course.on_update
         self.n = len(state.error)
         self.n_k = bucket(p.L.shape[1], power_of_two=self.n < _FEW_RUNS)
-        self.n_ticks = STRETCH if n_iter >= STRETCH else SHORT_STRETCH
-        self.together = together and tol == 0 and (p.literal or method.extrapolation is None)
+        self.n_ticks = STRETCH if self.n_iter >= STRETCH else SHORT_STRETCH
+        free = p.literal or method.extrapolation is None
+        self.together = not course.halve_at and self.tol == 0 and free
         self.where, self.at = np.arange(self.n), 0
         self.recorded: list[_Recorded] = []
         self.finished: list[tuple[np.ndarray, _Runs]] = []
@@ -325,7 +310,7 @@ class _Batch:
 
     # ------------------------------------------------------------ going on
 
-    def reach(self, mark: int, on_update: Callable[[int], None] | None) -> None:
+    def reach(self, mark: int) -> None:
         """All runs that still go on up to update number `mark`.
 
         The host looks at a stretch while the device is at the next one, as long as there must be a next one.
@@ -336,8 +321,8 @@ class _Batch:
             if len(looks) == 1 < least:
                 continue
             left, made = map(int, np.asarray(looks[-1 if len(looks) >= least else -2]))
-            if on_update is not None:
-                on_update(made)
+            if self.on_update is not None:
+                self.on_update(made)
             if left == 0:
                 break
             self._shrink(left, made)

@@ -14,11 +14,13 @@ Functions take whole arrays and row numbers rather than rows: every view of an a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 
+from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
+from icofactor.factorization.engines.sweeps import clipped_powers, compiled
 from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import ARRIVED, SHRUNK
 
@@ -26,8 +28,7 @@ DICTIONARY, RIDGE, SPARSE, PROJECTIVE, DESCENT = 0, 1, 2, 3, 4
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
 TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
 Loose = Any  # numba infers the types; annotations below would only repeat "array"
-_fast = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
-_part = {**_fast, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # called by kernels only: compiles sooner
+_part = {**compiled, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # called by kernels only: compiles sooner
 
 
 @njit(**_part)
@@ -137,48 +138,59 @@ def _inverse_eigenvalue(A: Loose, r: int, n: int, P: Loose, Q: Loose, c: Loose) 
 
 
 @njit(**_part)
+def _plain(scheme: int, literal: bool, r: int, n_d: int, x: Loose, up: Loose, down: Loose, A: Loose, row_sums: Loose,
+           weights: Loose, c: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
+    """The plain update of one factor, eq. 2 to 7: B from LᵀCᵀ, KBCCᵀ and CCᵀ, or C from BᵀLᵀ, GC and G."""
+    tiny, penalty, zero, n = c[TINY], c[PENALTY], c[ZERO], x.shape[1]
+    if scheme == DICTIONARY:
+        bend = zero if literal else _inverse_eigenvalue(A, r, n_d, P, Q, c)
+        for j in range(n_d):
+            for k in range(n):
+                step = c[STEP] if literal else (bend / row_sums[k] if row_sums[k] > 0 else zero)
+                z = x[r + j, k] - step * (down[j, k] - up[r + j, k])
+                edge = penalty * weights[k] * step
+                y[r + j, k] = max(z - edge, zero) - max(-z - edge, zero)
+        return
+    ridge, lasso = (penalty, zero) if scheme == RIDGE else (zero, penalty)
+    for j in range(n_d):
+        if literal:
+            for k in range(n):
+                b = x[r + j, k]
+                y[r + j, k] = b * max(up[r + j, k] - (ridge * b + lasso), zero) / max(down[j, k], tiny)
+        else:
+            for k in range(n):
+                b = x[r + j, k]
+                y[r + j, k] = b * up[r + j, k] / max(down[j, k] + weights[k] * (ridge * b + lasso), tiny)
+
+
+@njit(**_part)
 def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose, LC: Loose, CC: Loose, G: Loose,
               row_sums: Loose, weights: Loose, c: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
               y: Loose) -> None:  # fmt: skip
-    """The plain update of B."""
     top = _top(r)
-    tiny, penalty, zero, n_k = c[TINY], c[PENALTY], c[ZERO], Bt.shape[1]
     _product(CC, r, KB, r, n_d, down, top)
-    if scheme == RIDGE and literal:  # eq. 4
-        for j in range(n_d):
-            for k in range(n_k):
-                b = Bt[r + j, k]
-                y[r + j, k] = b * max(LC[r + j, k] - penalty * b, zero) / max(down[j, k], tiny)
-    elif scheme == RIDGE:
-        for j in range(n_d):
-            for k in range(n_k):
-                b = Bt[r + j, k]
-                y[r + j, k] = b * LC[r + j, k] / max(down[j, k] + penalty * weights[k] * b, tiny)
-    elif scheme == SPARSE and literal:  # eq. 6
-        for j in range(n_d):
-            for k in range(n_k):
-                y[r + j, k] = Bt[r + j, k] * max(LC[r + j, k] - penalty, zero) / max(down[j, k], tiny)
-    elif scheme == SPARSE:
-        for j in range(n_d):
-            for k in range(n_k):
-                y[r + j, k] = Bt[r + j, k] * LC[r + j, k] / max(down[j, k] + penalty * weights[k], tiny)
-    elif scheme == DICTIONARY:  # eq. 2
-        bend = zero if literal else _inverse_eigenvalue(CC, r, n_d, P, Q, c)
-        for j in range(n_d):
-            for k in range(n_k):
-                step = c[STEP] if literal else (bend / row_sums[k] if row_sums[k] > 0 else zero)
-                z = Bt[r + j, k] - step * (down[j, k] - LC[r + j, k])
-                edge = penalty * weights[k] * step
-                y[r + j, k] = max(z - edge, zero) - max(-z - edge, zero)
-    else:  # eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB
-        _product(G, r, LC, r, n_d, more, top)
-        for j in range(n_d):
-            for k in range(n_k):
-                ratio = c[TWO] * LC[r + j, k] / max(down[j, k] + more[j, k], tiny)
-                factor = c[HALF] + c[HALF] * ratio
-                if not literal and factor > c[SAFE]:
-                    factor = min(factor, max(ratio ** c[THIRD], c[SAFE]))
-                y[r + j, k] = Bt[r + j, k] * factor
+    if scheme < PROJECTIVE:
+        _plain(scheme, literal, r, n_d, Bt, LC, down, CC, row_sums, weights, c, P, Q, y)
+        return
+    _product(G, r, LC, r, n_d, more, top)  # eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB
+    for j in range(n_d):
+        for k in range(Bt.shape[1]):
+            ratio = c[TWO] * LC[r + j, k] / max(down[j, k] + more[j, k], c[TINY])
+            factor = c[HALF] + c[HALF] * ratio
+            if not literal and factor > c[SAFE]:
+                factor = min(factor, max(ratio ** c[THIRD], c[SAFE]))
+            y[r + j, k] = Bt[r + j, k] * factor
+
+
+@njit(**_part)
+def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, ones: Loose, c: Loose,
+              down: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
+    """From the new B."""
+    if scheme >= PROJECTIVE:
+        _copy(BL, y, r, r + n_d)
+    else:
+        _product(G, r, C, r, n_d, down, _top(r))
+        _plain(scheme, literal, r, n_d, C, BL, down, G, ones, ones, c, P, Q, y)
 
 
 @njit(**_part)
@@ -229,117 +241,29 @@ def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Lo
 
 
 @njit(**_part)
-def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, down: Loose,
-              P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
-    """The plain update of C, from the new B."""
-    top = _top(r)
-    tiny, penalty, zero, n_s = c[TINY], c[PENALTY], c[ZERO], C.shape[1]
-    if scheme >= PROJECTIVE:
-        _copy(BL, y, r, r + n_d)
-        return
-    _product(G, r, C, r, n_d, down, top)
-    if scheme == RIDGE and literal:  # eq. 5
-        for j in range(n_d):
-            for s in range(n_s):
-                x = C[r + j, s]
-                y[r + j, s] = x * max(BL[r + j, s] - penalty * x, zero) / max(down[j, s], tiny)
-    elif scheme == RIDGE:
-        for j in range(n_d):
-            for s in range(n_s):
-                x = C[r + j, s]
-                y[r + j, s] = x * BL[r + j, s] / max(down[j, s] + penalty * x, tiny)
-    elif scheme == SPARSE and literal:  # eq. 7
-        for j in range(n_d):
-            for s in range(n_s):
-                y[r + j, s] = C[r + j, s] * max(BL[r + j, s] - penalty, zero) / max(down[j, s], tiny)
-    elif scheme == SPARSE:
-        for j in range(n_d):
-            for s in range(n_s):
-                y[r + j, s] = C[r + j, s] * BL[r + j, s] / max(down[j, s] + penalty, tiny)
-    else:  # eq. 3
-        step = c[STEP] if literal else _inverse_eigenvalue(G, r, n_d, P, Q, c)
-        edge = penalty * step
-        for j in range(n_d):
-            for s in range(n_s):
-                z = C[r + j, s] - step * (down[j, s] - BL[r + j, s])
-                y[r + j, s] = max(z - edge, zero) - max(-z - edge, zero)
-
-
-@njit(**_part)
-def _sweep_B(scheme: int, sweeps: int, r: int, n_d: int, Bt: Loose, LC: Loose, CC: Loose, K: Loose, diagonal: bool,
-             row_sums: Loose, weights: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
-             y: Loose) -> None:  # fmt: skip
-    """Coordinate descent over the columns of B (`schemes.nonnegative`)."""
-    top = _top(r)
-    tiny, zero, one, n_k = c[TINY], c[ZERO], c[ONE], Bt.shape[1]
+def _sweep(scheme: int, sweeps: int, r: int, n_d: int, x: Loose, up: Loose, A: Loose, K: Loose, diagonal: bool,
+           row_sums: Loose, weights: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
+           y: Loose) -> None:  # fmt: skip
+    """Coordinate descent over the components of one factor (`schemes.nonnegative`), as in `_plain`; K is 1 for C."""
+    tiny, zero, one, n = c[TINY], c[ZERO], c[ONE], x.shape[1]
     ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
-    _copy(Bt, y, r, r + n_d)
+    _copy(x, y, r, r + n_d)
     for j in range(n_d):
-        bend = CC[r + j, j]
-        for k in range(n_k):
+        bend = A[r + j, j]
+        for k in range(n):
             back[j, k] = one / max(bend * row_sums[k] + ridge * weights[k], tiny)
     for _ in range(sweeps):
         for j in range(n_d):
-            _combine(CC, r + j, y, r, n_d, mixed, top)  # (B CCᵀ)_j
+            _combine(A, r + j, y, r, n_d, mixed, _top(r))  # (B CCᵀ)_j
             if diagonal:
-                for k in range(n_k):
-                    b = y[r + j, k]
-                    pull = LC[r + j, k] - K[0, k] * mixed[0, k] - weights[k] * (ridge * b + lasso)
-                    y[r + j, k] = max(b + pull * back[j, k], zero)
+                for k in range(n):
+                    spread[0, k] = K[0, k] * mixed[0, k]
             else:
                 np.dot(mixed, K, spread)
-                for k in range(n_k):
-                    b = y[r + j, k]
-                    pull = LC[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
-                    y[r + j, k] = max(b + pull * back[j, k], zero)
-
-
-@njit(**_part)
-def _sweep_C(scheme: int, sweeps: int, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, c: Loose, mixed: Loose,
-             y: Loose) -> None:  # fmt: skip
-    """Coordinate descent over the rows of C (`schemes.nonnegative`)."""
-    top = _top(r)
-    zero = c[ZERO]
-    ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
-    _copy(C, y, r, r + n_d)
-    for _ in range(sweeps):
-        for j in range(n_d):
-            _combine(G, r + j, y, r, n_d, mixed, top)
-            back = c[ONE] / max(G[r + j, j] + ridge, c[TINY])
-            for s in range(C.shape[1]):
-                x = y[r + j, s]
-                y[r + j, s] = max(x + (BL[r + j, s] - mixed[0, s] - ridge * x - lasso) * back, zero)
-
-
-@njit(**_fast)
-def _powers(g: Loose, bits: Loose, exponents: Loose, n: int, weight: float) -> None:
-    """g ← clip(g^weight, 0.1, 10) for n positive normal g, in loops that vectorise (a call of pow does not).
-
-    `bits` is g seen as integers. The logarithm is exponent · ln 2 plus the classic series in f/(2 + f) of the mantissa
-    in [√½, √2); the exponential is 2^k times the Taylor series on [−½ ln 2, ½ ln 2]. Both are right to about 1e-15.
-    """
-    for k in range(n):
-        mantissa = (bits[k] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
-        large = mantissa >= 0x3FF6A09E667F3BCD  # √2
-        exponents[k] = np.float64((bits[k] >> 52) - 1023 + (1 if large else 0))
-        bits[k] = mantissa - (0x0010000000000000 if large else 0)
-    for k in range(n):
-        f = g[k] - 1.0
-        r = f / (2.0 + f)
-        z = r * r
-        tail = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23)))))
-        series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
-        power = weight * (2.0 * r * series + exponents[k] * 0.6931471805599453)
-        power = min(max(power, -2.302585092994046), 2.302585092994046)  # ±ln 10
-        whole = np.floor(power * 1.4426950408889634 + 0.5)
-        x = power - whole * 0.6931471805599453
-        high = 1 / 5040 + x * (1 / 40320 + x * (1 / 362880 + x * (1 / 3628800 + x * (1 / 39916800 + x / 479001600))))
-        g[k] = 1.0 + x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * high))))))
-        exponents[k] = whole
-    for k in range(n):
-        bits[k] += np.int64(exponents[k]) << 52
-    for k in range(n):
-        g[k] = min(max(g[k], 0.1), 10.0)
+            for k in range(n):
+                b = y[r + j, k]
+                pull = up[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
+                y[r + j, k] = max(b + pull * back[j, k], zero)
 
 
 @njit(**_part)
@@ -355,7 +279,7 @@ def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Lo
             for k in range(n):
                 base = np.float64(before[j, k] if before[j, k] > 0 else c[ONE])
                 g[k] = max(np.float64(y[j, k] if before[j, k] > 0 else c[ONE]) / base, 1e-300)
-            _powers(g, bits, exponents, n, np.float64(weight))
+            clipped_powers(g, bits, exponents, n, np.float64(weight))
             for k in range(n):
                 out[j, k] = y[j, k] * g[k]
 
@@ -367,16 +291,10 @@ def _balance(scheme: int, r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, G: L
     n_k, n_s = Bt.shape[1], C.shape[1]
     for j in range(n_d):
         size_B, size_C = c[ZERO], c[ZERO]
-        if scheme == RIDGE:
-            for k in range(n_k):
-                size_B += weights[k] * Bt[r + j, k] * Bt[r + j, k]
-            for s in range(n_s):
-                size_C += C[r + j, s] * C[r + j, s]
-        else:
-            for k in range(n_k):
-                size_B += weights[k] * abs(Bt[r + j, k])
-            for s in range(n_s):
-                size_C += abs(C[r + j, s])
+        for k in range(n_k):
+            size_B += weights[k] * (Bt[r + j, k] * Bt[r + j, k] if scheme == RIDGE else abs(Bt[r + j, k]))
+        for s in range(n_s):
+            size_C += C[r + j, s] * C[r + j, s] if scheme == RIDGE else abs(C[r + j, s])
         if size_B > 0 and size_C > 0:
             scale = np.sqrt(size_C / size_B)
             if scheme == RIDGE:
@@ -431,58 +349,7 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
     return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
 
 
-class Rule(NamedTuple):
-    """What is computed: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0."""
-
-    scheme: int
-    extrapolation: int
-    literal: bool
-    sweeps: int
-    plain_updates: int
-
-
-class Shared(NamedTuple):
-    """What all starts have in common; a diagonal K is its one row."""
-
-    L: Loose
-    Lt: Loose
-    K: Loose
-    diagonal: bool
-    row_sums: Loose
-    weights: Loose
-    c: Loose
-    penalty: float
-    sq_norm: float
-
-
-class Group(NamedTuple):
-    """Some starts. Paths are (g, ...), filled from column `Span.first` + 1 on. `made`: the column of the last update of
-    each. `done`: 1 converged, 2 diverged; such starts stay as they are."""
-
-    Bt: Loose
-    C: Loose
-    yB: Loose
-    yC: Loose
-    tau: Loose
-    objectives: Loose
-    errors: Loose
-    done: Loose
-    made: Loose
-
-
-class Span(NamedTuple):
-    """Which updates. `known`: whether yB, yC hold the plain updates before. `settle`: (first, window, lookback) of the
-    rule of `tol`."""
-
-    known: bool
-    age: int
-    first: int
-    n_updates: int
-    tol: float
-    settle: Loose
-
-
-@njit(**_fast)
+@njit(**compiled)
 def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     """Updates of a group of starts, in place."""
     scheme, kind, literal, sweeps, plain_updates = rule
@@ -497,7 +364,9 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     growth = np.empty(max(n_k, n_s))
     bits, exponents = growth.view(np.int64), np.empty_like(growth)
     down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
-    mixed_B, spread, mixed_C = np.empty((1, n_k), dtype), np.empty((1, n_k), dtype), np.empty((1, n_s), dtype)
+    mixed_B, spread_B = np.empty((1, n_k), dtype), np.empty((1, n_k), dtype)
+    mixed_C, spread_C, one_row = np.empty((1, n_s), dtype), np.empty((1, n_s), dtype), np.ones((1, n_s), dtype)
+    ones = one_row[0]
     P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     A1, A2 = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
@@ -527,8 +396,8 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
         for i in range(g):
             r = i * n_d
             if sweeps:
-                _sweep_B(scheme, sweeps, r, n_d, Bt, LC, CC, K, diagonal, row_sums, weights, c, mixed_B, spread, more,
-                         yBn)  # fmt: skip
+                _sweep(scheme, sweeps, r, n_d, Bt, LC, CC, K, diagonal, row_sums, weights, c, mixed_B, spread_B, more,
+                       yBn)  # fmt: skip
             elif scheme == DESCENT:
                 _descend(r, n_d, Bt, KB, C, LC, CC, G, Lt, K, diagonal, row_sums, c, down_B, more, down_C, A1, A2,
                          P, Q, yBn)  # fmt: skip
@@ -556,9 +425,10 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
                     _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
                 _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
                 if sweeps:
-                    _sweep_C(scheme, sweeps, r, n_d, BL, C, Gn, c, mixed_C, yCn)
+                    _sweep(scheme, sweeps, r, n_d, C, BL, Gn, one_row, True, ones, ones, c, mixed_C, spread_C, down_C,
+                           yCn)  # fmt: skip
                 else:
-                    _update_C(scheme, literal, r, n_d, BL, C, Gn, c, down_C, P, Q, yCn)
+                    _update_C(scheme, literal, r, n_d, BL, C, Gn, ones, c, down_C, P, Q, yCn)
                 if going and both and not again:
                     weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
                     _extrapolate(kind, signed, r, n_d, yCn, yC, weight, c, growth, bits, exponents, Cn)
@@ -585,14 +455,8 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
             if done[i]:
                 objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
                 r, end = i * n_d, (i + 1) * n_d
-                _copy(Bt, Bn, r, end)
-                _copy(KB, KBn, r, end)
-                _copy(C, Cn, r, end)
-                _copy(LC, LCn, r, end)
-                _copy(CC, CCn, r, end)
-                _copy(G, Gn, r, end)
-                _copy(yB, yBn, r, end)
-                _copy(yC, yCn, r, end)
+                for old, new in ((Bt, Bn), (KB, KBn), (C, Cn), (LC, LCn), (CC, CCn), (G, Gn), (yB, yBn), (yC, yCn)):
+                    _copy(old, new, r, end)
                 continue
             made[i] = t
             if not np.isfinite(objectives[i, t]):
