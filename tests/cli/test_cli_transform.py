@@ -319,7 +319,7 @@ def test_trouble_leaves_nothing(place: Path, tmp_path: Path, monkeypatch: pytest
     def fail(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("icofactor.results.transform.write_tsv", fail)
+    monkeypatch.setattr("icofactor.results.transform_files.write_tsv", fail)
     assert transform(place, "plain", "new", tmp_path / "results", "-q") == 130
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 130
     assert not any(tmp_path.iterdir())

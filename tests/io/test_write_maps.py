@@ -17,7 +17,7 @@ from icofactor.io.cifti import write_dscalar
 from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.results.colours import distinct_colours
-from icofactor.results.parcellation import winner_takes_all
+from icofactor.results.diagnostics.diagnose import winner_takes_all
 from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.sites import Sites
 

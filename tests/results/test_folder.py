@@ -26,8 +26,8 @@ from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST, Publication, list_of, reading
 from icofactor.io.tables import write_json, write_tsv
 from icofactor.results.description import FitDescription
+from icofactor.results.diagnostics.diagnose import winner_takes_all
 from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
-from icofactor.results.parcellation import winner_takes_all
 from icofactor.results.report.page import write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file, table_file

@@ -29,7 +29,8 @@ from icofactor.results.description import FitDescription
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import FitFolder, write_fit
 from icofactor.results.report.page import write_page
-from icofactor.results.transform import NewLoadings, write_loadings
+from icofactor.results.transform import NewLoadings
+from icofactor.results.transform_files import write_loadings
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import Checkpoint
 
@@ -278,7 +279,7 @@ PLACES = {
     *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
     "io/publish.py",
     *("results/associations.py", "results/comparison.py", "results/report/panels.py"),  # figures, drawn in memory
-    "results/transform.py",
+    "results/transform_files.py",
     "cli/main.py",  # os.devnull
 }
 """Modules that write to a path themselves, each into a file or folder that is moved to its name when it is whole."""

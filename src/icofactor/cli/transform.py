@@ -50,14 +50,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.estimator.saving import load_model, model_at
-    from icofactor.results.transform import (
-        check_measurement,
-        check_table,
-        diagnostics_beside,
-        loadings_of,
-        table_at,
-        write_loadings,
-    )
+    from icofactor.results.transform import check_measurement, check_table, diagnostics_beside, loadings_of
+    from icofactor.results.transform_files import table_at, write_loadings
 
     table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)

@@ -1,14 +1,7 @@
-"""Loadings of new subjects on the maps of a fit, how well the fit describes these subjects, and their table.
-
-NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the participants
-NAME.json    what the columns hold, the rule for unusual subjects, model and data
-NAME.html    the same as a small page
-"""
+"""Loadings of new subjects on the maps of a fit, and how well the fit describes these subjects."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,23 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from icofactor import __version__
-from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.cohort import Measurement
-from icofactor.cohort.people import People
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, CohortError, Phrase, counted, literal
+from icofactor.errors import CohortError, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
 from icofactor.factorization.methods import method_named
-from icofactor.io.guard import hash_file
-from icofactor.io.json import read_json
-from icofactor.io.publish import Names, Publication
-from icofactor.io.tables import numbered, plain, write_json, write_tsv
 from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.covariates import columns_of
-from icofactor.results.description import DIAGNOSTICS, LOADINGS
+from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
+from icofactor.results.diagnostics.diagnose import limit_of, robust_z
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector, look_for_bounds
 from icofactor.streaming.passes import each_block, pass_over
@@ -54,7 +41,7 @@ QUALITY = {
     "missing_sites": "Sites of the fit where the subject has no value",
     "unusual": "What is unusual about the subject: residual, distance, or both",
 }
-_LEAST_LIMIT, _CHANCE, _BEYOND, _FEW = 3.5, 0.05, 0.99, 10
+_BEYOND, _FEW = 0.99, 10
 _SCALE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "residual": lambda values: np.log(np.maximum(values, np.finfo(float).tiny)),
     "distance": lambda values: np.cbrt(np.square(values)),
@@ -99,22 +86,6 @@ class NewLoadings:
             f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
             f"{len(strange)} of {counted(few, 'subject')} unusual{listed}. {self.rule}",
         ]
-
-
-def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
-    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that cannot take it."""
-    place = Path(out)
-    if place.suffix == ".tsv":
-        table = place
-    elif place.suffix or place.is_file():
-        raise ArgumentError("out", Phrase(place), "a file that ends with .tsv, or a folder")
-    else:
-        table = place / LOADINGS
-    if table.parent.is_dir():
-        _place(table, overwrite, inputs)
-    elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
-    return table
 
 
 # ---------------------------------------------------------------------- are they the same kind of maps?
@@ -409,11 +380,11 @@ def _judged(
     reference = {"residual": null.get("residual", known["residual"] if new >= _FEW else None), "distance": own}
     values, z, marks, among = {"residual": known["residual"], "distance": distance}, {}, {}, []
     for name, others in reference.items():
-        z[name] = nothing if others is None else z_against(_SCALE[name](values[name]), _SCALE[name](others))
+        z[name] = nothing if others is None else robust_z(_SCALE[name](values[name]), _SCALE[name](others))
         beyond = np.quantile(others, _BEYOND) if others is not None and name in null else -np.inf
         marks[name] = (z[name] > limit) & (values[name] > beyond)
         if others is not None and name in null:
-            among.append((z_against(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond))
+            among.append((robust_z(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond))
     quality = {"explained_variance": known["explained_variance"], **values}
     quality |= {f"{name}_z": found for name, found in z.items()} | {"missing_sites": known["missing_sites"]}
     strange = [", ".join(name for name, mark in marks.items() if mark[s]) for s in range(new)]
@@ -427,21 +398,6 @@ def _judged(
     if among:
         rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted subjects would be"
     return quality, null, rule + "."
-
-
-def limit_of(n_values: int) -> float:
-    """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at least 3.5."""
-    from scipy.stats import norm
-
-    return max(_LEAST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
-
-
-def z_against(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """How far values lie above the reference's median, in units of 1.4826 of its median absolute deviations."""
-    middle = np.median(reference)
-    unit = 1.4826 * np.median(np.abs(reference - middle))
-    unit = unit if unit > 0 else float(np.std(reference))
-    return (values - middle) / unit if unit > 0 else np.zeros_like(values)
 
 
 def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -460,73 +416,3 @@ def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarr
     u = square(own) / (n - 1)  # without the subject: mean and covariance change by one row (Sherman-Morrison)
     left_out = (n / (n - 1)) ** 2 * (n - 2) * u / np.maximum(1 - n / (n - 1) * u, 1e-12)
     return np.sqrt(square(other)), np.sqrt(left_out)
-
-
-# ---------------------------------------------------------------------- files
-
-
-def write_loadings(
-    found: NewLoadings,
-    table: Path,
-    cohort: Any,
-    model_path: Path,
-    *,
-    model: CorticalFactorization | None = None,
-    overwrite: bool = False,
-) -> list[Path]:
-    """The table, beside it a JSON file that says where it comes from, and a page where the model is given."""
-    from icofactor.results.transform_page import render_transform
-
-    names = numbered("component", found.loadings.shape[1])
-    columns: dict[str, Any] = dict(People.of(found.subjects, cohort.participants).columns)
-    rows = set(columns)
-    columns |= dict(zip(names, found.loadings.T, strict=True))
-    columns |= found.quality
-    rest = {name: values for name, values in cohort.participants.items() if name not in rows}
-    joined = {name if name not in columns else f"participants_{name}": values for name, values in rest.items()}
-    about = {
-        "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
-        **{name: {"Description": text} for name, text in QUALITY.items()},
-        "icofactor": __version__,
-        "model": {"path": str(model_path), "sha256": hash_file(model_path)},
-        "data": dict(cohort.provenance),
-        "rule": found.rule,
-        "notes": list(found.notes),
-        "taken_out": [] if model is None else list(taken_out_of(model)),
-    }
-    files = [table, _beside(table), *([_page(table)] if model is not None else [])]
-    with _place(table, overwrite).filled() as new:
-        write_tsv(new / table.name, {**columns, **joined})
-        if model is not None:
-            (new / _page(table).name).write_text(render_transform(found, model, cohort), encoding="utf-8", newline="\n")
-        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != _beside(table)}
-        write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})
-    return files
-
-
-def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """The folder of a table; of what is there, only an earlier table, its record and its page may be replaced."""
-    beside, names = _beside(table), [table.name, _beside(table).name, _page(table).name]
-
-    def listed() -> Names:
-        try:
-            record = read_json(beside)
-            whole = record.pop("sha256") == _seal(record) and table.name in record["files"]
-            own = {name: known for name, known in record["files"].items() if name in names}
-            return {**own, beside.name: hash_file(beside)} if whole else {}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return {}
-
-    return Publication(table.parent, overwrite, names=names, inputs=inputs, listed=listed)
-
-
-def _seal(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
-
-
-def _beside(table: Path) -> Path:
-    return table.with_suffix(".json")
-
-
-def _page(table: Path) -> Path:
-    return table.with_suffix(".html")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
@@ -19,7 +20,6 @@ from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
 from icofactor.results.meaning import recurrence_warning
-from icofactor.results.parcellation import winner_takes_all
 from icofactor.sphere.meshes import same_sites
 from icofactor.streaming.runners import one_blas_thread
 
@@ -219,15 +219,21 @@ def _thinned(n: int) -> np.ndarray:
     return np.unique(np.round(np.concatenate([[0], early, even])).astype(np.int64))
 
 
-def robust_z(values: np.ndarray) -> np.ndarray:
-    """Distance from the median in units of 1.4826 median absolute deviations, by column.
+def robust_z(values: np.ndarray, reference: np.ndarray | None = None) -> np.ndarray:
+    """Distance from the reference's (by default their own) median in units of 1.4826 of its median absolute deviations.
 
-    Where more than half of the values are the same, the standard deviation takes that unit's place.
+    Where more than half of the values are the same, the standard deviation takes that unit's place. By column.
     """
-    away = values - np.median(values, axis=0)
-    unit = 1.4826 * np.median(np.abs(away), axis=0)
-    unit = np.where(unit > 0, unit, values.std(axis=0))
-    return np.divide(away, unit, out=np.zeros_like(away), where=unit > 0)
+    reference = values if reference is None else reference
+    middle = np.median(reference, axis=0)
+    unit = 1.4826 * np.median(np.abs(reference - middle), axis=0)
+    unit = np.where(unit > 0, unit, reference.std(axis=0))
+    return np.divide(values - middle, unit, out=np.zeros_like(values), where=unit > 0)
+
+
+def limit_of(n_values: int) -> float:
+    """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at least 3.5."""
+    return max(_LEAST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
 
 
 def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
@@ -241,7 +247,7 @@ def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     z = robust_z(values)
     by_root = robust_z(np.cbrt(np.column_stack([_from_zero(column) for column in values.T])))
     z = np.where(np.abs(by_root) < np.abs(z), np.copysign(by_root, z), z)
-    limit = max(_LEAST_LIMIT, float(norm.isf(_CHANCE / (2 * z.size))))
+    limit = limit_of(2 * z.size)
     far = np.abs(z) > limit
     far[:, -1] = z[:, -1] > limit
     subject, which = np.nonzero(far)
@@ -297,3 +303,29 @@ def _peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else 1024 * peak)
+
+
+def winner_takes_all(
+    components: ArrayLike, loadings: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> NDArray[np.int32]:
+    """The component that carries most at each site: the largest |w_jv|·rms(c_j).
+
+    Parameters
+    ----------
+    components : (k, n_sites) basis maps w.
+    loadings : (n_subjects, k) loadings c; None counts every component alike, as its map stands.
+    mask : (n_sites,) bool, True where a site is used.
+
+    Returns
+    -------
+    (n_sites,) 1 to k; 0 where masked, or where all components are zero.
+    """
+    maps = np.abs(np.asarray(components))
+    if loadings is not None:
+        # loadings of the projective methods have no scale of their own; for others this is 1
+        maps = maps * np.sqrt(np.mean(np.square(np.asarray(loadings, dtype=np.float64)), axis=0))[:, None]
+    winner = 1 + np.argmax(maps, axis=0)
+    winner[maps.max(axis=0) == 0] = 0
+    if mask is not None:
+        winner[~np.asarray(mask)] = 0
+    return winner.astype(np.int32)

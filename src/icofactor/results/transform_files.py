@@ -1,22 +1,121 @@
-"""The page about new subjects: one HTML file without scripts, drawn as SVG."""
+"""The files about new subjects, which appear together or not at all.
+
+NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the participants
+NAME.json    what the columns hold, the rule for unusual subjects, model and data
+NAME.html    the same as a small page: one file without scripts, drawn as SVG
+"""
 
 from __future__ import annotations
 
+import hashlib
 import html
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from icofactor.errors import counted
+from icofactor import __version__
+from icofactor.assessment.associations import taken_out_of
+from icofactor.cohort.people import People
+from icofactor.errors import ArgumentError, Phrase, counted
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.io.guard import hash_file
+from icofactor.io.json import read_json
+from icofactor.io.publish import Names, Publication
+from icofactor.io.tables import numbered, plain, write_json, write_tsv
+from icofactor.results.description import LOADINGS
 from icofactor.results.meaning import fitted_units, measure_title
 from icofactor.results.report.page import asset, policy
-
-if TYPE_CHECKING:
-    from icofactor.results.transform import NewLoadings
+from icofactor.results.transform import QUALITY, NewLoadings
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
 _MOST_ROWS = 200
+
+
+def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
+    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that cannot take it."""
+    place = Path(out)
+    if place.suffix == ".tsv":
+        table = place
+    elif place.suffix or place.is_file():
+        raise ArgumentError("out", Phrase(place), "a file that ends with .tsv, or a folder")
+    else:
+        table = place / LOADINGS
+    if table.parent.is_dir():
+        _place(table, overwrite, inputs)
+    elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+    return table
+
+
+def write_loadings(
+    found: NewLoadings,
+    table: Path,
+    cohort: Any,
+    model_path: Path,
+    *,
+    model: CorticalFactorization | None = None,
+    overwrite: bool = False,
+) -> list[Path]:
+    """The table, beside it a JSON file that says where it comes from, and a page where the model is given."""
+    names = numbered("component", found.loadings.shape[1])
+    columns: dict[str, Any] = dict(People.of(found.subjects, cohort.participants).columns)
+    rows = set(columns)
+    columns |= dict(zip(names, found.loadings.T, strict=True))
+    columns |= found.quality
+    rest = {name: values for name, values in cohort.participants.items() if name not in rows}
+    joined = {name if name not in columns else f"participants_{name}": values for name, values in rest.items()}
+    about = {
+        "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
+        **{name: {"Description": text} for name, text in QUALITY.items()},
+        "icofactor": __version__,
+        "model": {"path": str(model_path), "sha256": hash_file(model_path)},
+        "data": dict(cohort.provenance),
+        "rule": found.rule,
+        "notes": list(found.notes),
+        "taken_out": [] if model is None else list(taken_out_of(model)),
+    }
+    files = [table, _beside(table), *([_page(table)] if model is not None else [])]
+    with _place(table, overwrite).filled() as new:
+        write_tsv(new / table.name, {**columns, **joined})
+        if model is not None:
+            (new / _page(table).name).write_text(render_transform(found, model, cohort), encoding="utf-8", newline="\n")
+        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != _beside(table)}
+        write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})
+    return files
+
+
+def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
+    """The folder of a table; of what is there, only an earlier table, its record and its page may be replaced."""
+    beside, names = _beside(table), [table.name, _beside(table).name, _page(table).name]
+
+    def listed() -> Names:
+        try:
+            record = read_json(beside)
+            whole = record.pop("sha256") == _seal(record) and table.name in record["files"]
+            own = {name: known for name, known in record["files"].items() if name in names}
+            return {**own, beside.name: hash_file(beside)} if whole else {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
+    return Publication(table.parent, overwrite, names=names, inputs=inputs, listed=listed)
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
+
+
+def _beside(table: Path) -> Path:
+    return table.with_suffix(".json")
+
+
+def _page(table: Path) -> Path:
+    return table.with_suffix(".html")
+
+
+# ---------------------------------------------------------------------- the page
 
 
 def render_transform(found: NewLoadings, model: Any, cohort: Any) -> str:
