@@ -109,8 +109,31 @@ def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
     return [int(row) for row in chosen % n]
 
 
+class CohortBase:
+    """What every cohort says of itself, held or stored."""
+
+    subjects: tuple[str, ...]
+    hemisphere: Hemisphere
+    provenance: Mapping[str, Any]
+
+    __iter__ = None  # a cohort is not a sequence of cohorts
+
+    @property
+    def hemi(self) -> str:
+        """`hemisphere`, by the name that the estimator and `Sites` have for it."""
+        return self.hemisphere
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any of the data were made by a computer, not measured."""
+        return bool(self.provenance.get("simulated", False))
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Cohort:
+class Cohort(CohortBase):
     """Maps of several subjects on the sites of one mesh.
 
     Attributes
@@ -272,21 +295,6 @@ class Cohort:
             truth=truth,
             checked=True,
         )
-
-    __iter__ = None  # a cohort is not a sequence of cohorts
-
-    @property
-    def hemi(self) -> str:
-        """`hemisphere`, by the name that the estimator and `Sites` have for it."""
-        return self.hemisphere
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the data were made by a computer, not measured."""
-        return bool(self.provenance.get("simulated", False))
-
-    def __len__(self) -> int:
-        return len(self.subjects)
 
     def __repr__(self) -> str:
         kind = "simulated " if self.simulated else ""

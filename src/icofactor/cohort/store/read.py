@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.cohort import Hemisphere, subject_rows
+from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
 from icofactor.cohort.store.layout import COMMIT, Commit, read_commit, shared_provenance
 from icofactor.errors import CohortError
@@ -222,7 +222,7 @@ def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoredCohort:
+class StoredCohort(CohortBase):
     """A cohort on disk. It has the attributes of `Cohort`; `X` is read when it is asked for.
 
     It is the cohort of one commit: what is appended later is seen only by opening the store again.
@@ -279,13 +279,6 @@ class StoredCohort:
         """Some subjects, which stay on disk: by a mask, row numbers, a slice, or names."""
         return self.select(subject_rows(self.subjects, which))
 
-    __iter__ = None  # a cohort is not a sequence of cohorts
-
-    @property
-    def hemi(self) -> str:
-        """`hemisphere`, by the name that the estimator and `Sites` have for it."""
-        return self.hemisphere
-
     def site_blocks(self) -> list[slice]:
         """Blocks of `order` that are read without waste, together all sites."""
         n = self.sites.n
@@ -295,14 +288,6 @@ class StoredCohort:
     def checked(self) -> bool:
         """Whether checksums cover every file; stores made by icofactor 0.1.0 have them for chunks of maps only."""
         return bool(self.X.commit.checksums)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether any of the data were made by a computer, not measured."""
-        return bool(self.provenance.get("simulated", False))
-
-    def __len__(self) -> int:
-        return len(self.subjects)
 
     def __repr__(self) -> str:
         return (
