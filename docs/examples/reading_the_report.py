@@ -26,12 +26,20 @@ fit = ico.fit_cohort(cohort, model, out, figures=False)
 print(fit.found())
 
 # %%
-# Those lines stand at the top of the report. Read them in this order:
+# The report begins with a verdict. Read it in this order:
 #
-# 1. **How much is explained.** The share of the *between-subject* variance, not of the raw values. The mean map, which
-#    is nearly all of the raw values, does not count.
+# 1. **How many components were fitted, and how many are recommended.** ``icofactor select`` recommends a number.
 # 2. **Do other starts find the same components?** If not, do not interpret single components.
+# 3. **How much is explained.** The share of the *between-subject* variance, not of the raw values. The mean map, which
+#    is nearly all of the raw values, does not count.
+# 4. **What the maps were adjusted for**, such as age and sex.
 #
+# Below are a list of contents, the parts as a labelled brain, and each component. Every panel links the tables that
+# hold its numbers:
+
+print(sorted(path.name for path in (out / "tables").iterdir()))
+
+# %%
 # Each component
 # --------------
 #

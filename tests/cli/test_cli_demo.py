@@ -40,10 +40,15 @@ FILES = [
     "model.zip",
     "provenance.json",
     "report.html",
+    "tables",
 ]
 PANELS = [
     *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_sex", "recurrence"),
     *("participants-02_age", "similarity", "sparsity", "subjects"),
+]
+TABLES = [
+    *("convergence.tsv", "correlations.tsv", "groups.tsv", "resources.tsv", "similarity.tsv", "sparsity.tsv"),
+    *("subjects.tsv", "summary.tsv", "unusual.tsv"),
 ]
 FIGURES = [
     f"{name}.{ending}" for name in PANELS for ending in ("png", "pdf") if name != "components" or ending == "pdf"
@@ -80,7 +85,8 @@ def test_it_says_what_it_wrote(demo: Demo) -> None:
     assert sorted(file.name for file in demo.folder.iterdir()) == [LIST, *FILES]
     listed = demo.said[demo.said.index("Written to") :].splitlines()
     assert listed[0] == f"Written to {demo.folder}:"
-    shown = [f"figures/ ({len(FIGURES)} files)" if name == "figures" else name for name in FILES]
+    inner = {"figures": FIGURES, "tables": TABLES}
+    shown = [f"{name}/ ({len(inner[name])} files)" if name in inner else name for name in FILES]
     assert [line.strip() for line in listed[1:-1]] == shown
     assert listed[-1].endswith(f"Look at {demo.folder / 'report.html'}")
     assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
@@ -130,8 +136,9 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
     assert all(found["versions"].values())
     description = json.loads((demo.folder / "dataset_description.json").read_text(encoding="utf-8"))
     assert [record["Name"] for record in description["GeneratedBy"]] == ["icofactor"]
-    figures = [f"figures/{name}" for name in FIGURES]
-    assert list(list_of(demo.folder)) == sorted([name for name in FILES if name != "figures"] + figures)
+    inside = [*(f"figures/{name}" for name in FIGURES), *(f"tables/{name}" for name in TABLES)]
+    flat = [name for name in FILES if name not in ("figures", "tables")]
+    assert list(list_of(demo.folder)) == sorted([*flat, *inside])
 
 
 def test_the_model_can_be_used(demo: Demo) -> None:

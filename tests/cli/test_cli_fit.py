@@ -89,7 +89,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure and no page, which take longer than all else; the stories draw them."""
 
     monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
-    monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit: "")
+    monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
 
 
 def left_in(root: Path) -> list[str]:
@@ -428,11 +428,12 @@ def test_files_are_not_asked_of_a_store(
 def test_a_fit_is_replaced_only_when_asked_for(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert files.fit() == 0
     out = files.root / "out"
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    everything = lambda: {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    before = everything()
     (out / "mine.txt").write_text("mine")
     assert files.fit("--n-components", "3") == 2
     assert capsys.readouterr().err.endswith("exists; pass --overwrite to replace it\n")
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != "mine.txt"} == before
+    assert everything() == {**before, out / "mine.txt": b"mine"}
     assert files.fit("--n-components", "3", "--hemisphere", "left", "--overwrite") == 0
     assert load_model(out / "model.zip").n_components == 3
     assert not list(out.glob("hemi-R*"))

@@ -70,7 +70,7 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
-        patch.setattr("icofactor.results.folder.render_page", lambda fit: "")
+        patch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
         assert main([*words, "-o", str(root / "plain")]) == 0
         table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]
         assert main([*words, "-o", str(root / "adjusted"), *table]) == 0

@@ -38,6 +38,8 @@ ALWAYS = {
     *("desc-icofactor_dseg.tsv", "desc-icofactor_loadings.tsv", "desc-icofactor_components.tsv"),
     *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
+    *(f"tables/{name}.tsv" for name in ("summary", "subjects", "unusual", "correlations", "groups", "similarity")),
+    *(f"tables/{name}.tsv" for name in ("sparsity", "convergence", "resources")),
 }
 
 
@@ -158,8 +160,11 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     files = write_fit(fit, FitFolder(out, figures=False))
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
-    assert {file.name for file in files} == maps | ALWAYS | {"desc-icofactor_participants.tsv", "methods.md"}
-    assert {*files, out / LIST} == set(out.iterdir())
+    assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | {
+        "desc-icofactor_participants.tsv",
+        "methods.md",
+    }
+    assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
     right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert right.darrays[2].meta["Name"] == "component03"
@@ -334,7 +339,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("hemi", ["left", "right"])
 @pytest.mark.parametrize("more", [True, False])
 def test_the_list_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
-    files = [file.name for file in write_fit(described(hemi, more), FitFolder(tmp_path, figures=False))]
+    written = write_fit(described(hemi, more), FitFolder(tmp_path, figures=False))
+    files = [file.relative_to(tmp_path).as_posix() for file in written]
     kinds = ["components.shape.gii", "dseg.label.gii", "dseg.annot", *(["mask.shape.gii"] if more else [])]
     named = {f"hemi-{hemi[0].upper()}_{STEM}_{kind}" for kind in kinds} | ALWAYS
     assert set(files) == named | ({"desc-icofactor_participants.tsv", "methods.md"} if more else set())

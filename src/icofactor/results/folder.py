@@ -19,6 +19,7 @@
     model.zip, diagnostics.npz                                       what `load_model` and the report read
     components.png, report.html                                      all components; the page
     figures/                                                         every other panel of the page as PNG and PDF
+    tables/                                                          what the page shows and no table above has
 
 `icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
 that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has. Meshes
@@ -48,6 +49,8 @@ from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVEN
 from icofactor.results.diagnostics import save_diagnostics
 from icofactor.results.report.page import PAGE, panels_in, render_page
 from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
+from icofactor.results.report.selection_files import CURVES
+from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
 from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
 
 _BIDS_VERSION = "1.10.0"
@@ -82,6 +85,7 @@ class FitFolder(Publication):
         maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_{table_file(kind)}")]
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
+        self.check([SUMMARY])
 
     @property
     def replaces(self) -> bool:
@@ -125,7 +129,11 @@ def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = Non
         save_diagnostics(fit.diagnostics, new / DIAGNOSTICS)
         _draw(new, fit, place.figures, stages)
         with stages.stage("report"):
-            (new / PAGE).write_text(render_page(fit), encoding="utf-8", newline="\n")
+            tables = {name: name for name in write_page_tables(new, fit)}
+            tables |= tables_beside(new, new)
+            if fit.selection.choice is not None and (place.path / CURVES).is_file():
+                tables[CURVES] = CURVES
+            (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
     return place.files
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icofactor.errors import counted
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.recurrence import in_one_line, warning
+from icofactor.factorization.recurrence import in_one_line, n_recurring, warning
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
+    from icofactor.results.description import FitDescription
 
 _MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin is higher", "it is lower")}
 """Modality → how people above and below the average are described."""
+_HIGH, _MODERATE = 0.9, 0.7
+"""Median correlation of maps with those of resamples from which stability is called high, or moderate."""
 _HIGHER = ("values are higher", "they are lower")
 
 
@@ -110,3 +115,71 @@ def agreement_line(choice: Choice, n_components: int) -> str:
     if n_components in choice.others:
         return f"{fitted}, another good number; the selection in this folder recommends {choice.recommended}."
     return f"{fitted}, but the selection in this folder recommends {choice.recommended}."
+
+
+def adjusted_for(model: Any) -> tuple[str, ...]:
+    """The columns whose effects were taken out of the maps before the fit."""
+    steps = (model.harmonization_, model.covariates_)
+    return tuple(name for step in steps if step is not None for name in step.names)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reader should know first.
+
+    Attributes
+    ----------
+    headline : components fitted and recommended, found again, share explained, adjusted for what.
+    lines : the same in full sentences.
+    recommended, found_again : short answers, for tiles.
+    """
+
+    headline: str
+    lines: tuple[str, ...]
+    recommended: str
+    found_again: str
+
+
+def verdict(fit: FitDescription) -> Verdict:
+    """How many components, how reproducible, how much they explain, adjusted for what."""
+    model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
+    k, out, share = len(d.alone), adjusted_for(model), getattr(model, "recurrence_", None)
+    judged = share is not None and not np.isnan(share).any()
+    again = f"{n_recurring(np.asarray(share))} of {k}" if judged else "not known"
+    best = "not examined" if choice is None else "none" if choice.recommended is None else f"{choice.recommended}"
+    many = counted(k, "component")
+    headline = [
+        f"{many} fitted; how many to take was not examined."
+        if choice is None
+        else f"{many} fitted, {best} recommended.",
+        f"{again} found again by other starts." if judged else "Whether other starts find the same is not known.",
+        f"{100 * d.explained:.0f} % of the differences between people explained,",
+        f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",
+    ]
+    which = "It explains" if k == 1 else "Together they explain"
+    left = f" that was left after the effects of {_listed(out)} were taken out of the maps" if out else ""
+    lines = (
+        "How many components these data support was not examined: icofactor select does that."
+        if choice is None
+        else agreement_line(choice, k),
+        recurrence_line(model),
+        stability_line(fit.selection.stability),
+        f"{which} {100 * d.explained:.1f} % of the between-subject variance{left}.",
+    )
+    return Verdict(" ".join(headline), tuple(line for line in lines if line), best, again)
+
+
+def stability_line(stability: Any) -> str:
+    """How alike the maps are in resampled cohorts, with a word for it; "" where that was not measured."""
+    values = np.array([] if stability is None else stability["stability"], dtype=np.float64)
+    if not np.isfinite(values).any():
+        return ""
+    low, middle, high = np.nanmin(values), np.nanmedian(values), np.nanmax(values)
+    word = "high" if middle >= _HIGH else "moderate" if middle >= _MODERATE else "low"
+    span = f"{middle:.2f}" if len(values) == 1 else f"{low:.2f} to {high:.2f}, median {middle:.2f}"
+    return f"Stability over resampled people is {word}: maps correlate {span} with those of other resamples."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """age, sex and site"""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

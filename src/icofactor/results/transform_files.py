@@ -154,7 +154,7 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any) -> str:
             '<dl id="cards">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items()) + "</dl>",
             f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
             "</header>",
-            f'<main><div id="panels">{"".join(panels)}</div></main></body></html>',
+            f'<main><div class="grid">{"".join(panels)}</div></main></body></html>',
             "",
         ]
     )

@@ -21,7 +21,7 @@ from icofactor.io.tables import read_table
 from icofactor.results.description import read_fit
 from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.association_files import AssociationTables, read_association_files
-from icofactor.results.report.panels import _figures, figure_bytes, is_panel
+from icofactor.results.report.panels import PANELS, drawings_of, figure_bytes, is_panel
 from icofactor.results.report.selection_files import SelectionFiles
 
 N, K = 30, 2
@@ -68,8 +68,9 @@ def test_the_page_holds_the_tables(associated: Path, page: str) -> None:
 def test_words_of_terms_stay_words(associated: Path, page: str) -> None:
     assert not any(word in page for word in (SCRIPT, IMAGE, CLOSING))
     fit = read_fit(associated)
-    listed = dict(_figures(replace(fit, cortex=replace(fit.cortex, hemispheres=()))))
-    found = {name: figure for name, figure in listed.items() if name.startswith("associations")}
+    listed = dict(drawings_of(replace(fit, cortex=replace(fit.cortex, hemispheres=()))))
+    assert all(any(name.startswith(word) for word in PANELS) for name in listed)
+    found = {name: draw() for name, draw in listed.items() if name.startswith("associations")}
     assert sorted(found)[0] == "associations" and len(found) == 3  # effects, age and the category
     assert any(name.endswith("_age") for name in found)
     for name, figure in found.items():

@@ -28,7 +28,7 @@ from icofactor.factorization.recurrence import in_one_line
 from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, write_fit
-from icofactor.results.report import panels
+from icofactor.results.report import charts, panels
 from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json, title_of
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
@@ -220,7 +220,7 @@ def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) 
     for alone, shown in ((d.unique + 0.1, True), (d.unique + 1, False), (d.unique - 0.01, False)):
         other = replace(d, alone=alone)
         assert alone_is_a_share(other) is shown
-        figure = panels._explained(other)
+        figure = charts.draw_explained(other)
         assert len(figure.axes[0].patches) == len(d.unique) * (1 + shown)
 
 
@@ -228,7 +228,7 @@ def test_figures_are_fit_for_print() -> None:
     """Journals refuse Type 3 fonts and ask for 300 dots per inch."""
     from icofactor.results.report.drawing import _FINE, _PIXELS, PANEL
 
-    figure = panels._explained(small_fit(Sites.named("fsaverage3"), "left")[1])
+    figure = charts.draw_explained(small_fit(Sites.named("fsaverage3"), "left")[1])
     assert b"/Type3" not in panels.figure_bytes(figure, "pdf")
     assert panels.DPI >= 300 and _PIXELS[0] / _FINE / PANEL[0] >= 300
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 import pytest
@@ -270,10 +272,112 @@ def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp
 def test_four_views_and_their_bar_fit_into_a_laptops_window(view: Opened) -> None:
     page, before = view.page, view.page.viewport_size
     page.set_viewport_size({"width": 1366, "height": 768})
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
-    assert page.evaluate("document.getElementById('cortex').offsetHeight") <= 768
+    for layer in ("component", "parcellation"):
+        page.locator("#layer").select_option(layer)
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+        assert page.evaluate("document.getElementById('cortex').offsetHeight") <= 768
     assert page.evaluate("document.documentElement.scrollWidth") <= 1366
     page.set_viewport_size(before)
+
+
+def test_the_page_goes_from_the_verdict_to_how_it_was_computed(opened: Opened) -> None:
+    """A reader finds first what matters first, and every part from the list of contents."""
+    page = opened.page
+    places = {
+        name: page.locator(name).bounding_box()["y"]
+        for name in ("#verdict", "#cards", "#contents", "#cortex", "#panel-components")
+    }
+    assert list(places) == sorted(places, key=lambda name: places[name])
+    assert page.locator("main h2").all_inner_texts() == [
+        "The components on the cortex",
+        "Each component",
+        "Components and people",
+        "How far to trust the components",
+        "How it was made",
+        "How this was computed",
+    ]
+    last = page.locator("#panels .part").last.locator("section").evaluate_all("nodes => nodes.map((node) => node.id)")
+    assert last == ["panel-convergence", "panel-resources", "panel-sparsity"]
+    targets = page.locator("#contents a").evaluate_all("links => links.map((link) => link.hash.slice(1))")
+    assert len(set(targets)) == len(targets) == page.locator("#panels section, main h2").count()
+    assert page.evaluate("names => names.every((name) => document.getElementById(name))", targets)
+    titles = page.locator("#contents a").all_inner_texts()
+    assert titles[:3] == ["The components on the cortex", "Each component", "Maps, loadings and associations"]
+    assert page.locator("#verdict").inner_text().startswith("3 components fitted, 3 recommended.")
+    assert page.locator("#cards dt").all_inner_texts()[:3] == ["people", "components", "recommended"]
+
+
+def test_parts_are_labelled_on_the_brain(view: Opened) -> None:
+    """Numbers on the parts in sight, and a key that opens their maps."""
+    page = view.page
+    assert page.locator(".mark:visible").count() == 0
+    page.locator("#layer").select_option("parcellation")
+    marks = page.locator(".mark:visible").all_inner_texts()
+    assert set(marks) == {"1", "2", "3"}
+    assert page.locator("#bar button").count() == 3
+    page.locator("#bar button").nth(1).click()
+    assert (page.locator("#layer").input_value(), page.locator("#component").input_value()) == ("component", "1")
+
+
+def test_components_have_their_map_loadings_and_relations(opened: Opened, fitted: Fitted) -> None:
+    cards = opened.page.locator("article.component")
+    assert cards.count() == 3
+    for j in range(3):
+        card = cards.nth(j)
+        assert card.get_by_role("heading").inner_text().startswith(f"Component {j + 1}: ")  # with its name in the atlas
+        assert f"{100 * fitted.diagnostics.unique[j]:.1f} %" in card.inner_text()
+        assert "Map of Component" in card.locator("canvas").get_attribute("aria-label")
+        assert card.locator("svg rect").count() == 14 and card.locator("li").count() == 2
+
+
+def test_every_panel_is_named_and_nothing_is_small(
+    browser: Any, opened: Opened, associated: Path, tmp_path: Path
+) -> None:
+    """At 1400 and 390 pixels: text of 11 pixels, brains of 150, nothing beyond the edge; names for screen readers."""
+    assert opened.page.locator("#panels section:not([aria-labelledby])").count() == 0
+    assert opened.page.locator("svg:not([aria-label]):not([aria-hidden])").count() == 0
+    assert opened.page.locator("canvas[role=img]:not([aria-label])").count() == 0
+    second = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
+    for found in (opened, second):
+        before = found.page.viewport_size
+        for width in (390, 1400):
+            found.page.set_viewport_size({"width": width, "height": 844})
+            found.page.evaluate(
+                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+            )
+            assert found.page.evaluate(SMALL_TEXT) == []
+            assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+            views = found.page.locator(".stage .pane").evaluate_all("panes => panes.map((pane) => pane.offsetWidth)")
+            assert min(views) >= 160
+            image = (found.picture() < 0.99).any(axis=2)
+            columns = np.flatnonzero(image[: len(image) // 2, : image.shape[1] // 2].any(axis=0))
+            assert np.ptp(columns) >= 150
+        found.page.set_viewport_size(before)
+
+
+SMALL_TEXT = """() => {
+  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement, box = node.getBoundingClientRect();
+    if (!walker.currentNode.textContent.trim() || !box.width || node.tagName === "OPTION") continue;
+    const turned = node.closest("svg") ? node.getScreenCTM() : null;
+    const size = parseFloat(getComputedStyle(node).fontSize) * (turned ? Math.hypot(turned.a, turned.b) : 1);
+    if (size < 10.99) found.push(`${size} ${node.textContent}`);
+  }
+  return found;
+}"""
+
+
+def test_the_page_links_the_tables_of_its_numbers(browser: Any, associated: Path, tmp_path: Path) -> None:
+    """Each panel with numbers links tables, and they are there, beside the page or in the folder of the fit."""
+    for out in (associated, tmp_path / "page"):
+        page = Opened(browser, write_page(associated, out, figures=False, overwrite=True)).page
+        bare = page.locator("#panels section:not(:has(.files))").evaluate_all("nodes => nodes.map((node) => node.id)")
+        assert bare == ["panel-methods", "panel-provenance"]
+        links = page.locator(".files a").evaluate_all("links => links.map((link) => link.href)")
+        assert len(set(links)) >= 11
+        assert all(Path(url2pathname(urlparse(link).path)).is_file() for link in links)
+        page.close()
 
 
 def test_it_prints_without_controls(view: Opened) -> None:
@@ -309,7 +413,7 @@ def test_other_fits_open_too(browser: Any, tmp_path: Path, sites: Sites, hemi: s
     else:
         assert found.page.locator("#component option").count() == k
         assert (found.picture() < 0.99).any(axis=2).mean() > 0.1
-        for _ in range(k):  # once around
+        for _ in range(k + (k > 1)):  # from the parts to the first component, and once around
             found.page.keyboard.press("ArrowRight")
         assert found.page.locator("#component").input_value() == "0"
     found.page.close()

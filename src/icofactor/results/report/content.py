@@ -7,6 +7,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from icofactor.io.tables import plain
 from icofactor.results import colours
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import (
+    adjusted_for,
     agreement_line,
     component_units,
     fitted_units,
@@ -26,6 +28,7 @@ from icofactor.results.meaning import (
     measure_title,
     recurrence_line,
     scale_label,
+    verdict,
 )
 from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
@@ -98,13 +101,15 @@ def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
     return codes, low, low + width
 
 
-def page_content(fit: FitDescription) -> str:
+def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
     """The page's data as JSON text, safe inside an HTML script element."""
     block, d, more = Block(), fit.diagnostics, fit.selection
     content = {
         "summary": _summary(fit),
         "cortex": _cortex(fit, block),
         "panels": _panels(fit, block),
+        "tables": dict(tables),
+        "settings": _settings(fit),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
         "methods": with_assessment(fit.methods, more, fit.associations),
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
@@ -118,6 +123,28 @@ def page_content(fit: FitDescription) -> str:
     }
     content["block"] = block.text()
     return safe_json(content)
+
+
+def _settings(fit: FitDescription) -> list[tuple[str, str]]:
+    """What a reader looks for in the provenance: how it was fitted, with which versions."""
+    model, record = fit.model, fit.provenance or {}
+    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
+    masked = model.sites_.n - n_used
+    rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
+    seed = record.get("seed")
+    versions = record.get("versions")
+    listed = versions.items() if isinstance(versions, dict) else ()
+    known = {
+        "method": f"{model.solution_.method}{rules}",
+        "fitted to": {"none": "the maps", "mean": "deviations from the mean map", "zscore": "z-scores"}[model.center_],
+        "mesh": _mesh_text(model.sites_),
+        f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
+        "random starts": f"{fit.diagnostics.convergence.n_starts:,}",
+        "random seed": "" if seed is None else str(seed)[:80],
+        "adjusted for": ", ".join(adjusted_for(model)),
+        "versions": ", ".join(f"{name} {found}" for name, found in listed)[:1000],
+    }
+    return [(name, value) for name, value in known.items() if value]
 
 
 def _readable(record: Mapping[str, Any]) -> str:
@@ -173,31 +200,22 @@ def _scans(fit: FitDescription) -> str:
 
 def _summary(fit: FitDescription) -> dict[str, Any]:
     model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
-    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
+    masked = 0 if model.mask_ is None else int((~model.mask_).sum())
     return {
         "title": title_of(fit),
         "subjects": len(d.subjects),
         "scans": _scans(fit),
         "components": len(d.alone),
-        "sites": n_used,
-        "masked": model.sites_.n - n_used,
+        "masked": masked,
         "on": model.sites_.on,
         "mesh": _mesh_text(model.sites_),
         "hemisphere": "" if model.sites_.regions is not None and model.sites_.regions.hemi is None else d.hemisphere,
-        "method": model.solution_.method,
-        "center": model.center_,
+        "verdict": asdict(verdict(fit)),
         "meaning": meaning_of(model, d.modality, d.units),
         "trust": recurrence_line(model),
         "agreement": "" if choice is None else agreement_line(choice, len(d.alone)),
-        "rules": model.solution_.rules,
-        "updates": int(model.n_iter_),
-        "faces": int(model.design_.n_columns),
-        "alone": model.sites_.regions is not None and model.design_.level == model.sites_.max_level,
-        "columns": model.design_.kind,
         "explained": _short(d.explained),
         "explained_X": _short(d.explained_X),
-        "modality": d.modality,
-        "units": d.units,
         "simulated": d.simulated,
         "adjusted": [] if model.covariates_ is None else list(model.covariates_.names),
         "harmonized": None if model.harmonization_ is None else model.harmonization_.column,
@@ -374,7 +392,7 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
         "n_components": k,
         "columns": _columns(fit, block),
-        "adjusted": list(adjusted_for(fit)),
+        "adjusted": list(adjusted_for(model)),
         "left_out": dict(d.left_out),
         "unusual": _short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
         "units": fitted_units(model, d.units),
@@ -400,15 +418,9 @@ def alone_is_a_share(d: Diagnostics) -> bool:
     return bool(np.all((d.unique <= d.alone + 1e-9) & (d.alone <= 1)))
 
 
-def adjusted_for(fit: FitDescription) -> tuple[str, ...]:
-    """The columns whose effects were taken out of the maps before the fit."""
-    steps = (fit.model.harmonization_, fit.model.covariates_)
-    return tuple(name for step in steps if step is not None for name in step.names)
-
-
 def clearest_columns(fit: FitDescription) -> list[Association | Grouping]:
     """The participants' columns, those most clearly related to a component first; covariates say nothing any more."""
-    d, out = fit.diagnostics, adjusted_for(fit)
+    d, out = fit.diagnostics, adjusted_for(fit.model)
     every: list[Association | Grouping] = [*d.associations, *d.groupings]
     return sorted((item for item in every if item.column not in out), key=lambda item: float(item.p.min()))
 
@@ -420,7 +432,14 @@ def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
     numbers = sorted(set(table["component"]))
     shown = [row for j in numbers for row in rows_to_show(table, j)]
     own = {j: table["proposed_name"][table["component"].index(j)] for j in numbers}
-    return _short({**table, "shown": shown, "titles": [name_with_shares(table, j, own[j]) for j in numbers]})
+    return _short(
+        {
+            **table,
+            "shown": shown,
+            "names": list(own.values()),
+            "titles": [name_with_shares(table, j, own[j]) for j in numbers],
+        }
+    )
 
 
 def _associations(found: AssociationTables, block: Block) -> dict[str, Any]:

@@ -6,15 +6,16 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.io.publish import FIGURES, Names, Publication
+from icofactor.io.publish import FIGURES, TABLES, Names, Publication
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
 from icofactor.results.report.surfaces import Surfaces
+from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
 
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
@@ -23,8 +24,13 @@ PAGE = "report.html"
 SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "associations.js", "page.js")
 
 
-def render_page(fit: FitDescription) -> str:
-    """The page as text."""
+def render_page(fit: FitDescription, tables: Mapping[str, str] | None = None) -> str:
+    """The page as text.
+
+    Parameters
+    ----------
+    tables : name of a table → where it is, seen from the page, which links it.
+    """
     script = "\n".join(asset(name) for name in SCRIPTS)
     style = asset("style.css")
     parts = {
@@ -32,7 +38,7 @@ def render_page(fit: FitDescription) -> str:
         "title": html.escape(f"icofactor: {title_of(fit)}"),
         "style": style,
         "script": script,
-        "data": page_content(fit),
+        "data": page_content(fit, tables or {}),
     }
     # one pass, so that text in the data cannot name a part
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("template.html"))
@@ -61,7 +67,7 @@ def write_page(
     overwrite: bool = False,
     report: Callable[[float], None] | None = None,
 ) -> Path:
-    """Write report.html and figures/ for a folder that a fit has written.
+    """Write report.html, tables/ and figures/ for a folder that a fit has written.
 
     Parameters
     ----------
@@ -82,17 +88,21 @@ def write_page(
 
     if not Path(fitted).is_dir():
         read_fit(fitted)  # says what is wrong
-    target = Path(fitted if out is None else out)
+    source = Path(fitted)
+    target = source if out is None else Path(out)
+    inner = (f"{TABLES}/", *([f"{FIGURES}/"] if figures else []))
     place = Publication(
         target,
         overwrite,
         names=[PAGE, *(panels_in(target) if figures else [])],
-        leaving=lambda listed: [name for name in listed if figures and name.startswith(f"{FIGURES}/")],
+        leaving=lambda listed: [name for name in listed if name.startswith(inner)],
         steady=[MODEL],  # the page is about the fit in its folder
     )
+    place.check([SUMMARY])
     fit = read_fit(fitted, surfaces, atlas)
     with place.filled() as new:
-        (new / PAGE).write_text(render_page(fit), encoding="utf-8", newline="\n")
+        tables = {name: name for name in write_page_tables(new, fit)} | tables_beside(target, source)
+        (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
         if figures:
             (new / FIGURES).mkdir()
             for name, content, done in drawn_panels(fit):

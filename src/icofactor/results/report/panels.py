@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.assessment.atlas import ENRICHED, name_with_shares, rows_to_show
-from icofactor.assessment.selection.choice import verbatim
-from icofactor.factorization.recurrence import ENOUGH
-from icofactor.results.colours import diverging
-from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
+from icofactor.results.diagnostics.record import Diagnostics
 from icofactor.results.meaning import fitted_units, has_signed_loadings, scale_label
-from icofactor.results.report.content import alone_is_a_share, clearest_columns
-from icofactor.results.report.drawing import new_figure
+from icofactor.results.report.charts import (
+    DPI,
+    MOST_COLUMNS,
+    draw_against,
+    draw_along,
+    draw_convergence,
+    draw_effects,
+    draw_explained,
+    draw_loadings,
+    draw_overlap,
+    draw_recurrence,
+    draw_regions,
+    draw_similarity,
+    draw_sparsity,
+    draw_stability,
+    draw_subjects,
+)
+from icofactor.results.report.content import clearest_columns
 from icofactor.results.report.figures import plot_components, plot_maps
 
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
-    from icofactor.results.report.association_files import AdjustedColumn, AssociationTables
 
+Drawings = list[tuple[str, Callable[[], Any]]]
+"""Names of figures, each with what draws it."""
 PER_PAGE = 10
 COMPONENTS = "components.png"
 """All components on one page."""
-DPI = 300
-_BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
-_MOST_COLUMNS = 12
-_PANEL = re.compile(
-    r"(components(-\d+)?|maps|convergence|explained_variance|recurrence|sparsity|similarity|loadings|subjects|regions(-\d+)?|"
-    r"participants-\d+_[0-9A-Za-z-]+|associations(-\d+_[0-9A-Za-z-]+)?|selection|stability|atlas_overlap)\.(png|pdf)"
-)
 
 
 def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
@@ -40,17 +47,18 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
 
     A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale.
     """
-    d, more = fit.diagnostics, fit.selection
-    columns = len(clearest_columns(fit)[:_MOST_COLUMNS])
-    found = sum(part is not None for part in (more.choice, more.stability, more.overlap))
-    if fit.associations is not None:
-        found += 1 + len(fit.associations.columns[:_MOST_COLUMNS])
-    expected = -(-len(d.alone) // PER_PAGE) + columns + 8 + found
-    for number, (name, figure) in enumerate(_figures(fit)):
+    listed = drawings_of(fit)
+    for number, (name, draw) in enumerate(listed):
+        figure = draw()
         # PNG at its default compression takes twice as long for 1/7 less
-        yield f"{name}.png", figure_bytes(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / expected
+        yield f"{name}.png", figure_bytes(figure, "png", pil_kwargs={"compress_level": 2}), (number + 0.5) / len(listed)
         figure.set_layout_engine("none")  # where things are is known now
-        yield f"{name}.pdf", figure_bytes(figure, "pdf"), (number + 1) / expected
+        yield f"{name}.pdf", figure_bytes(figure, "pdf"), (number + 1) / len(listed)
+
+
+def drawings_of(fit: FitDescription) -> Drawings:
+    """Every figure of a fit, in the order of `PANELS`."""
+    return [drawing for panel in PANELS.values() for drawing in panel(fit)]
 
 
 def drawn_components(fit: FitDescription) -> bytes:
@@ -73,66 +81,51 @@ def figure_bytes(figure: Any, kind: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def _figures(fit: FitDescription) -> Iterator[tuple[str, Any]]:
-    """Pairs of name and figure, each drawn when it is asked for."""
+def _pages(fit: FitDescription) -> Drawings:
+    if not fit.cortex.hemispheres:
+        return []
     model, d = fit.model, fit.diagnostics
-    k = len(d.alone)
-    if fit.cortex.hemispheres:
-        units, several = scale_label(model, d.units), k > PER_PAGE
-        for page, first in enumerate(range(0, k, PER_PAGE)):
-            chosen = range(first, min(first + PER_PAGE, k))
-            figure = plot_components(model, components=chosen, units=units, surfaces=fit.cortex, shares=d.unique)
-            yield f"components-{page + 1:02d}" if several else "components", figure
-        yield "maps", plot_maps(model, d, surfaces=fit.cortex)
-    if model.sites_.regions is not None:
-        for page, first in enumerate(range(0, k, PER_PAGE)):
-            yield "regions" if k <= PER_PAGE else f"regions-{page + 1:02d}", _regions(fit, first)
-    yield "explained_variance", _explained(d)
-    if model.recurrence_ is not None and not np.isnan(model.recurrence_).any():
-        yield "recurrence", _recurrence(model)
-    yield "sparsity", _sparsity(d)
-    if k > 1:
-        yield "similarity", _similarity(d)
-    yield "loadings", _loadings(d, has_signed_loadings(model))
-    yield "subjects", _subjects(d, fitted_units(model, d.units))
-    for number, item in enumerate(clearest_columns(fit)[:_MOST_COLUMNS]):
-        yield f"participants-{number + 1:02d}_{_file_name(item.column)}", _against(d, item)
-    if fit.associations is not None:
-        yield "associations", _effects(fit.associations, k)
-        for number, one in enumerate(fit.associations.columns[:_MOST_COLUMNS]):
-            yield f"associations-{number + 1:02d}_{_file_name(one.column)}", _along(one, k)
-    yield "convergence", _convergence(d)
-    if fit.selection.choice is not None:
-        yield "selection", fit.selection.choice.plot()
-    if fit.selection.stability is not None:
-        yield "stability", _stability(fit.selection.stability)
-    if fit.selection.overlap is not None:
-        yield "atlas_overlap", _overlap(fit.selection.overlap, k)
+    k, units = len(d.alone), scale_label(model, d.units)
+    draw = partial(plot_components, model, units=units, surfaces=fit.cortex, shares=d.unique)
+    return _paged("components", k, lambda chosen: draw(components=chosen))
 
 
-def _regions(fit: FitDescription, first: int) -> Any:
-    """Components as bars, one per region."""
-    model, units = fit.model, scale_label(fit.model, fit.diagnostics.units)
-    maps, names = model.components_[first : first + PER_PAGE], model.sites_.regions.names
-    figure = new_figure(8, 0.4 + 1.05 * len(maps), DPI)
-    figure.set_layout_engine("constrained")
-    top = float(np.abs(model.components_).max()) or 1.0
-    for row, one in enumerate(maps):
-        axes = figure.add_subplot(len(maps), 1, row + 1)
-        axes.bar(np.arange(len(one)), one, width=0.9, color=np.where(one < 0, _ORANGE, _BLUE))
-        axes.set(xlim=(-0.6, len(one) - 0.4), ylim=(-top if (one < 0).any() else 0, top), xticks=[])
-        largest = ", ".join(names[i] for i in np.argsort(-np.abs(one))[:4])
-        axes.set_title(f"Component {first + row + 1}: {largest}", fontsize=7, loc="left", parse_math=False)
-        axes.tick_params(labelsize=6)
-        for spine in ("top", "right"):
-            axes.spines[spine].set_visible(False)
-    axes.set_xlabel(f"{len(names)} regions, in the order of the table" + (f"; {units}" if units else ""), fontsize=7)
-    return figure
+def _paged(stem: str, k: int, draw: Callable[[range], Any]) -> Drawings:
+    """Ten components to a figure."""
+    pages = [range(first, min(first + PER_PAGE, k)) for first in range(0, k, PER_PAGE)]
+    if len(pages) == 1:
+        return [(stem, partial(draw, pages[0]))]
+    return [(f"{stem}-{page + 1:02d}", partial(draw, chosen)) for page, chosen in enumerate(pages)]
+
+
+def _columns(stem: str, names: Sequence[str], draw: Callable[[int], Any]) -> Drawings:
+    """One figure per column of a table, the first ones."""
+    return [(f"{stem}-{i + 1:02d}_{_file_name(name)}", partial(draw, i)) for i, name in enumerate(names[:MOST_COLUMNS])]
+
+
+def _participants(fit: FitDescription) -> Drawings:
+    found = clearest_columns(fit)
+    return _columns("participants", [one.column for one in found], lambda i: draw_against(fit.diagnostics, found[i]))
+
+
+def _associations(fit: FitDescription) -> Drawings:
+    tests, k = fit.associations, len(fit.diagnostics.alone)
+    if tests is None:
+        return []
+    along = _columns("associations", [one.column for one in tests.columns], lambda i: draw_along(tests.columns[i], k))
+    return [("associations", lambda: draw_effects(tests, k)), *along]
+
+
+def _regions(fit: FitDescription) -> Drawings:
+    if fit.model.sites_.regions is None:
+        return []
+    units = scale_label(fit.model, fit.diagnostics.units)
+    return _paged("regions", len(fit.diagnostics.alone), lambda chosen: draw_regions(fit.model, units, chosen))
 
 
 def is_panel(name: str) -> bool:
     """Whether this is the name of a file with a panel."""
-    return _PANEL.fullmatch(name) is not None
+    return re.fullmatch(rf"({'|'.join(PANELS)})(-\d+(_[0-9A-Za-z-]+)?)?\.(png|pdf)", name) is not None
 
 
 def _file_name(column: str) -> str:
@@ -140,328 +133,47 @@ def _file_name(column: str) -> str:
     return re.sub(r"[^0-9A-Za-z]+", "-", column).strip("-")[:40] or "column"
 
 
-def _convergence(d: Diagnostics) -> Any:
-    c = d.convergence
-    figure, ((axes,),) = _new_axes()
-    if c.n_starts > 1:
-        ends = {"color": _BLUE, "linewidth": 0}
-        axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends)
-        axes.fill_between(c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends)
-    axes.plot(c.updates, c.objective, color=_BLUE, linewidth=1.6, label="the run that was kept")
-    for number, update in enumerate(c.divisions):
-        label = "refinements" if number == 0 else None
-        axes.axvline(update, color=_ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(1, max(2, int(c.updates[-1])))
-    shown = c.objective[1:] if len(c.objective) > 1 else c.objective
-    tops = c.band[4][1:] if c.n_starts > 1 else shown
-    low, high = float(np.nanmin(shown)), float(np.nanmax(np.concatenate([shown, tops])))
-    if low > 0:
-        axes.set_yscale("log")
-    axes.set_ylim(low / 1.01 if low > 0 else low, high * 1.05 if high > 0 else high)
-    from matplotlib.ticker import LogFormatterSciNotation
-
-    axes.xaxis.set_major_formatter(LogFormatterSciNotation())
-    axes.set_xlabel("update", fontsize=9)
-    axes.set_ylabel("objective", fontsize=9)
-    axes.legend(fontsize=7, frameon=False)
-    return figure
+def _one(
+    name: str, found: Callable[[FitDescription], Any], draw: Callable[[FitDescription, Any], Any]
+) -> tuple[str, Callable[[FitDescription], Drawings]]:
+    """A panel of one figure of what is found in a fit; none for None."""
+    return name, lambda fit: [] if found(fit) is None else [(name, lambda: draw(fit, found(fit)))]
 
 
-def _explained(d: Diagnostics) -> Any:
-    k = len(d.alone)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
-    if alone_is_a_share(d):
-        axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
-    at = np.arange(k) + (0.2 if alone_is_a_share(d) else 0.0)
-    axes.bar(at, 100 * d.unique, 0.4, color=_ORANGE, label="unique, by this component and no other")
-    _component_ticks(axes, k)
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel("% of between-subject variance", fontsize=9)
-    axes.set_title(f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)", fontsize=9)
-    axes.legend(fontsize=7, frameon=False)
-    return figure
+def _diagnostics(fit: FitDescription) -> Diagnostics:
+    return fit.diagnostics
 
 
-def _recurrence(model: Any) -> Any:
-    share = np.asarray(model.recurrence_)
-    k = len(share)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
-    axes.bar(np.arange(k), 100 * share, 0.75, color=_GREEN)
-    axes.axhline(100 * ENOUGH, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
-    axes.set_ylim(0, 104)
-    _component_ticks(axes, k)
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel(f"found again by (% of {model.starts_.n_near} other good starts)", fontsize=8)
-    return figure
+def _recurrence(fit: FitDescription) -> Any:
+    share = fit.model.recurrence_
+    return None if share is None or np.isnan(share).any() else share
 
 
-def _sparsity(d: Diagnostics) -> Any:
-    figure, (row,) = _new_axes(7.2, 2.4, 3)
-    for axes, values, name, colour in (
-        (row[0], d.l1_B, "‖B‖₁", _BLUE),
-        (row[1], d.l1_C, "‖C‖₁", _ORANGE),
-        (row[2], 100 * d.extent, "extent (% of sites)", _GREEN),
-    ):
-        axes.bar(np.arange(len(values)), values, 0.75, color=colour)
-        step = max(1, -(-len(values) // 10))
-        at = np.arange(0, len(values), step)
-        axes.set_xticks(at, [str(j + 1) for j in at])
-        axes.set_xlabel("component", fontsize=9)
-        axes.set_ylabel(name, fontsize=9)
-    return figure
-
-
-def _similarity(d: Diagnostics) -> Any:
-    from matplotlib.colors import ListedColormap
-
-    figure, (row,) = _new_axes(8.4, 2.9, 3)
-    colours = ListedColormap(diverging() / 255)
-    for axes, values, name in (
-        (row[0], d.overlap, "Overlap of maps"),
-        (row[1], d.similarity, "Correlation of maps"),
-        (row[2], d.together, "Correlation of loadings"),
-    ):
-        image = axes.imshow(values, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
-        axes.set_title(name, fontsize=9)
-        axes.spines[:].set_visible(False)
-        _component_ticks(axes, len(values), both=True)
-        axes.tick_params(labelsize=7 if len(values) <= 10 else 5)
-    figure.colorbar(image, ax=row, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
-    return figure
-
-
-def _loadings(d: Diagnostics, signed: bool) -> Any:
-    from matplotlib.colors import ListedColormap
-    from scipy.cluster.hierarchy import dendrogram
-
-    k = len(d.alone)
-    figure = new_figure(max(5.2, 0.16 * k + 2), 5.4, DPI)
-    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
-    tree, axes = figure.subplots(1, 2, width_ratios=(1, 5))
-    if len(d.tree):
-        black = lambda _: "0.35"
-        dendrogram(d.tree, ax=tree, orientation="left", no_labels=True, link_color_func=black)
-        tree.invert_yaxis()
-        for lines in tree.collections:
-            lines.set_linewidth(0.5)
-    tree.set_axis_off()
-    table = d.loadings[np.ix_(d.order, d.component_order)]
-    top = float(np.percentile(np.abs(d.loadings), 99)) or 1.0
-    colours = ListedColormap(diverging() / 255) if signed else "viridis"
-    ends = {"vmin": -top if signed else 0.0, "vmax": top}
-    image = axes.imshow(table, aspect="auto", cmap=colours, interpolation="nearest", **ends)
-    axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
-    axes.set_yticks([])
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel(f"{len(d.subjects)} subjects, clustered", fontsize=9)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, extend="both" if signed else "max")
-    bar.set_label("loading", fontsize=9)
-    bar.ax.tick_params(labelsize=7)
-    return figure
-
-
-def _subjects(d: Diagnostics, units: str) -> Any:
-    figure, ((axes,),) = _new_axes()
-    odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
-    for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
-        if rows.any():
-            style = {"s": 14, "color": colour, "alpha": 0.65, "linewidths": 0, "label": label}
-            axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
-    axes.set_xlabel("root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9)
-    axes.set_ylabel("explained variance (%)", fontsize=9)
-    if odd.any():
-        axes.legend(fontsize=7, frameon=False)
-    return figure
-
-
-def _against(d: Diagnostics, item: Association | Grouping) -> Any:
-    """Loadings of every component against one column."""
-    k = len(d.alone)
-    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item.labels)))
-    for j, one in enumerate(axes):
-        if isinstance(item, Association):
-            _scatter(one, item.values, d.loadings[:, j])
-            found = f"r = {item.r[j]:.2f}".replace("-", "−")
-        else:
-            _boxes(one, item, d.loadings[:, j])
-            found = f"η² = {item.eta2[j]:.2f}"
-        p = "p < 0.001" if item.p[j] < 0.001 else f"p = {item.p[j]:.3f}"
-        bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
-        one.set_title(f"{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
-    height = figure.get_size_inches()[1]
-    whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
-    name = f"{verbatim(item.column)} (n = {item.n}; p corrected over components{whiskers})"
-    figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
-    figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
-    return figure
-
-
-def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
-    """`n` small axes in rows of five; `foot` inches are kept under the last row, where the ticks have their names.
-
-    Places are given, not found: matplotlib's search for them takes longer than drawing.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    columns = min(5, n)
-    rows = -(-n // columns)
-    left, cell, gap, top, name = 0.62, (1.2, 1.15), (0.5, 0.32), 0.25, 0.27
-    width = max(left + columns * cell[0] + (columns - 1) * gap[0] + 0.12, 4.2)
-    height = top + rows * cell[1] + (rows - 1) * gap[1] + foot + name
-    figure = new_figure(width, height, DPI)
-    axes = []
-    for j in range(n):
-        x = left + (j % columns) * (cell[0] + gap[0])
-        y = height - top - cell[1] - (j // columns) * (cell[1] + gap[1])
-        one = figure.add_axes((x / width, y / height, cell[0] / width, cell[1] / height))
-        one.spines[["top", "right"]].set_visible(False)
-        one.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        # names of ticks under the last axes of each column only: all of them have the same
-        one.tick_params(labelsize=6, length=2, pad=2, labelbottom=j + columns >= n)
-        axes.append(one)
-    return figure, axes
-
-
-def _group_names(labels: Sequence[str]) -> list[str]:
-    return [verbatim(label if len(label) <= 12 else f"{label[:11]}…") for label in labels]
-
-
-def _turned(names: list[str]) -> bool:
-    """Whether names are too long to stand side by side."""
-    return len(names) > 3 or max(map(len, names)) > 5
-
-
-def _room_for(names: list[str]) -> float:
-    """Inches under an axis for the names of its groups."""
-    return 0.12 + 0.062 * max(map(len, names)) if _turned(names) else 0.22
-
-
-def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
-    known = np.isfinite(x)
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.scatter(x[known], y[known], s=6, color=_BLUE, alpha=0.6, linewidths=0)
-    slope, level = np.polyfit(x[known], y[known], 1)
-    ends = np.array([x[known].min(), x[known].max()])
-    axes.plot(ends, level + slope * ends, color=_ORANGE, linewidth=1.2)
-
-
-def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
-    groups = [y[item.codes == g] for g in range(len(item.labels))]
-    shown = {"medianprops": {"color": _ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
-    axes.boxplot(groups, whis=(0, 100), **shown)
-    names = _group_names(item.labels)
-    axes.set_xticks(range(1, len(names) + 1), names, **({"rotation": 90} if _turned(names) else {}))
-
-
-def _effects(found: AssociationTables, k: int) -> Any:
-    """Each term's estimates with their 95 % intervals; the size of its effects where a term has several columns."""
-    tests = {name: np.array(values) for name, values in found.tests.items()}
-    terms = list(dict.fromkeys(zip(found.tests["kind"], found.tests["term"], strict=True)))[:_MOST_COLUMNS]
-    columns = min(3, len(terms))
-    rows = -(-len(terms) // columns)
-    figure, axes = _new_axes(max(2.8, 0.16 * k + 1.2) * columns, 2.5 * rows, columns, rows)
-    for one, (kind, term) in zip(axes.flat, terms, strict=False):
-        own = (tests["kind"] == kind) & (tests["term"] == term)
-        at, p = tests["component"][own], tests["p"][own]
-        several = np.isnan(tests["estimate"][own]).all()
-        middle = tests["standardized" if several else "estimate"][own]
-        for chosen, colour in ((p < 0.05, _ORANGE), (~(p < 0.05), _GREY)):
-            if not several:
-                one.vlines(at[chosen], tests["ci_low"][own][chosen], tests["ci_high"][own][chosen], color=colour)
-            one.plot(at[chosen], middle[chosen], "o", color=colour, markersize=4)
-        one.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-        _component_ticks(one, k)
-        one.set_title(verbatim(term if len(term) <= 40 else f"{term[:39]}…"), fontsize=8)
-        one.set_ylabel("Cohen's f" if several else "estimate, 95 % interval", fontsize=8)
-    for one in axes.flat[len(terms) :]:
-        one.set_axis_off()
-    corrected = "corrected over components" if found.corrected else "by theory, not corrected"
-    figure.supxlabel(f"component; orange: p < 0.05, {corrected}", fontsize=8)
-    return figure
-
-
-def _along(one: AdjustedColumn, k: int) -> Any:
-    """Adjusted loadings of every component along a column, with what the model expects."""
-    names = None if one.labels is None else _group_names(one.labels)
-    figure, axes = _grid(k, 0.22 if names is None else _room_for(names))
-    spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
-    for j, small in enumerate(axes):
-        mean, low, high = one.expected[:, :, j]
-        small.scatter(one.values + spread, one.adjusted[:, j], s=5, color=_BLUE, alpha=0.45, linewidths=0)
-        if names is None:
-            small.fill_between(one.at, low, high, color=_ORANGE, alpha=0.25, linewidth=0)
-            small.plot(one.at, mean, color=_ORANGE, linewidth=1.2)
-        else:
-            small.vlines(one.at, low, high, color=_ORANGE, linewidth=1.6)
-            small.plot(one.at, mean, "_", color=_ORANGE, markersize=9, markeredgewidth=1.6)
-            small.set_xticks(one.at, names, **({"rotation": 90} if _turned(names) else {}))
-            small.set_xlim(-0.5, len(names) - 0.5)
-        small.set_title(f"{j + 1}", fontsize=7, pad=3, y=1.0)
-    text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
-    figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
-    figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
-    return figure
-
-
-def _stability(stability: Mapping[str, list[float]]) -> Any:
-    k = len(stability["stability"])
-    figure, (row,) = _new_axes(max(6.4, 0.3 * k + 2), 2.6, 2)
-    middle, low = np.array(stability["stability"]), np.array(stability["stability_5th_percentile"])
-    row[0].vlines(np.arange(k), low, middle, color=_GREY, linewidth=2)
-    row[0].plot(np.arange(k), middle, "o", color=_BLUE, markersize=5)
-    row[0].set_ylim(min(0.0, float(np.nanmin(low))), 1.03)
-    row[0].set_ylabel("correlation with resamples\n(line: down to the 5th percentile)", fontsize=8)
-    row[1].bar(np.arange(k), stability["relative_standard_error"], 0.75, color=_GREEN)
-    row[1].set_ylabel("standard error of the map\n/ size of the map", fontsize=8)
-    for axes in row:
-        _component_ticks(axes, k)
-        axes.set_xlabel("component", fontsize=9)
-    return figure
-
-
-def _overlap(overlap: Mapping[str, list[Any]], k: int) -> Any:
-    """Each component's largest shares, darker where enriched."""
-    shown = [(j, rows_to_show(overlap, j)) for j in range(1, k + 1)]
-    lines = sum(len(rows) + 1.4 for _, rows in shown)
-    figure, ((axes,),) = _new_axes(6.8, 0.16 * lines + 0.7)
-    at = 0.0
-    places: list[float] = []
-    names: list[str] = []
-    for j, rows in shown:
-        title = f"Component {j}: {verbatim(name_with_shares(overlap, j, overlap['proposed_name'][rows[0]]))}"
-        axes.text(0, at, title, fontsize=7, fontweight="bold", va="center")
-        for row in rows:
-            at += 1
-            clear = overlap["q"][row] <= ENRICHED
-            axes.barh(at, 100 * overlap["share"][row], 0.8, color=_BLUE if clear else _GREY)
-            found = f" {overlap['enrichment'][row]:.1f} ×, q = {overlap['q'][row]:.3f}"
-            axes.text(100 * overlap["share"][row], at, found, fontsize=6, va="center")
-            places.append(at)
-            names.append(verbatim(overlap["region"][row]))
-        at += 1.4
-    axes.set_ylim(at - 0.5, -0.8)
-    axes.set_xlim(0, 1.25 * 100 * max(overlap["share"]))
-    axes.set_yticks(places, names, fontsize=6)
-    axes.set_xlabel("share of the component's mass (%); blue: enriched, q ≤ 0.05", fontsize=8)
-    return figure
-
-
-def _new_axes(width: float = 5.2, height: float = 3.4, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
-    figure = new_figure(width, height, DPI)
-    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for one in axes.flat:
-        one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(labelsize=8)
-    return figure, axes
-
-
-def _component_ticks(axes: Any, k: int, both: bool = False) -> None:
-    step = max(1, -(-k // 20))
-    at = np.arange(0, k, step)
-    axes.set_xticks(at, [str(j + 1) for j in at])
-    if both:
-        axes.set_yticks(at, [str(j + 1) for j in at])
+PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
+    [
+        ("components", _pages),
+        ("regions", _regions),
+        _one(
+            "maps",
+            lambda fit: fit.cortex.hemispheres or None,
+            lambda fit, _: plot_maps(fit.model, fit.diagnostics, surfaces=fit.cortex),
+        ),
+        _one("loadings", _diagnostics, lambda fit, d: draw_loadings(d, has_signed_loadings(fit.model))),
+        _one("subjects", _diagnostics, lambda fit, d: draw_subjects(d, fitted_units(fit.model, d.units))),
+        ("participants", _participants),
+        ("associations", _associations),
+        _one("atlas_overlap", lambda fit: fit.selection.overlap, lambda _, overlap: draw_overlap(overlap)),
+        _one("explained_variance", _diagnostics, lambda _, d: draw_explained(d)),
+        _one("recurrence", _recurrence, lambda fit, _: draw_recurrence(fit.model)),
+        _one("selection", lambda fit: fit.selection.choice, lambda _, choice: choice.plot()),
+        _one("stability", lambda fit: fit.selection.stability, lambda _, stability: draw_stability(stability)),
+        _one(
+            "similarity",
+            lambda fit: fit.diagnostics if len(fit.diagnostics.alone) > 1 else None,
+            lambda _, d: draw_similarity(d),
+        ),
+        _one("convergence", _diagnostics, lambda _, d: draw_convergence(d)),
+        _one("sparsity", _diagnostics, lambda _, d: draw_sparsity(d)),
+    ]
+)
+"""First word of a file's name → its figures. To add a panel for print, add a line."""

@@ -20,6 +20,7 @@ from icofactor.io.tables import numbered, read_table
 from icofactor.sphere.names import hemispheres, table_file
 
 LOADINGS = table_file("loadings.tsv")
+CURVES = "selection.tsv"
 SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
 _OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")

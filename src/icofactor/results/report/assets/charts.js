@@ -4,11 +4,15 @@ const MANY = 20; // components that need more room
 const INK = { blue: "#0b6ea8", orange: "#d55e00", band: "#0b6ea8", grey: "#8a939e" };
 
 function section(title, about, nodes, wide = false) {
-  return el("section", wide ? { class: "wide" } : {}, el("h2", {}, title), about ? el("p", { class: "about" }, about) : null, ...nodes);
+  return el("section", wide ? { class: "wide" } : {}, el("h3", {}, title), about ? el("p", { class: "about" }, about) : null, ...nodes);
 }
+
+/** Pixels that a panel offers at least, so that text in charts keeps its size on a phone. */
+const room = () => Math.max(260, document.getElementById("panels").clientWidth - 24);
 
 /** An SVG with axes: x and y are {low, high, log, name, ticks?}; gives the node and functions to place points. */
 function frame(x, y, { width = 520, height = 300, left = 70, bottom = 42, right = 12, top = 10 } = {}) {
+  width = Math.min(width, room());
   const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${y.name} against ${x.name}` });
   const place = (axis, from, to) => {
     const f = axis.log ? Math.log10 : (value) => value, low = f(axis.low), span = f(axis.high) - low || 1;
@@ -24,6 +28,16 @@ function frame(x, y, { width = 520, height = 300, left = 70, bottom = 42, right 
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, x.name),
     svg("text", { x: 0, y: 0, transform: `translate(13 ${(height - bottom + top) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.name));
   return { node, px, py };
+}
+
+/** Component 3, with the name that an atlas proposes. */
+const nameOf = (data, j) => `Component ${j + 1}${data.overlap ? `: ${data.overlap.names[j]}` : ""}`;
+
+/** The colour of a component's parcel. */
+function swatch(data, array, j) {
+  const node = el("i", { "aria-hidden": "true" });
+  if (data.cortex.distinct) node.style.background = `rgb(${array(data.cortex.distinct).slice(3 * j, 3 * j + 3).join(",")})`;
+  return node;
 }
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
@@ -71,6 +85,47 @@ const keys = (series) => el("p", { class: "about" }, ...series.map(({ name, colo
   return el("span", { class: "key" }, swatch, name);
 }));
 
+/** How many people have which loading on a component. */
+function histogram(p, L, j) {
+  const values = p.subjects.map((_, i) => L[i * p.n_components + j]), n = 14, [low, high] = padded(Math.min(...values), Math.max(...values), 0.001);
+  const counts = new Array(n).fill(0);
+  for (const value of values) counts[Math.min(n - 1, Math.floor((n * (value - low)) / (high - low)))]++;
+  const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: "people", ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
+  const step = (high - low) / n, side = (px(high) - px(low)) / n;
+  counts.forEach((count, i) => node.append(hint(svg("rect", { x: px(low + i * step), width: Math.max(0.5, side - 1), y: py(count), height: Math.max(0, py(0) - py(count)), fill: INK.blue }), `loading ${show(low + i * step, 3)} to ${show(low + (i + 1) * step, 3)}\n${many(count)} people`)));
+  node.setAttribute("aria-label", `Loadings of component ${j + 1}: ${show(Math.min(...values), 3)} to ${show(Math.max(...values), 3)}`);
+  return node;
+}
+
+/** What goes with a component's loadings: [text, whether p < 0.05], the clearest first. */
+function relations({ data, p }, j) {
+  const t = data.associations && data.associations.tests;
+  const found = t ? [...t.term.keys()].filter((i) => t.component[i] === j && t.p[i] !== null).map((i) => [t.p[i], `${t.term[i]}: ${t.statistic[i]} = ${show(t.value[i], 3)}`])
+    : p.columns.map((column) => [column.p[j], `${column.column}: ${column.labels ? "η²" : "r"} = ${fixed(column.strength[j], 2)}`]);
+  return found.sort((a, b) => a[0] - b[0]).slice(0, 4).map(([chance, text]) => [`${text}, ${probability(chance)}`, chance < 0.05]);
+}
+
+/** Map, name, size, trust, loadings and associations of every component. */
+function componentsPanel(page) {
+  const { data, p, array, choose, pictures } = page, L = array(p.loadings), k = p.n_components, drawn = pictures(Math.min(640, room()));
+  const fact = (name, value) => (value === null || value === undefined ? [] : [el("div", {}, el("dt", {}, name), el("dd", {}, value))]);
+  const cards = Array.from({ length: k }, (_, j) => {
+    const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
+    return el("article", { class: "component", "aria-labelledby": `component-${j + 1}` },
+      el("h4", { id: `component-${j + 1}` }, swatch(data, array, j), data.overlap ? `Component ${j + 1}: ${data.overlap.titles[j]}` : `Component ${j + 1}`),
+      drawn[j] ? el("div", { class: "views" }, drawn[j]) : null,
+      el("div", { class: "facts" },
+        el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact("of the cortex", percent(p.components.extent[j], 0)),
+          ...fact("of starts find it again", again), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),
+        related.length ? el("ul", {}, ...related.map(([text, clear]) => el("li", {}, clear ? el("strong", {}, text) : text))) : null,
+        drawn[j] ? el("button", { type: "button", class: "screen", onclick: () => { choose(j); document.getElementById("cortex").scrollIntoView(); } }, "Show on the large brain") : null),
+      el("div", { class: "spread" }, histogram(p, L, j)));
+  });
+  const theory = data.associations && !data.associations.n_permutations;
+  const tests = data.associations ? "Tests by icofactor associate" : p.columns.length ? "Relations to columns of the participants" : "";
+  return section("Maps, loadings and associations", `One scale of colours for all maps, as on the brain above. Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : "corrected over components"}.` : ""}`, cards, true);
+}
+
 function variancePanel(p, summary) {
   const series = [...(p.alone ? [{ name: "alone", values: p.components.alone, colour: INK.blue }] : []), { name: "unique", values: p.components.unique, colour: INK.orange }];
   const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
@@ -98,7 +153,7 @@ function sparsityPanel(p) {
 /** Every component in every region, in the order of the table, and the regions where it is largest. */
 function regionsPanel(p, array) {
   if (!p.regions) return null;
-  const { names, units } = p.regions, values = array(p.regions.values), n = names.length, wide = 1040, high = 74;
+  const { names, units } = p.regions, values = array(p.regions.values), n = names.length, wide = Math.min(1040, room()), high = 74;
   const sizes = Array.from(values, Math.abs), top = Math.max(...sizes, 1e-12), low = values.some((v) => v < 0) ? -top : 0;
   const y = (v) => 4 + ((top - v) / (top - low)) * (high - 8), step = wide / n;
   const rows = Array.from({ length: p.n_components }, (_, j) => {
@@ -274,9 +329,9 @@ function table(heads, rows, numeric = []) {
 function unusualPanel(p) {
   const u = p.unusual;
   const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median: values so far out that chance would produce one in twenty such cohorts.`;
-  if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")]);
+  if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")], p.n_components <= MANY);
   const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of component ${u.component[at] + 1}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
-  return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])]);
+  return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])], p.n_components <= MANY);
 }
 
 function residualPanel(p, array) {
@@ -289,10 +344,18 @@ function residualPanel(p, array) {
   return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}`, [node]);
 }
 
-function runPanel(data, wide) {
+function runPanel(data) {
   const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
   if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
-  return section("Time and memory", "", [table(["stage", ""], seconds, [1])], wide);
+  return section("Time and memory", "", [table(["stage", ""], seconds, [1])]);
+}
+
+/** Settings and versions as a table, the whole record folded below. */
+function provenancePanel(data) {
+  if (!data.provenance) return null;
+  const rows = data.settings.map(([name, value]) => [name, value]);
+  return section("Settings and versions", "", [rows.length ? table(["", ""], rows) : null,
+    el("details", {}, el("summary", {}, "provenance.json, with every input file and its hash"), el("pre", {}, data.provenance))], true);
 }
 
 function methodsPanel(data) {
@@ -311,29 +374,4 @@ function methodsPanel(data) {
     said.textContent = " Copied.";
   };
   return section("Methods, ready to paste", "", [el("button", { type: "button", class: "copy", onclick: copy }, "Copy"), said, text], true);
-}
-
-function panels(data, array, choose) {
-  const p = data.panels, ramp = array(data.cortex.ramps[p.signed ? "diverging" : "viridis"]), many = p.n_components > MANY;
-  return [
-    p.regions && data.cortex.missing ? regionsPanel(p, array) : null,
-    variancePanel(p, data.summary),
-    recurrencePanel(p, data.summary),
-    loadingsPanel(data, p, array, ramp, choose),
-    residualPanel(p, array),
-    many ? unusualPanel(p) : null, // what is narrow stands in pairs
-    participantsPanel(p, array, choose),
-    associationsPanel(data.associations, p, array, choose),
-    matricesPanel(p, array),
-    sparsityPanel(p),
-    p.regions && !data.cortex.missing ? regionsPanel(p, array) : null,
-    many ? null : unusualPanel(p),
-    convergencePanel(p),
-    runPanel(data, !many),
-    selectionPanel(data.selection),
-    stabilityPanel(data.stability, p),
-    overlapPanel(data.overlap, p),
-    methodsPanel(data),
-    data.provenance ? section("Provenance", "", [el("pre", {}, data.provenance)], true) : null,
-  ];
 }

@@ -3,21 +3,18 @@
 const plural = (n, word) => `${many(n)} ${word}${n === 1 ? "" : "s"}`;
 
 function header(data) {
-  const s = data.summary;
+  const s = data.summary, known = s.verdict;
   document.getElementById("title").textContent = s.title;
-  const where = s.hemisphere === "both" ? "both hemispheres, " : s.hemisphere ? `${s.hemisphere} hemisphere, ` : "";
-  document.getElementById("lead").textContent =
-    `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}, ${many(s.sites)} ${s.on}${s.masked ? ` in use (${many(s.masked)} masked)` : ""}; ` +
-    `method ${s.method}${{ mean: " of deviations from the mean map", zscore: " of z-scores" }[s.center] ?? ""}${s.rules === "paper" ? ", the paper's rules" : ""}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.adjusted.length ? ` Adjusted for ${s.adjusted.join(", ")}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
-  const trust = [s.meaning, s.trust, s.agreement].filter(Boolean);
-  document.getElementById("trust").append(...trust.map((text) => el("p", {}, text)));
+  const where = s.hemisphere === "both" ? "both hemispheres of " : s.hemisphere ? `${s.hemisphere} hemisphere of ` : "";
+  document.getElementById("lead").textContent = `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}.${s.simulated ? " The data are simulated." : ""}`;
+  document.getElementById("verdict").append(el("p", {}, el("strong", {}, known.headline)), el("ul", {}, ...known.lines.map((text) => el("li", {}, text))), el("p", {}, s.meaning));
   const cards = [
-    ["explained between-subject variance", percent(s.explained)],
-    ["of ‖X‖², mean map included", percent(s.explained_X)],
+    [s.scans ? "scans fitted" : "people", many(s.subjects)],
     ["components", s.components],
-    [s.scans ? "scans fitted" : "subjects", many(s.subjects)],
-    ["updates", many(s.updates)],
-    [s.alone ? "regions fitted" : "active faces", many(s.faces)],
+    ["recommended", known.recommended],
+    ["found again by other starts", known.found_again],
+    ["of the differences between people explained", percent(s.explained, 0)],
+    ["adjusted for", [...s.adjusted, ...(s.harmonized ? [s.harmonized] : [])].join(", ") || "nothing"],
   ];
   document.getElementById("cards").append(...cards.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
   if (data.warnings.length)
@@ -25,47 +22,109 @@ function header(data) {
       el("div", { class: "notice", role: "note" }, el("strong", {}, "Before you read on"), el("ul", {}, ...data.warnings.map((text) => el("li", {}, text)))));
 }
 
-/** The cortex with its controls; gives a function that chooses a component. */
+// The page below the brain, from top to bottom. A part has a name and panels; a panel has an id, the tables that hold its numbers, and
+// `draw`, which gives a section, or null where there is nothing to show. To add a panel, add a line.
+const PARTS = [
+  ["Each component", [
+    { id: "components", tables: ["desc-icofactor_components.tsv", "desc-icofactor_loadings.tsv", "desc-icofactor_dseg.tsv", "tables/correlations.tsv", "stability.tsv", "associations.tsv"], draw: (page) => componentsPanel(page) },
+    { id: "bars", tables: ["desc-icofactor_regions.tsv"], draw: ({ p, array }) => regionsPanel(p, array) },
+    { id: "regions", tables: ["atlas_overlap.tsv"], draw: ({ data, p }) => overlapPanel(data.overlap, p) },
+  ]],
+  ["Components and people", [
+    { id: "loadings", tables: ["desc-icofactor_loadings.tsv", "loadings_se.tsv"], draw: ({ data, p, array, ramp, choose }) => loadingsPanel(data, p, array, ramp, choose) },
+    { id: "subjects", tables: ["tables/subjects.tsv"], draw: ({ p, array }) => residualPanel(p, array) },
+    { id: "unusual", tables: ["tables/unusual.tsv"], draw: ({ p }) => unusualPanel(p) },
+    { id: "participants", tables: ["tables/correlations.tsv", "tables/groups.tsv"], draw: ({ p, array, choose }) => participantsPanel(p, array, choose) },
+    { id: "associations", tables: ["associations.tsv", "associations_expected.tsv", "associations_adjusted.tsv"], draw: ({ data, p, array, choose }) => associationsPanel(data.associations, p, array, choose) },
+  ]],
+  ["How far to trust the components", [
+    { id: "variance", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => variancePanel(p, data.summary) },
+    { id: "recurrence", tables: ["desc-icofactor_components.tsv"], draw: ({ data, p }) => recurrencePanel(p, data.summary) },
+    { id: "selection", tables: ["selection.tsv"], draw: ({ data }) => selectionPanel(data.selection) },
+    { id: "stability", tables: ["stability.tsv"], draw: ({ data, p }) => stabilityPanel(data.stability, p) },
+    { id: "similarity", tables: ["tables/similarity.tsv"], draw: ({ p, array }) => matricesPanel(p, array) },
+  ]],
+  ["How it was made", [
+    { id: "methods", tables: [], draw: ({ data }) => methodsPanel(data) },
+    { id: "provenance", tables: [], draw: ({ data }) => provenancePanel(data) },
+  ]],
+  ["How this was computed", [
+    { id: "convergence", tables: ["tables/convergence.tsv"], draw: ({ p }) => convergencePanel(p) },
+    { id: "resources", tables: ["tables/resources.tsv"], draw: ({ data }) => runPanel(data) },
+    { id: "sparsity", tables: ["tables/sparsity.tsv"], draw: ({ p }) => sparsityPanel(p) },
+  ]],
+];
+
+/** Links to the tables beside the page, those that are there. */
+function tableLinks(names, tables) {
+  const links = names.filter((name) => name in tables).map((name) => el("a", { href: tables[name] }, name));
+  return links.length ? el("p", { class: "files" }, links.length > 1 ? "Tables: " : "Table: ", ...links.flatMap((link, i) => (i ? [", ", link] : [link]))) : null;
+}
+
+/** All parts with their panels, and the contents list. */
+function drawParts(page) {
+  const contents = [el("li", {}, el("a", { href: "#cortex" }, document.querySelector("#cortex h2").textContent))], parts = [];
+  PARTS.forEach(([name, panels], number) => {
+    const drawn = panels.map(({ id, tables, draw }) => {
+      const node = draw(page), title = node && node.querySelector("h3");
+      if (!node) return null;
+      title.id = `at-${id}`;
+      for (const [key, value] of [["id", `panel-${id}`], ["aria-labelledby", title.id]]) node.setAttribute(key, value);
+      node.append(...[tableLinks(tables, page.data.tables)].filter(Boolean));
+      return node;
+    }).filter(Boolean);
+    if (!drawn.length) return;
+    const head = el("h2", { id: `part-${number + 1}` }, name);
+    parts.push(el("div", { class: "part", role: "region", "aria-labelledby": head.id }, head, el("div", { class: "grid" }, ...drawn)));
+    contents.push(el("li", {}, el("a", { href: `#${head.id}` }, name),
+      el("ul", {}, ...drawn.map((node) => el("li", {}, el("a", { href: `#${node.id}` }, node.querySelector("h3").textContent))))));
+  });
+  document.getElementById("panels").replaceChildren(...parts);
+  document.getElementById("contents").replaceChildren(el("ul", {}, ...contents));
+}
+
+/** The cortex with its controls; gives a function that chooses a component, and one that draws small pictures of all of them. */
 function cortexSection(data, array) {
-  const root = document.getElementById("cortex"), c = data.cortex;
-  root.append(el("h2", {}, "Maps on the cortex"));
+  const root = document.getElementById("cortex"), c = data.cortex, none = { choose: () => {}, pictures: () => [] };
+  root.append(el("h2", { id: "at-cortex" }, data.panels.n_components > 1 ? "The components on the cortex" : "The component on the cortex"));
   if (c.missing) {
     root.append(el("p", { class: "notice" }, data.panels.regions ? `${c.missing}. The components are drawn as bars below.` : `The maps cannot be drawn: ${c.missing}`));
-    return () => {};
+    return none;
   }
   const components = c.layers.filter((layer) => layer.key === "component");
   const errors = c.layers.filter((layer) => layer.key === "error");
   const others = c.layers.filter((layer) => layer.key !== "component" && layer.key !== "error");
-  const state = { component: 0, layer: "component", cuts: {}, shared: components.length > 1, ramp: "viridis" };
+  const state = { component: 0, layer: components.length > 1 ? "parcellation" : "component", cuts: {}, shared: components.length > 1, ramp: "viridis" };
   const perComponent = { component: components, error: errors };
   const layerNow = () => (perComponent[state.layer] ? perComponent[state.layer][state.component] : others.find((layer) => layer.key === state.layer));
 
   const option = (value, text) => el("option", { value }, text);
   const layers = el("select", { id: "layer" }, option("component", "Component"), ...(errors.length ? [option("error", "Standard error of the component")] : []), ...others.map((layer) => option(layer.key, layer.name)));
-  const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${layer.name} (${percent(layer.share)} unique)`)));
+  const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${nameOf(data, j)} (${percent(layer.share)} unique)`)));
   const shapes = el("select", { id: "surface" }, ...c.shapes.map((name, i) => option(i, name)));
   const ramps = el("select", { id: "colours" }, ...Object.keys(c.ramps).filter((name) => name !== "diverging").map((name) => option(name, name)));
   const threshold = el("input", { id: "threshold", type: "range", min: 0, max: 1, step: 0.005 });
   const reading = el("output", { for: "threshold" });
   const shared = el("input", { id: "shared", type: "checkbox", checked: state.shared });
   const edges = el("input", { id: "edges", type: "checkbox" });
-  const step = (by) => choose((state.component + by + components.length) % components.length);
+  const step = (by) => choose(state.layer in perComponent ? (state.component + by + components.length) % components.length : state.component);
   const button = (text, title, act) => el("button", { type: "button", title, "aria-label": title, onclick: act }, text);
   const label = (text, ...nodes) => el("label", {}, text, ...nodes);
   const stage = el("div", { class: "stage" });
   const bar = el("div", { class: "bar", id: "bar" });
 
   root.append(
-    el("p", { class: "about screen" }, "Drag to turn all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrows turns."),
+    el("p", { class: "about screen fine" }, "Drag to turn all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrows turns."),
+    el("p", { class: "about screen coarse" }, "Swipe sideways to turn all views together, tap to read a value."),
     ...(c.note ? [el("p", { class: "about" }, c.note)] : []),
     el("div", { class: "controls" },
-      label("Layer", layers), el("span", {}, button("\u25c2", "Previous component", () => step(-1)), " ", picker, " ", button("\u25b8", "Next component", () => step(1))),
+      label("Layer", layers), el("span", { class: "picker" }, button("\u25c2", "Previous component", () => step(-1)), picker, button("\u25b8", "Next component", () => step(1))),
       label("Surface", shapes), label("Colours", ramps)),
     el("div", { class: "controls" },
       label("Hide below", threshold, reading), label("", shared, "one scale for all components"), label("", edges, "active faces"),
-      el("span", {}, button("sides", "Lateral and medial views", () => viewer.look(0, 0)), " ", button("front, back", "Views from the front and the back", () => viewer.look(-Math.PI / 2, 0)),
-        " ", button("top", "Views from above", () => viewer.look(0, Math.PI / 2)), " ", button("bottom", "Views from below", () => viewer.look(0, -Math.PI / 2)),
-        " ", button("+", "Zoom in", () => viewer.zoomBy(1.25)), " ", button("\u2212", "Zoom out", () => viewer.zoomBy(0.8)))),
+      el("span", {}, button("sides", "Lateral and medial views", () => viewer.look(0, 0)), button("front, back", "Views from the front and the back", () => viewer.look(-Math.PI / 2, 0)),
+        button("top", "Views from above", () => viewer.look(0, Math.PI / 2)), button("bottom", "Views from below", () => viewer.look(0, -Math.PI / 2)),
+        button("+", "Zoom in", () => viewer.zoomBy(1.25)), button("\u2212", "Zoom out", () => viewer.zoomBy(0.8)))),
     stage, bar);
 
   let viewer;
@@ -74,7 +133,7 @@ function cortexSection(data, array) {
   } catch (problem) {
     stage.replaceWith(el("p", { class: "notice" }, `${problem.message}, so the maps are not drawn here. The folder figures/ beside this page holds them.`));
     bar.remove();
-    return () => {};
+    return none;
   }
 
   const decoded = new Map();
@@ -100,36 +159,32 @@ function cortexSection(data, array) {
   };
   const cutOf = (layer) => state.cuts[layer.key] ?? layer.cut ?? 0;
 
+  const paintOf = (layer) => {
+    if (layer.labels) return { ...decode(layer), mode: 2, low: 0, high: 1, cut: 0, ramp: array(c.distinct), marks: true };
+    const [low, high] = scaleOf(layer), part = cutOf(layer), from = Math.max(0, low), ramp = layer.signed ? "diverging" : state.ramp;
+    return { ...decode(layer), mode: layer.steps ? 1 : 0, low, high, cut: part > 0 ? from + part * (high - from) : -1e30, ramp: array(c.ramps[ramp]) };
+  };
+
   function update() {
-    const layer = layerNow();
-    if (layer.labels) {
-      viewer.setPaint({ ...decode(layer), mode: 2, low: 0, high: 1, cut: 0, ramp: array(c.distinct) });
-    } else {
-      const [low, high] = scaleOf(layer), part = cutOf(layer), from = Math.max(0, low);
-      const cut = part > 0 ? from + part * (high - from) : -Infinity;
-      const ramp = layer.signed ? "diverging" : state.ramp;
-      viewer.setPaint({ ...decode(layer), mode: layer.steps ? 1 : 0, low, high, cut: Math.max(cut, -1e30), ramp: array(c.ramps[ramp]) });
-      threshold.value = part;
-      reading.textContent = part > 0 ? (layer.steps ? plural(Math.ceil(cut), "division") : `${show(cut, 3)} ${layer.units}`) : "nothing";
-    }
+    const layer = layerNow(), paint = paintOf(layer), part = cutOf(layer);
+    viewer.setPaint(paint);
+    if (!layer.labels) threshold.value = part;
+    reading.textContent = layer.labels || part <= 0 ? "nothing" : layer.steps ? plural(Math.ceil(paint.cut), "division") : `${show(paint.cut, 3)} ${layer.units}`;
     for (const node of [threshold, ramps]) node.disabled = Boolean(layer.labels) || (node === ramps && Boolean(layer.signed));
-    if (layer.labels) reading.textContent = "nothing";
     shared.disabled = !(layer.key in perComponent) || components.length === 1;
     picker.disabled = !(layer.key in perComponent);
     picker.value = state.component;
     layers.value = state.layer;
+    viewer.canvas.setAttribute("aria-label", `${layer.labels ? "Parts of the cortex, numbered by component" : layer.key in perComponent ? `${layer.name} on the cortex` : `${layer.name}, on the cortex`}. Arrow keys choose the component, with Shift they turn the views.`);
     drawBar(layer);
   }
 
   function drawBar(layer) {
     bar.replaceChildren();
     if (layer.labels) {
-      const colours = array(c.distinct);
-      bar.append(el("div", { class: "keys" }, ...components.map((one, j) => {
-        const swatch = el("i");
-        swatch.style.background = `rgb(${colours.slice(3 * j, 3 * j + 3).join(",")})`;
-        return el("span", { class: "key" }, swatch, components.length > MANY ? String(j + 1) : one.name);
-      })));
+      bar.append(el("div", { class: "keys" }, ...components.map((_, j) => el("button", { type: "button", class: "key", title: `Show the map of component ${j + 1}`, onclick: () => choose(j) },
+        swatch(data, array, j), components.length > MANY ? String(j + 1) : nameOf(data, j)))),
+        el("p", { class: "about" }, `Each place has the colour and number of the component that is largest there${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}. Choose one to see its map.`));
       return;
     }
     const [low, high] = scaleOf(layer), { low: _l, high: _h, cut, ramp } = viewer.paint;
@@ -189,16 +244,24 @@ function cortexSection(data, array) {
     else return;
     event.preventDefault();
   });
+  /** One canvas per component, with all views; two columns where that is little room. */
+  const pictures = (width) => {
+    const narrow = width < 480, found = viewer.snapshots(components.map(paintOf), width, narrow ? 2 : viewer.panes.length);
+    update();
+    found.forEach((canvas, j) => canvas.setAttribute("aria-label", `Map of ${nameOf(data, j)}: ${viewer.panes.map((pane) => pane.title).join(", ")}`));
+    return found;
+  };
   update();
-  return choose;
+  return { choose, pictures };
 }
 
 async function main() {
   const data = JSON.parse(document.getElementById("data").textContent);
   header(data);
   const array = await unpack(data.block);
-  const choose = cortexSection(data, array);
-  document.getElementById("panels").append(...panels(data, array, choose).filter(Boolean));
+  const page = { data, p: data.panels, array, ramp: array(data.cortex.ramps[data.panels.signed ? "diverging" : "viridis"]), ...cortexSection(data, array) };
+  drawParts(page);
+  matchMedia("(max-width: 820px)").addEventListener("change", () => drawParts(page)); // text keeps its size
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -166,14 +166,15 @@ class Viewer {
       this.load(half, "normal", atCorners(shape.normals, half.triangles, 3));
       this.load(half, "lines", linePositions(half.lines, shape.positions));
     }
-    this.draw();
+    this.resize();
   }
 
-  /** What to paint: {values, known} over all vertices, {mode, low, high, cut} and the ramp's bytes. */
+  /** What to paint: {values, known} over all vertices, {mode, low, high, cut} and the ramp's bytes; with `marks`, the labels' numbers too. */
   setPaint(paint) {
     const gl = this.gl;
     this.paint = paint;
     for (const half of this.halves) {
+      half.parts = paint.marks ? partsOf(paint.values.subarray(half.first, half.first + half.n)) : new Map();
       const values = atCorners(paint.values.subarray(half.first, half.first + half.n), half.triangles, 1);
       this.load(half, "value", values);
       this.load(half, "known", atCorners(paint.known.subarray(half.first, half.first + half.n), half.triangles, 1));
@@ -194,27 +195,56 @@ class Viewer {
     const two = this.halves.length === 2;
     const panes = [];
     this.halves.forEach((half, i) => ["lateral", "medial"].forEach((view, j) => {
-      const label = el("div", { class: "pane" }, el("b", {}, half.named ? `${half.side} ${view}` : view), el("i"), el("i"));
+      const title = half.named ? `${half.side} ${view}` : view, label = el("div", { class: "pane" }, el("b", {}, title), el("i"), el("i"));
       this.stage.append(label);
-      panes.push({ half, view, label, column: two ? i : j, row: two ? j : 0 });
+      panes.push({ half, view, title, label, marks: new Map(), column: two ? i : j, row: two ? j : 0 });
     }));
     return panes;
   }
 
   resize() {
-    const two = this.halves.length === 2, width = this.stage.clientWidth;
-    if (!width) return;
-    // controls, views and colour bar fit into the window together, where it is not too low for that
-    const paneWidth = width / 2, paneHeight = Math.min(paneWidth * 0.72, 330, Math.max(210, (innerHeight - 225) / (two ? 2 : 1)));
-    this.stage.style.height = `${Math.round(paneHeight * (two ? 2 : 1))}px`;
-    const dense = Math.min(2, window.devicePixelRatio || 1);
-    this.canvas.width = Math.round(width * dense);
-    this.canvas.height = Math.round(paneHeight * (two ? 2 : 1) * dense);
-    for (const pane of this.panes) {
-      Object.assign(pane, { x: pane.column * paneWidth, y: pane.row * paneHeight, width: paneWidth, height: paneHeight });
-      for (const [name, size] of [["left", pane.x], ["top", pane.y], ["width", paneWidth], ["height", paneHeight]]) pane.label.style[name] = `${size}px`;
-    }
+    const width = this.stage.clientWidth;
+    if (!width || !this.panes) return;
+    this.stage.style.height = `${this.arrange(width, 2)}px`;
+    for (const pane of this.panes)
+      for (const [name, size] of [["left", pane.x], ["top", pane.y], ["width", pane.width], ["height", pane.height]]) pane.label.style[name] = `${size}px`;
     this.draw();
+  }
+
+  /** Give the panes their places in so many columns; gives the height of all. */
+  arrange(width, columns) {
+    const rows = this.panes.length / columns, paneWidth = width / columns, [wide, tall] = this.reach();
+    this.tight = paneWidth < 300; // no room for words beside the brain
+    // controls, views and colour bar fit into the window together, where it is not too low for that
+    const roomy = Math.min(paneWidth * 0.72, 330, Math.max(210, (innerHeight - 280) / rows));
+    const paneHeight = this.tight ? (tall / wide) * (paneWidth - 6) + 34 : roomy;
+    const dense = (this.dense = Math.min(2, window.devicePixelRatio || 1));
+    this.stage.classList.toggle("tight", this.tight);
+    this.canvas.width = Math.round(width * dense);
+    this.canvas.height = Math.round(paneHeight * rows * dense);
+    this.panes.forEach((pane, i) => {
+      const [column, row] = columns === this.panes.length ? [i, 0] : [pane.column, pane.row];
+      Object.assign(pane, { x: column * paneWidth, y: row * paneHeight, width: paneWidth, height: paneHeight });
+    });
+    return Math.round(paneHeight * rows);
+  }
+
+  /** Pictures of all views, one canvas per paint. */
+  snapshots(paints, width, columns) {
+    this.arrange(width, columns);
+    const { dense, canvas: { width: w, height: h } } = this;
+    const found = paints.map((paint) => {
+      const canvas = el("canvas", { width: w, height: h, role: "img" }), context = canvas.getContext("2d");
+      this.setPaint(paint);
+      context.drawImage(this.canvas, 0, 0);
+      context.font = `${11.5 * dense}px system-ui, sans-serif`;
+      context.textAlign = "center";
+      context.fillStyle = "#5b6573";
+      for (const pane of this.panes) context.fillText(pane.title, (pane.x + pane.width / 2) * dense, (pane.y + 12) * dense);
+      return canvas;
+    });
+    this.resize();
+    return found;
   }
 
   /** Directions of a pane on the page. The right hemisphere mirrors the left one, so that like places stay in view. */
@@ -228,21 +258,27 @@ class Viewer {
     return { right, toward, up: cross(toward, right) };
   }
 
-  /** Pixels of the page per unit of the surface, alike in all panes. */
-  magnification(pane) {
+  /** Half the extent of the shape, across and above, the larger hemisphere's. */
+  reach() {
     let wide = 0, tall = 0;
     for (const { shapes } of this.halves) {
       const [x, y, z] = shapes[this.shape].half;
       wide = Math.max(wide, x, y);
       tall = Math.max(tall, z, x);
     }
-    return 0.92 * this.zoom * Math.min((pane.width - 88) / (2 * wide), (pane.height - 26) / (2 * tall));
+    return [wide, tall];
+  }
+
+  /** Pixels of the page per unit of the surface, alike in all panes. */
+  magnification(pane) {
+    const [wide, tall] = this.reach();
+    return (this.tight ? 0.97 : 0.92) * this.zoom * Math.min((pane.width - (this.tight ? 6 : 88)) / (2 * wide), (pane.height - (this.tight ? 30 : 26)) / (2 * tall));
   }
 
   draw() {
     const gl = this.gl;
     if (!this.paint || !this.panes?.[0].width) return;
-    const dense = this.canvas.width / this.stage.clientWidth;
+    const { dense } = this;
     gl.clearColor(1, 1, 1, 1);
     gl.disable(gl.SCISSOR_TEST);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
@@ -294,6 +330,30 @@ class Viewer {
     const axis = camera.right.reduce((best, value, i) => (Math.abs(value) > Math.abs(camera.right[best]) ? i : best), 0);
     const ends = camera.right[axis] > 0 ? names[axis] : [...names[axis]].reverse();
     pane.label.querySelectorAll("i").forEach((node, i) => { node.textContent = ends[i]; });
+    this.placeMarks(pane, camera, size);
+  }
+
+  /** The number of each part in sight, at that of its vertices which is nearest to the middle of those in sight. */
+  placeMarks(pane, { right, up, toward }, size) {
+    const { half } = pane, { positions: p, normals: n } = half.shapes[this.shape];
+    const along = (values, i, axis) => values[3 * i] * axis[0] + values[3 * i + 1] * axis[1] + values[3 * i + 2] * axis[2];
+    for (const node of pane.marks.values()) node.hidden = true;
+    for (const [part, vertices] of half.parts) {
+      const seen = vertices.filter((i) => along(n, i, toward) > 0.4).map((i) => [along(p, i, right) * size, -along(p, i, up) * size]);
+      if (seen.length < 3 || seen.length < 0.12 * vertices.length) continue;
+      const middle = [0, 1].map((axis) => seen.reduce((sum, at) => sum + at[axis], 0) / seen.length);
+      const away = (at) => Math.hypot(at[0] - middle[0], at[1] - middle[1]), best = seen.reduce((a, b) => (away(b) < away(a) ? b : a));
+      const [x, y] = [best[0] + pane.width / 2, best[1] + pane.height / 2];
+      if (x < 8 || y < 8 || x > pane.width - 8 || y > pane.height - 8) continue;
+      if (!pane.marks.has(part)) {
+        pane.marks.set(part, el("span", { class: "mark" }, String(part)));
+        pane.label.append(pane.marks.get(part));
+      }
+      const node = pane.marks.get(part);
+      node.hidden = false;
+      node.style.left = `${x}px`;
+      node.style.top = `${y}px`;
+    }
   }
 
   /** The vertex under a point of the page (in pixels of the stage): {half, vertex, index} or null. */
@@ -374,6 +434,14 @@ class Viewer {
     if (found && this.describe) tip.show(this.describe(found), event);
     else tip.hide();
   }
+}
+
+/** Label → some of the vertices that have it, for every label but 0. */
+function partsOf(labels) {
+  const found = new Map();
+  labels.forEach((label, i) => { if (label) found.set(label, [...(found.get(label) ?? []), i]); });
+  for (const [label, all] of found) found.set(label, all.filter((_, i) => i % Math.ceil(all.length / 200) === 0));
+  return found;
 }
 
 /** Values of vertices, `size` each, repeated for every corner of every triangle. */

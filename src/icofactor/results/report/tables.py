@@ -1,0 +1,168 @@
+"""The numbers of the page as tables: tables/ beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor.factorization.recurrence import n_recurring
+from icofactor.io.publish import TABLES
+from icofactor.io.tables import numbered, write_tsv
+from icofactor.results.diagnostics.record import Association, Grouping
+from icofactor.results.meaning import fitted_units
+
+if TYPE_CHECKING:
+    from icofactor.results.description import FitDescription
+
+Columns = Mapping[str, Any]
+SUMMARY = f"{TABLES}/summary.tsv"
+"""One that every page has."""
+_BOX = ("least", "lower_quartile", "median", "upper_quartile", "largest")
+
+
+def page_tables(fit: FitDescription) -> dict[str, Columns]:
+    """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select` and `associate`."""
+    every = (_summary, _subjects, _unusual, _correlations, _groups, _similarity, _sparsity, _convergence, _resources)
+    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in every}
+
+
+def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
+    """Write them, and give their names."""
+    (folder / TABLES).mkdir()
+    tables = page_tables(fit)
+    for name, columns in tables.items():
+        write_tsv(folder / name, columns)
+    return list(tables)
+
+
+def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
+    """Name of a table in these folders → where it is, seen from the page's folder; nothing on another drive."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.tsv")):
+            try:
+                found[path.name] = Path(os.path.relpath(path, page)).as_posix()
+            except ValueError:  # Windows: there is no way from one drive to another
+                continue
+    return found
+
+
+def _summary(fit: FitDescription) -> Columns:
+    model, d = fit.model, fit.diagnostics
+    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
+    share = model.recurrence_
+    known = share is not None and not np.isnan(share).any()
+    rows: list[tuple[str, Any, str]] = [
+        ("subjects", len(d.subjects), ""),
+        ("components", len(d.alone), ""),
+        ("components_recommended", None if fit.selection.choice is None else fit.selection.choice.recommended, ""),
+        ("components_found_again", n_recurring(share) if known else None, ""),
+        ("other_good_starts", int(model.starts_.n_near), ""),
+        ("starts", d.convergence.n_starts, ""),
+        ("explained_variance", d.explained, "share of the between-subject variance"),
+        ("explained_variance_linear", d.linear, "share of the between-subject variance"),
+        ("explained_X", d.explained_X, "share of the sum of squares, mean map included"),
+        ("sites_in_use", n_used, model.sites_.on),
+        ("sites_masked", model.sites_.n - n_used, model.sites_.on),
+        ("updates", int(model.n_iter_), ""),
+        ("active_faces", int(model.design_.n_columns), ""),
+        ("objective", float(d.convergence.objective[-1]), ""),
+        ("unusual_from", d.unusual.limit, "robust standard deviations"),
+    ]
+    return _quantities(rows)
+
+
+def _resources(fit: FitDescription) -> Columns:
+    """Apart from the rest, which is the same in every run."""
+    d = fit.diagnostics
+    times = [(f"time_{stage}", seconds, "s") for stage, seconds in d.timing.items()]
+    return _quantities([*times, ("memory_at_most", d.memory or None, "bytes")])
+
+
+def _quantities(rows: list[tuple[str, Any, str]]) -> Columns:
+    shown = [None if value is None else f"{value:.10g}" for _, value, _ in rows]
+    return {"quantity": [row[0] for row in rows], "value": shown, "units": [row[2] for row in rows]}
+
+
+def _subjects(fit: FitDescription) -> Columns:
+    d = fit.diagnostics
+    odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
+    return {
+        "participant_id": list(d.subjects),
+        "residual": d.residual,
+        "explained_variance": d.subject_explained,
+        "unusual": odd.astype(int),
+    }
+
+
+def _unusual(fit: FitDescription) -> Columns:
+    d = fit.diagnostics
+    names, units = numbered("component", len(d.alone)), fitted_units(fit.model, d.units)
+    return {
+        "participant_id": [d.subjects[i] for i in d.unusual.subject],
+        "what": ["residual" if j < 0 else names[j] for j in d.unusual.component],
+        "value": d.unusual.value,
+        "units": [units if j < 0 else "" for j in d.unusual.component],
+        "z": d.unusual.z,
+    }
+
+
+def _correlations(fit: FitDescription) -> Columns:
+    """Pearson's r or η² of columns of the participants with loadings."""
+    d = fit.diagnostics
+    names = numbered("component", len(d.alone))
+    every: list[Association | Grouping] = [*d.associations, *d.groupings]
+    rows = [
+        (item.column, "r" if isinstance(item, Association) else "eta2", names[j], value, item.n, item.p[j])
+        for item in every
+        for j, value in enumerate(item.r if isinstance(item, Association) else item.eta2)
+    ]
+    return _by_name(("column", "statistic", "component", "value", "n", "p_corrected"), rows)
+
+
+def _groups(fit: FitDescription) -> Columns:
+    """What the box plots show."""
+    names = numbered("component", len(fit.diagnostics.alone))
+    rows = [
+        (item.column, label, int((item.codes == g).sum()), names[j], *item.boxes[g, j])
+        for item in fit.diagnostics.groupings
+        for g, label in enumerate(item.labels)
+        for j in range(len(names))
+    ]
+    return _by_name(("column", "group", "n", "component", *_BOX), rows)
+
+
+def _similarity(fit: FitDescription) -> Columns:
+    d = fit.diagnostics
+    names = numbered("component", len(d.alone))
+    rows = [
+        (names[i], names[j], d.overlap[i, j], d.similarity[i, j], d.together[i, j])
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+    ]
+    return _by_name(("component", "other", "overlap", "correlation_of_maps", "correlation_of_loadings"), rows)
+
+
+def _sparsity(fit: FitDescription) -> Columns:
+    d = fit.diagnostics
+    return {"component": numbered("component", len(d.alone)), "l1_B": d.l1_B, "l1_C": d.l1_C, "extent": d.extent}
+
+
+def _convergence(fit: FitDescription) -> Columns:
+    """The objective of the best start, and its spread over starts, after so many updates."""
+    c = fit.diagnostics.convergence
+    updates = np.union1d(c.updates, c.band_updates)
+    on = lambda at, values: np.array(
+        [dict(zip(at.tolist(), values, strict=True)).get(u, np.nan) for u in updates.tolist()]
+    )
+    spread = {name: on(c.band_updates, row) for name, row in zip(_BOX, c.band, strict=True)}
+    divided = np.isin(updates, c.divisions).astype(int)
+    return {"update": updates, "best_start": on(c.updates, c.objective), **spread, "faces_divided": divided}
+
+
+def _by_name(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Columns:
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}

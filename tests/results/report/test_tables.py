@@ -1,0 +1,103 @@
+"""The page's numbers as tables, and the verdict at its top."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hostile_fit import Fitted
+from icofactor.assessment.selection.choice import Choice
+from icofactor.io.tables import read_table
+from icofactor.results.description import FitDescription
+from icofactor.results.meaning import stability_line, verdict
+from icofactor.results.report.page import asset, write_page
+from icofactor.results.report.selection_files import SelectionFiles
+from icofactor.results.report.tables import page_tables, tables_beside
+
+
+def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None:
+    write_page(fitted.folder, tmp_path / "out", figures=False)
+    d, tables = fitted.diagnostics, tmp_path / "out" / "tables"
+    read = {path.stem: read_table(path)[0] for path in tables.iterdir()}
+    numbers = lambda name, column: np.array([float(cell) for cell in read[name][column]])
+    np.testing.assert_allclose(numbers("subjects", "residual"), d.residual, rtol=1e-9)
+    np.testing.assert_allclose(numbers("subjects", "explained_variance"), d.subject_explained, rtol=1e-9)
+    np.testing.assert_allclose(numbers("sparsity", "l1_B"), d.l1_B, rtol=1e-9)
+    upper = np.triu_indices(3, 1)
+    np.testing.assert_allclose(numbers("similarity", "overlap"), d.overlap[upper], rtol=1e-9)
+    np.testing.assert_allclose(numbers("similarity", "correlation_of_loadings"), d.together[upper], rtol=1e-9)
+    expected = np.concatenate([*(one.r for one in d.associations), *(one.eta2 for one in d.groupings)])
+    np.testing.assert_allclose(numbers("correlations", "value"), expected, rtol=1e-9)
+    boxes = np.concatenate([one.boxes.reshape(-1, 5) for one in d.groupings])
+    np.testing.assert_allclose(numbers("groups", "median"), boxes[:, 2], rtol=1e-9)
+    best = dict(zip(read["convergence"]["update"], read["convergence"]["best_start"], strict=True))
+    assert float(best[str(d.convergence.updates[-1])]) == pytest.approx(d.convergence.objective[-1])
+    known = dict(zip(read["summary"]["quantity"], read["summary"]["value"], strict=True))
+    assert float(known["explained_variance"]) == pytest.approx(d.explained)
+    assert (known["components"], known["components_recommended"], known["components_found_again"]) == ("3", "3", "n/a")
+    assert len(read["unusual"]["z"]) == len(d.unusual.z)
+
+
+def test_panels_name_tables_that_are_written(fitted: Fitted) -> None:
+    """Tables in the list of panels are those of tables/, of a fit, or of `select` and `associate`."""
+    named = set(re.findall(r'"([\w/-]+\.tsv)"', asset("page.js")))
+    assert {name for name in named if name.startswith("tables/")} == set(page_tables(_description(fitted)))
+    others = {f"desc-icofactor_{name}.tsv" for name in ("components", "loadings", "dseg")} | {"selection.tsv"}
+    others |= {"stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv", "associations.tsv"}
+    assert named - {name for name in named if name.startswith("tables/")} >= others
+
+
+def test_tables_on_another_drive_are_not_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tsv").write_text("x\n")
+    assert tables_beside(tmp_path / "page", tmp_path) == {"a.tsv": "../a.tsv"}
+
+    def refuse(*_: Any) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("icofactor.results.report.tables.os.path.relpath", refuse)
+    assert tables_beside(tmp_path / "page", tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("recommended", "said", "tile"),
+    [
+        ("nothing ran", "3 components fitted; how many to take was not examined.", "not examined"),
+        (None, "3 components fitted, none recommended.", "none"),
+        (5, "3 components fitted, 5 recommended.", "5"),
+    ],
+)
+def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: str, tile: str) -> None:
+    choice = None if recommended == "nothing ran" else Choice({"rank": np.array([2, 3])}, recommended, ())
+    fit = replace(_description(fitted), selection=SelectionFiles(choice))
+    found = verdict(fit)
+    assert found.headline.startswith(said) and found.recommended == tile
+    explained = f"{100 * fit.diagnostics.explained:.0f} % of the differences between people explained,"
+    assert f"{explained} not adjusted for age, sex or anything else." in found.headline
+    assert found.found_again == "not known"  # of two starts
+    fit.model.recurrence_, kept = np.array([1.0, 0.9, 0.2]), fit.model.recurrence_
+    assert "2 of 3 found again by other starts." in verdict(fit).headline
+    fit.model.recurrence_ = kept
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (None, ""),
+        ([np.nan, np.nan], ""),
+        ([0.45, 0.57, 0.5], "Stability over resampled people is low: maps correlate 0.45 to 0.57, median 0.50"),
+        ([0.8, 0.75], "moderate"),
+        ([0.95], "is high: maps correlate 0.95 with"),
+    ],
+)
+def test_stability_has_a_word(values: Any, said: str) -> None:
+    line = stability_line(None if values is None else {"stability": values})
+    assert said in line and bool(line) == bool(said)
+
+
+def _description(fitted: Fitted) -> FitDescription:
+    return FitDescription.of(fitted.model, fitted.diagnostics)
