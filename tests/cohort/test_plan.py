@@ -64,6 +64,7 @@ def test_a_fit_with_participants_and_covariates_reads_every_file_once(
     coded: list[Any] = []
     code = covariates.code_terms
     monkeypatch.setattr(covariates, "code_terms", lambda *given: coded.append(given) or code(*given))
+    monkeypatch.setattr("icofactor.results.fit_cohort.choose_scans", None)  # they are chosen on the plan
     people = tmp_path / "people.tsv"
     people.write_text("participant_id\tage\n" + "".join(f"{name}\t{20 + i**2}\n" for i, name in enumerate(IDS)))
     words = ["fit", str(tree), "--participants", str(people), "--covariates", "age", "-o", str(tmp_path / "out")]

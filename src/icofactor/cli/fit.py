@@ -22,6 +22,7 @@ from icofactor.cli.options import (
 from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
+    from icofactor.cohort.people import Scans
     from icofactor.cohort.plan import Plan
 
 SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
@@ -115,13 +116,9 @@ def run(options: argparse.Namespace) -> None:
     model = _model(options)
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options, confounds_asked(options))
-    if options.dry_run:
-        plan.check()
-    people: dict[str, Any] = {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
-    # reading names what is wrong with the files
-    scans = None if plan.problems else choose_scans(plan, **people, seed=options.random_seed)
-    combat, covariates, done = check_confounds(options, plan, None if scans is None else scans.rows)
-    if scans is not None and scans.sentence:
+    scans = choose_scans(plan, options.fit_on, options.groups, options.order, options.random_seed)
+    combat, covariates, done = check_confounds(options, plan, scans.rows)
+    if scans.sentence:
         model.check_shape((len(scans.rows), 2))
     if options.dry_run:
         print(_would_do(plan, model, options.out, done, scans))
@@ -134,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
         place,
         harmonize=combat,
         covariates=covariates,
-        **people,
+        fit_on=scans,
         timing=timing,
         work_dir=options.work_dir,
         verbose=not options.quiet,
@@ -154,12 +151,12 @@ def _model(options: argparse.Namespace) -> Any:
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Any = None) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.factorization.methods import for_negative_data, method_named
 
-    n_fitted = len(plan.subjects) if scans is None else len(scans.rows)
+    n_fitted = len(scans.rows)
     model.check_shape((n_fitted, plan.n_sites))
     method = method_named(model.method)
     center = model.centers_by
@@ -190,7 +187,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Any = None) -
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
-        *([f"  {scans.sentence}"] if scans is not None and scans.sentence else []),
+        *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
         f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
         f"{counted(n_starts, 'start')} into {out}.",

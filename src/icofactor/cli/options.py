@@ -114,7 +114,7 @@ def add_people(group: Any) -> None:
 
 
 def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given: Any) -> Plan:
-    """Plan the cohort that the options describe.
+    """Plan the cohort that the options describe. What is wrong with its files ends here.
 
     Parameters
     ----------
@@ -137,7 +137,12 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     place, asked = options.inputs[0] if alone else options.inputs, {**known, **asked}
     if getattr(options, "missing_covariates", None) == "skip":
         asked["needed"] = needed
-    return plan_cohort(place, **asked, verbose=shown)
+    plan = plan_cohort(place, **asked, verbose=shown)
+    if getattr(options, "dry_run", False):
+        plan.check()
+    elif plan.problems:
+        plan.read()  # which names everything that is wrong
+    return plan
 
 
 def confounds_asked(options: argparse.Namespace) -> list[str]:
@@ -239,14 +244,14 @@ def add_confounds(group: Any) -> None:
     add_missing_covariates(group)
 
 
-def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -> tuple[Any, Any, str]:
+def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any) -> tuple[Any, Any, str]:
     """What maps are harmonized by, if anything, the coded covariates, and what is done to maps, as text.
 
     Tables that will not do are refused.
 
     Parameters
     ----------
-    rows : numbers of the scans that are fitted; None: all.
+    rows : numbers of the scans that are fitted.
     """
     import numpy as np
 
@@ -254,15 +259,12 @@ def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any = None) -
     from icofactor.preprocessing.covariates import check_left, code_terms, columns_of
 
     combat, done = as_combat(options.harmonize, options.keep, options.reference_site), []
-    if plan.problems:  # reading names what is wrong with the files
-        return combat, options.covariates, ""
     part = lambda some: (
         {name: np.asarray(values)[some] for name, values in plan.participants.items()},
         [plan.subjects[row] for row in some],
     )
-    everyone = np.arange(len(plan.subjects))
-    table, subjects = part(everyone if rows is None else rows)
-    others = np.array([], dtype=int) if rows is None else np.setdiff1d(everyone, rows)
+    table, subjects = part(rows)
+    others = np.setdiff1d(np.arange(len(plan.subjects)), rows)
     if combat is not None:
         scans = combat.check(table, subjects)
         done.append(f"harmonize over {combat.column} ({', '.join(scans.levels)})")

@@ -304,7 +304,6 @@ def _run_files(options: argparse.Namespace) -> None:
     check_apart(options.out, read_by(options))
     plan = plan_inputs(options)
     if options.dry_run:
-        plan.check()
         print("\n".join([*would_read(plan), f"and write them to {options.out}."]))
         print(f"{in_one_pass(plan)}\nNothing was written.")
         return

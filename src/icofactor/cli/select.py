@@ -210,18 +210,16 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     people = _people(options)
     if people["fit_on"] is None and not ranks and len(plan.subjects) == len(model.loadings_):
         people["fit_on"] = "all"  # as the model was fitted
-    if not plan.problems:  # reading names what is wrong with the files
-        scans = choose_scans(plan, **people, seed=options.random_seed)
-        table = {name: np.asarray(values)[scans.rows] for name, values in plan.participants.items()}
-        subjects = [plan.subjects[row] for row in scans.rows]
-        if ranks:
-            check_subjects(ranks, len(subjects), scans.groups)
-            strata_of(table, options.stratify, len(subjects))
-            check_confounds(options, plan, scans.rows)
-        if options.bootstrap:
-            check_table(model, table, subjects)
-    cohort = plan.read()
-    return choose_scans(cohort, **people, seed=options.random_seed).of(cohort)
+    scans = choose_scans(plan, **people, seed=options.random_seed)
+    table = {name: np.asarray(values)[scans.rows] for name, values in plan.participants.items()}
+    subjects = [plan.subjects[row] for row in scans.rows]
+    if ranks:
+        check_subjects(ranks, len(subjects), scans.groups)
+        strata_of(table, options.stratify, len(subjects))
+        check_confounds(options, plan, scans.rows)
+    if options.bootstrap:
+        check_table(model, table, subjects)
+    return scans.of(plan.read())
 
 
 def _people(options: argparse.Namespace) -> dict[str, Any]:

@@ -57,10 +57,7 @@ def run(options: argparse.Namespace) -> None:
     model = load_model(options.model)
     fitted = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_, "holes": True}
     plan = plan_inputs(options, confounds_of(model), **fitted)
-    if options.dry_run:
-        plan.check()
-    if not plan.problems:  # reading names what is wrong with the files
-        check_table(model, plan.participants, plan.subjects)
+    check_table(model, plan.participants, plan.subjects)
     if options.dry_run:
         print(_would_do(plan, model, options.inputs[0], table))
         return

@@ -102,7 +102,7 @@ def fit_cohort(
     harmonize: ComBat | str | None = None,
     keep: Sequence[str] = (),
     covariates: Sequence[str] | Coded | None = (),
-    fit_on: str | None = None,
+    fit_on: str | Scans | None = None,
     groups: str | None = None,
     order: str | None = None,
     timing: Mapping[str, float] | None = None,
@@ -135,7 +135,8 @@ def fit_cohort(
         `preprocessing.covariates.code_terms` made of them for the scans that are fitted.
     fit_on : {"baseline", "one-per-person", "all"}, default=None
         Of people with several scans, which are fitted: the first of each, one of each drawn at random (by the model's
-        seed), or all. The others get their loadings from the fit. Needed where people have several scans.
+        seed), or all. The others get their loadings from the fit. Needed where people have several scans. Or what
+        `cohort.people.choose_scans` made of it, `groups` and `order`.
     groups : str, default=None
         Column of the participants' table: people who belong together (family, pair), whom the page's permutations
         keep together, and `icofactor associate` by default. Scans of a person always stay together.
@@ -181,7 +182,7 @@ def fit_cohort(
         map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere)
     seed = model.random_state if isinstance(model.random_state, int) else 0
-    scans = choose_scans(cohort, fit_on, groups, order, seed)
+    scans = fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
     everyone, cohort = cohort, scans.of(cohort)
     others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
     stages, spent = Stages(verbose), dict(timing or {})
