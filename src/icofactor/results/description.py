@@ -20,7 +20,14 @@ from icofactor.io.publish import reading
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
-from icofactor.results.report.association_files import AssociationTables, read_association_files
+from icofactor.results.report.association_files import (
+    AssociationTables,
+    LatentTables,
+    NormTables,
+    read_association_files,
+    read_latent_files,
+    read_norm_files,
+)
 from icofactor.results.report.selection_files import LOADINGS as LOADINGS
 from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
@@ -50,7 +57,8 @@ class FitDescription:
     methods : the methods paragraph, in Markdown; "" when there is none.
     participants : column → one value per subject; empty when the description was read from a folder.
     selection : what `icofactor select` found.
-    associations : what `icofactor associate` found; None where it did not run.
+    associations, latent, norm : what `icofactor associate` found: terms, latent variables, W-scores; None where it
+        was not asked for them.
     regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
     people : who the rows of the tables are; None when the description was read from a folder.
     table : loadings of all scans where some were not fitted; else None.
@@ -67,6 +75,8 @@ class FitDescription:
     people: People | None = None
     table: ScanTable | None = None
     associations: AssociationTables | None = None
+    latent: LatentTables | None = None
+    norm: NormTables | None = None
 
     def __post_init__(self) -> None:
         problem = _difference(self.model, self.diagnostics)
@@ -175,6 +185,8 @@ def read_fit(
             "methods": read_methods(place / METHODS),
             "selection": read_selection_files(place, model, diagnostics.subjects),
             "associations": read_association_files(place, len(model.components_)),
+            "latent": read_latent_files(place, len(model.components_)),
+            "norm": read_norm_files(place, len(model.components_)),
         }
     return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
 

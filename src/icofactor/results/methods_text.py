@@ -222,12 +222,12 @@ def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
 
 
-def with_assessment(text: str, selection: Any, associations: Any = None) -> str:
+def with_assessment(text: str, selection: Any, associations: Any = None, latent: Any = None, norm: Any = None) -> str:
     """A methods text with what `icofactor select` and `icofactor associate` did, before its references."""
     text = text.removesuffix(_ELSEWHERE)
     said = [
         *(_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)),
-        _associations(associations),
+        *(_associations(associations), _latent(latent), _norm(norm)),
     ]
     added = " ".join(filter(None, said))
     body, mark, references = text.partition("\n\n## References")
@@ -298,6 +298,29 @@ def _associations(found: Any) -> str:
         f"Associations of the loadings of {known['n_rows']:,} {'scans' if groups is not None else 'subjects'} with the "
         f"terms of the formula {formula} were estimated by {model}, each in the model with the others, with 95 % "
         f"confidence intervals; {p}."
+    )
+
+
+def _latent(found: Any) -> str:
+    if found is None:
+        return ""
+    known, measures = found.settings, found.variables["side"].count("measure") // len(found.latent["p"])
+    tested = f", latent variables tested by {known['n_permutations']:,} permutations of behaviour"
+    spread = f", with 95 % intervals from {known['n_bootstrap']:,} resamples of people"
+    return (
+        f"Patterns of components that go with patterns of {measures} measures of behaviour were found by behavioural "
+        f"partial least squares in {known['n_rows']:,} rows{tested if known['n_permutations'] else ''}"
+        f"{spread if known['n_bootstrap'] else ''}."
+    )
+
+
+def _norm(found: Any) -> str:
+    if found is None:
+        return ""
+    text = lambda name: "".join(filter(str.isprintable, found.settings[name]))
+    return (
+        f"W-scores of loadings are deviations from what {int(found.reference.sum()):,} rows of the reference "
+        f"({text('chosen_by')}) have by a linear model of {text('formula')}, in its residual standard deviations."
     )
 
 

@@ -53,20 +53,25 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
 
 @pytest.fixture(scope="session")
 def associated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fit with associations; a column and its levels try to be markup."""
+    """A fit with associations, latent variables and W-scores; a column, its levels and a measure try to be markup."""
     cohort = ico.simulate_cohort(30, 2, mesh="fsaverage3", random_state=0)
     place = tmp_path_factory.mktemp("associated") / "fit"
     ico.fit_cohort(cohort, ico.CorticalFactorization(2, n_starts=2, level=1), place, figures=False)
     levels = [(SCRIPT, CLOSING, "$x^$")[i % 3] for i in range(30)]
-    people = {"participant_id": list(cohort.subjects), "age": cohort.participants["age"], IMAGE: levels}
+    names, age = list(cohort.subjects), np.asarray(cohort.participants["age"])
+    people = {"participant_id": names, "age": age, IMAGE: levels, "group": ["patient", *["control"] * 5] * 5}
     write_tsv(place.parent / "people.tsv", people)
+    write_tsv(place.parent / "behaviour.tsv", {"participant_id": names, IMAGE: age % 7, "$x^$": np.sqrt(age)})
     write_associations(
         place,
         None,
         f"age + `{IMAGE}`",
         contrast=["age: 60 - 30"],
         participants=place.parent / "people.tsv",
+        behaviour=place.parent / "behaviour.tsv",
+        reference="group=control",
         n_permutations=99,
+        n_bootstrap=20,
     )
     return place
 

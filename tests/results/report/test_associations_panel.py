@@ -20,7 +20,12 @@ from icofactor.errors import FileError
 from icofactor.io.tables import read_table
 from icofactor.results.description import read_fit
 from icofactor.results.methods_text import with_assessment
-from icofactor.results.report.association_files import AssociationTables, read_association_files
+from icofactor.results.report.association_files import (
+    AssociationTables,
+    read_association_files,
+    read_latent_files,
+    read_norm_files,
+)
 from icofactor.results.report.panels import PANELS, drawings_of, figure_bytes, is_panel
 from icofactor.results.report.selection_files import SelectionFiles
 
@@ -65,13 +70,54 @@ def test_the_page_holds_the_tables(associated: Path, page: str) -> None:
     assert "99 permutations" in said and "corrected over components by the largest statistic" in said
 
 
+def test_the_page_holds_latent_variables_and_scores(associated: Path, page: str) -> None:
+    content = content_of(page)
+    found, table = content["latent"], read_table(associated / "pls_variables.tsv")[0]
+    assert (
+        found["variables"]["variable"] == table["variable"] == ["component01", "component02"] * 2 + [IMAGE, "$x^$"] * 2
+    )
+    np.testing.assert_allclose(found["variables"]["correlation"], np.array(table["correlation"], float), rtol=1e-4)
+    np.testing.assert_allclose(
+        found["latent"]["p"], np.array(read_table(associated / "pls.tsv")[0]["p"], float), rtol=1e-4
+    )
+    norm, table = content["norm"], read_table(associated / "normative.tsv")[0]
+    block = zlib.decompress(base64.b64decode(content["block"]))
+    scores = np.frombuffer(block, "<f4", norm["scores"]["n"], norm["scores"]["at"]).reshape(N, K)
+    np.testing.assert_allclose(scores, np.array([table["component01"], table["component02"]], float).T, rtol=1e-5)
+    assert norm["people"] == table["participant_id"] and sum(norm["reference"]) == 25
+    assert "patterns of 2 measures of behaviour" in content["methods"] and "W-scores of loadings" in content["methods"]
+
+
+def test_latent_variables_and_scores_of_another_fit_are_refused(associated: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(associated, tmp_path / "copy")
+    assert read_latent_files(copy, K) is not None and read_norm_files(copy, K) is not None
+    with pytest.raises(FileError, match="holds 2 components, the fit beside it 1"):
+        read_latent_files(copy, 1)
+    with pytest.raises(FileError, match="holds 2 components, the fit beside it 3"):
+        read_norm_files(copy, 3)
+    lines = (copy / "pls_variables.tsv").read_text().splitlines()
+    (copy / "pls_variables.tsv").write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(FileError, match=r"pls_variables.*is damaged"):
+        read_latent_files(copy, K)
+    for name, read in (("pls", read_latent_files), ("normative", read_norm_files)):
+        record = json.loads((copy / f"{name}.json").read_text())
+        (copy / f"{name}.json").write_text(json.dumps({**record, "notes": None}))
+        with pytest.raises(FileError, match="is damaged: notes"):
+            read(copy, K)
+        (copy / f"{name}.json").write_text(json.dumps({**record, "loadings": {"path": "model.zip", "sha256": "0"}}))
+        with pytest.raises(FileError, match="is of another fit"):
+            read(copy, K)
+        (copy / f"{name}.json").unlink()
+        assert read(copy, K) is None
+
+
 def test_words_of_terms_stay_words(associated: Path, page: str) -> None:
     assert not any(word in page for word in (SCRIPT, IMAGE, CLOSING))
     fit = read_fit(associated)
     listed = dict(drawings_of(replace(fit, cortex=replace(fit.cortex, hemispheres=()))))
     assert all(any(name.startswith(word) for word in PANELS) for name in listed)
-    found = {name: draw() for name, draw in listed.items() if name.startswith("associations")}
-    assert sorted(found)[0] == "associations" and len(found) == 3  # effects, age and the category
+    found = {name: draw() for name, draw in listed.items() if name.startswith(("associations", "behaviour", "norm"))}
+    assert sorted(found)[0] == "associations" and len(found) == 3 + 2 + 1  # effects, age, the category; 2 latent ones
     assert any(name.endswith("_age") for name in found)
     for name, figure in found.items():
         assert is_panel(f"{name}.png") and figure_bytes(figure, "png", dpi=50).startswith(b"\x89PNG")

@@ -266,6 +266,14 @@ def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp
     panel.locator(".cells tr").nth(2).locator("button").nth(1).click()
     assert IMAGE in panel.locator("[aria-live]").inner_text() and "component 2" in panel.inner_text()
     assert panel.locator("svg").last.locator("line[stroke-width='3']").count() == 2 * 3
+    latent = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Components and behaviour"))
+    latent.locator(".cells button").nth(1).click()
+    assert "Latent variable 2" in latent.locator("[aria-live]").inner_text()
+    assert [chart.locator("rect").count() for chart in latent.locator("svg").all()] == [2, 2]
+    norm = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Deviations from the reference"))
+    scores = read_table(associated / "normative.tsv")[0]
+    assert norm.locator("circle").count() == 2 * 30 - 2 * scores["component01"].count("n/a")
+    assert norm.locator("tbody tr").first.locator("td").all_inner_texts()[:2] == ["1", "5"]
     assert shown.said == [] and page.evaluate("window.hacked") is None
 
 

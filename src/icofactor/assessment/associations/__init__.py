@@ -1,7 +1,7 @@
 """What the loadings have to do with the people: regressions, behavioural PLS, normative scores."""
 
 from icofactor.assessment.associations._associate import TAKEN_OUT, associate, taken_out_of
-from icofactor.assessment.associations._pls import PLS, pls
+from icofactor.assessment.associations._pls import PLS, plot_latent, pls
 from icofactor.assessment.associations.normative import NormativeScores, normative_scores
 from icofactor.assessment.associations.result import Associations
 
@@ -12,6 +12,7 @@ __all__ = [
     "NormativeScores",
     "associate",
     "normative_scores",
+    "plot_latent",
     "pls",
     "taken_out_of",
 ]

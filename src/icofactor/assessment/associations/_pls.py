@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from icofactor.assessment.associations._associate import group_labels, loadings_
 from icofactor.assessment.associations.design import complete_rows, row_names, rows_of
 from icofactor.assessment.associations.exchange import Exchange, p_of
 from icofactor.assessment.associations.regression import Groups
+from icofactor.assessment.selection.choice import verbatim
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, is_number
@@ -104,27 +105,34 @@ class PLS:
         ----------
         latent : its number, from 1.
         """
-        from matplotlib.figure import Figure
-
-        j = latent - 1
-        if not 0 <= j < len(self.p):
+        if not 0 < latent <= len(self.p):
             raise ArgumentError("latent", latent, f"a whole number from 1 to {len(self.p)}")
-        figure = Figure(figsize=(9, 1.2 + 0.28 * max(len(self.components), len(self.measures))), layout="constrained")
-        for axes, side in zip(figure.subplots(1, 2), ("component", "measure"), strict=True):
-            names = getattr(self, f"{side}s")
-            found, (low, high) = (getattr(self, f"{side}_{what}")[..., j] for what in ("correlations", "interval"))
-            place = np.arange(len(names))
-            sure = (low > 0) | (high < 0)
-            axes.barh(place, found, color=np.where(sure, "#4477aa", "#bbbbbb"))
-            if np.isfinite(low).all():
-                axes.hlines(place, low, high, color="black", linewidth=1)
-            axes.axvline(0, color="black", linewidth=0.8)
-            axes.set_yticks(place, names)
-            axes.invert_yaxis()
-            axes.set_xlabel(f"correlation with the score of {'behaviour' if side == 'component' else 'components'}")
-        p = "" if np.isnan(self.p[j]) else f", p = {self.p[j]:.2g}"
-        figure.suptitle(f"Latent variable {latent}: {100 * self.explained[j]:.0f} % of the cross-correlation{p}")
-        return figure
+        return plot_latent(self.variables, latent, self.explained[latent - 1], self.p[latent - 1])
+
+
+def plot_latent(variables: Mapping[str, Any], latent: int, explained: float, p: float) -> Any:
+    """The figure of `PLS.plot`, of the columns of `PLS.variables`."""
+    from matplotlib.figure import Figure
+
+    table = {name: np.asarray(values) for name, values in variables.items()}
+    own = {side: (table["side"] == side) & (table["latent_variable"] == latent) for side in ("component", "measure")}
+    figure = Figure(figsize=(9, 1.2 + 0.28 * max(rows.sum() for rows in own.values())), layout="constrained")
+    for axes, (side, rows) in zip(figure.subplots(1, 2), own.items(), strict=True):
+        names, found, low, high = (table[name][rows] for name in ("variable", "correlation", "ci_low", "ci_high"))
+        place = np.arange(len(names))
+        sure = (low > 0) | (high < 0)
+        axes.barh(place, found, color=np.where(sure, "#4477aa", "#bbbbbb"))
+        if np.isfinite(low).all():
+            axes.hlines(place, low, high, color="black", linewidth=1)
+        axes.axvline(0, color="black", linewidth=0.8)
+        shown = [verbatim(name if len(name) <= 30 else f"{name[:29]}…") for name in names.tolist()]
+        axes.set_yticks(place, shown, fontsize=8)
+        axes.invert_yaxis()
+        other = "behaviour" if side == "component" else "components"
+        axes.set_xlabel(f"correlation with the score of {other}", fontsize=8)
+    chance = "" if np.isnan(p) else f", p = {p:.2g}"
+    figure.suptitle(f"Latent variable {latent}: {100 * explained:.0f} % of the cross-correlation{chance}", fontsize=10)
+    return figure
 
 
 def pls(

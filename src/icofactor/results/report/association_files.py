@@ -16,7 +16,8 @@ from icofactor.io.guard import Unreadable, hash_file, naming
 from icofactor.results.report.selection_files import LOADINGS, columns_of, numbers_in, read_record
 
 ASSOCIATIONS = "associations.tsv"
-_RECORD, _EXPECTED, _ADJUSTED = "associations.json", "associations_expected.tsv", "associations_adjusted.tsv"
+_EXPECTED, _ADJUSTED = "associations_expected.tsv", "associations_adjusted.tsv"
+_KINDS = {"formula": str, "model": str, "n_permutations": int, "n_rows": int, "levels": dict, "notes": list}
 _COMMAND = "icofactor associate"
 _TEXT = ("kind", "term", "statistic")
 _NUMBERS = (
@@ -24,6 +25,10 @@ _NUMBERS = (
     *("n", "p_theory", "p_corrected"),
 )
 _ENDS = ("mean", "ci_low", "ci_high")
+_LATENT, _VARIABLES, _NORM = "pls.tsv", "pls_variables.tsv", "normative.tsv"
+_HALVES = tuple(f"{side}_reproducibility{end}" for side in ("component", "measure") for end in ("", "_p"))
+_OF_LATENT = ("explained", "p", "correlation", *_HALVES)
+_OF_VARIABLE = ("latent_variable", "weight", "bootstrap_ratio", "correlation", "ci_low", "ci_high")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +77,101 @@ class AssociationTables:
         return bool(self.settings["n_permutations"])
 
 
+@dataclass(frozen=True, eq=False)
+class LatentTables:
+    """Latent variables of loadings and behaviour, by behavioural PLS.
+
+    Attributes
+    ----------
+    latent : column of pls.tsv → one value per latent variable.
+    variables : column of pls_variables.tsv → one value per latent variable and variable of either side.
+    settings : how they were found.
+    """
+
+    latent: Mapping[str, list[float]]
+    variables: Mapping[str, list[Any]]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class NormTables:
+    """W-scores against a reference group.
+
+    Attributes
+    ----------
+    people : names of the rows.
+    reference : (n_rows,) bool, who is in the reference.
+    outside : columns in which a row lies outside the reference, "" where in none.
+    scores : (n_rows, k), NaN where there are none.
+    settings : how they were made.
+    """
+
+    people: tuple[str, ...]
+    reference: np.ndarray
+    outside: tuple[str, ...]
+    scores: np.ndarray
+    settings: Mapping[str, Any]
+
+
+def read_latent_files(folder: Path, k: int) -> LatentTables | None:
+    """What behavioural PLS left in the folder of a fit of k components; see `read_association_files`."""
+    settings = _record_of(folder, _LATENT, {"n_rows": int, "n_permutations": int, "n_bootstrap": int, "notes": list})
+    if settings is None:
+        return None
+    with naming(folder / _LATENT, "table"):
+        table = columns_of(folder / _LATENT, _OF_LATENT, _COMMAND)
+        latent = {name: numbers_in(table[name]) for name in _OF_LATENT}
+    with naming(folder / _VARIABLES, "table"):
+        table = columns_of(folder / _VARIABLES, ("side", "variable", *_OF_VARIABLE), _COMMAND)
+        variables: dict[str, list[Any]] = {name: table[name] for name in ("side", "variable")}
+        variables |= {name: numbers_in(table[name]) for name in _OF_VARIABLE}
+        sides = {side: variables["side"].count(side) for side in ("component", "measure")}
+        n = len(latent["p"])
+        if (
+            not n
+            or sum(sides.values()) != len(table["side"])
+            or any(not count or count % n for count in sides.values())
+        ):
+            raise Unreadable(f"is damaged: it has not one row for each variable and each of {n} latent variables")
+        if sides["component"] > k * n:
+            raise Unreadable(_other_fit(f"it holds {sides['component'] // n} components, the fit beside it {k}"))
+    return LatentTables(latent, variables, settings)
+
+
+def read_norm_files(folder: Path, k: int) -> NormTables | None:
+    """The W-scores in the folder of a fit of k components; see `read_association_files`."""
+    settings = _record_of(folder, _NORM, {"formula": str, "chosen_by": str, "notes": list})
+    if settings is None:
+        return None
+    with naming(folder / _NORM, "table"):
+        table = columns_of(folder / _NORM, (PERSON, "reference", "outside_reference"), _COMMAND)
+        names = [name for name in table if name not in (PERSON, SESSION, "reference", "outside_reference")]
+        if len(names) != k:
+            raise Unreadable(_other_fit(f"it holds {len(names)} components, the fit beside it {k}"))
+        scores = np.array([numbers_in(table[name]) for name in names]).T
+        keys = [table[name] for name in (PERSON, SESSION) if name in table]
+    people = tuple(" ".join(row) for row in zip(*keys, strict=True))
+    outside = tuple("" if text == "n/a" else text for text in table["outside_reference"])
+    return NormTables(people, np.array([cell == "1" for cell in table["reference"]]), outside, scores, settings)
+
+
+def _record_of(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[str, Any] | None:
+    """The record beside a table; None where there is none, and where it is about other people's loadings."""
+    path = (folder / table).with_suffix(".json")
+    record = read_record(path)
+    if record is None or not (folder / table).is_file():
+        return None
+    with naming(path, "record"):
+        return _settings(record, kinds) if _is_of(folder, record) else None
+
+
 def read_association_files(folder: Path, k: int) -> AssociationTables | None:
     """What lies in the folder of a fit of k components; refuses files of another fit. None where there are none, and
     where they are about a table of other people's loadings."""
-    record = read_record(folder / _RECORD)
-    if record is None or not (folder / ASSOCIATIONS).is_file():
+    record = _record_of(folder, ASSOCIATIONS, _KINDS)
+    if record is None:
         return None
-    with naming(folder / _RECORD, "record"):
-        if not _is_of(folder, record):
-            return None
-        levels = _settings(record)["levels"]
+    levels = record["levels"]
     with naming(folder / ASSOCIATIONS, "table"):
         table = columns_of(folder / ASSOCIATIONS, ("component", *_TEXT, *_NUMBERS), _COMMAND)
         names = list(dict.fromkeys(table["component"]))
@@ -116,8 +206,7 @@ def _is_of(folder: Path, record: Mapping[str, Any]) -> bool:
     raise Unreadable(_other_fit(f"its loadings are not those of {MODEL} beside it"))
 
 
-def _settings(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    kinds = {"formula": str, "model": str, "n_permutations": int, "n_rows": int, "levels": dict, "notes": list}
+def _settings(record: Mapping[str, Any], kinds: Mapping[str, type]) -> Mapping[str, Any]:
     wrong = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
     if wrong:
         raise Unreadable(f"is damaged: {wrong[0]} is missing or not what {_COMMAND} writes")

@@ -16,7 +16,7 @@ from icofactor.results.report.content import alone_is_a_share
 from icofactor.results.report.drawing import new_figure
 
 if TYPE_CHECKING:
-    from icofactor.results.report.association_files import AdjustedColumn, AssociationTables
+    from icofactor.results.report.association_files import AdjustedColumn, AssociationTables, NormTables
 
 DPI = 300
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
@@ -306,6 +306,24 @@ def draw_along(one: AdjustedColumn, k: int) -> Any:
     text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
     figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
+    return figure
+
+
+def draw_norm(found: NormTables) -> Any:
+    """W-scores of everybody, those of the reference in grey."""
+    k = found.scores.shape[1]
+    figure, ((axes,),) = _new_axes(max(5.2, 0.4 * k + 1))
+    spread = 0.3 * ((np.arange(len(found.scores)) * 0.618) % 1 - 0.5)
+    for own, colour, aside, label in ((True, _GREY, -0.18, "reference"), (False, _ORANGE, 0.18, "others")):
+        rows = found.reference == own
+        at = np.arange(k)[None] + (aside + spread[rows])[:, None]
+        axes.scatter(at, found.scores[rows], s=5, color=colour, alpha=0.6, linewidths=0, label=label)
+    for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
+        axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
+    _component_ticks(axes, k)
+    axes.set_xlabel("component", fontsize=9)
+    axes.set_ylabel(f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8)
+    axes.legend(fontsize=7, frameon=False)
     return figure
 
 

@@ -38,7 +38,7 @@ from icofactor.sphere.names import is_fs_lr, mesh_name_of
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.description import FitDescription
-    from icofactor.results.report.association_files import AssociationTables
+    from icofactor.results.report.association_files import AssociationTables, LatentTables, NormTables
 
 _MOST_COLUMNS, _MOST_CURVES = 40, 6
 _DIGITS = 5
@@ -111,12 +111,14 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
         "tables": dict(tables),
         "settings": _settings(fit),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
-        "methods": with_assessment(fit.methods, more, fit.associations),
+        "methods": with_assessment(fit.methods, more, fit.associations, fit.latent, fit.norm),
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
         "stability": _short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
         "overlap": _overlap(more.overlap),
         "associations": None if fit.associations is None else _associations(fit.associations, block),
+        "latent": None if fit.latent is None else _latent(fit.latent),
+        "norm": None if fit.norm is None else _norm(fit.norm, block),
         "timing": _short(d.timing),
         "memory": d.memory,
         "warnings": list(d.warnings),
@@ -456,6 +458,17 @@ def _associations(found: AssociationTables, block: Block) -> dict[str, Any]:
     ]
     settings = {name: found.settings[name] for name in ("formula", "model", "n_permutations", "notes")}
     return {"tests": _short(found.tests), "columns": columns, "people": list(found.people), **_short(settings)}
+
+
+def _latent(found: LatentTables) -> dict[str, Any]:
+    settings = {name: found.settings[name] for name in ("n_rows", "n_permutations", "n_bootstrap", "notes")}
+    return {"latent": _short(found.latent), "variables": _short(found.variables), **_short(settings)}
+
+
+def _norm(found: NormTables, block: Block) -> dict[str, Any]:
+    settings = {name: found.settings[name] for name in ("formula", "chosen_by", "notes")}
+    rows = {"people": list(found.people), "reference": found.reference.tolist(), "outside": list(found.outside)}
+    return {**rows, "scores": block.numbers(found.scores), **_short(settings)}
 
 
 def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:

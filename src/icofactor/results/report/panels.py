@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.assessment.associations import plot_latent
 from icofactor.results.diagnostics.record import Diagnostics
 from icofactor.results.meaning import fitted_units, has_signed_loadings, scale_label
 from icofactor.results.report.charts import (
@@ -21,6 +22,7 @@ from icofactor.results.report.charts import (
     draw_effects,
     draw_explained,
     draw_loadings,
+    draw_norm,
     draw_overlap,
     draw_recurrence,
     draw_regions,
@@ -123,6 +125,14 @@ def _regions(fit: FitDescription) -> Drawings:
     return _paged("regions", len(fit.diagnostics.alone), lambda chosen: draw_regions(fit.model, units, chosen))
 
 
+def _behaviour(fit: FitDescription) -> Drawings:
+    found = fit.latent
+    if found is None:
+        return []
+    one = lambda j: plot_latent(found.variables, j + 1, found.latent["explained"][j], found.latent["p"][j])
+    return [(f"behaviour-{j + 1:02d}", partial(one, j)) for j in range(min(len(found.latent["p"]), MOST_COLUMNS))]
+
+
 def is_panel(name: str) -> bool:
     """Whether this is the name of a file with a panel."""
     return re.fullmatch(rf"({'|'.join(PANELS)})(-\d+(_[0-9A-Za-z-]+)?)?\.(png|pdf)", name) is not None
@@ -162,6 +172,8 @@ PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
         _one("subjects", _diagnostics, lambda fit, d: draw_subjects(d, fitted_units(fit.model, d.units))),
         ("participants", _participants),
         ("associations", _associations),
+        ("behaviour", _behaviour),
+        _one("norm", lambda fit: fit.norm, lambda _, norm: draw_norm(norm)),
         _one("atlas_overlap", lambda fit: fit.selection.overlap, lambda _, overlap: draw_overlap(overlap)),
         _one("explained_variance", _diagnostics, lambda _, d: draw_explained(d)),
         _one("recurrence", _recurrence, lambda fit, _: draw_recurrence(fit.model)),

@@ -78,3 +78,68 @@ function associationsPanel(a, p, array, choose) {
     ...(a.notes.length ? [el("ul", { class: "about" }, ...a.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["term", "component", "estimate", "95 % interval", "statistic", "partial R\u00b2", a.n_permutations ? "p, corrected" : "p, by theory"], rows, [1, 2, 3, 4, 5, 6])], true);
 }
+
+/** Correlations of variables with the other side's score, with intervals; orange where the interval leaves out 0. */
+function variableChart(v, rows, name) {
+  const high = (i) => (v.ci_high[i] === null ? v.correlation[i] : v.ci_high[i]), low = (i) => (v.ci_low[i] === null ? v.correlation[i] : v.ci_low[i]);
+  const ends = rows.flatMap((i) => [low(i), high(i), v.correlation[i]]).filter((value) => value !== null), line = 20, longest = Math.max(...rows.map((i) => v.variable[i].length));
+  const short = (text) => (text.length > 24 ? `${text.slice(0, 23)}\u2026` : text), left = 26 + 7 * Math.min(longest, 24);
+  const { node, px, py } = frame({ low: Math.min(0, ...ends) - 0.03, high: Math.max(0, ...ends) + 0.03, name },
+    { low: rows.length - 0.5, high: -0.5, name: "", ticks: [] }, { height: line * rows.length + 52, left });
+  rows.forEach((i, at) => {
+    const sure = v.ci_low[i] !== null && (v.ci_low[i] > 0 || v.ci_high[i] < 0), colour = sure ? INK.orange : INK.grey;
+    const text = `${v.variable[i]}\ncorrelation ${fixed(v.correlation[i], 2)}, 95 % interval ${v.ci_low[i] === null ? "n/a" : `${fixed(v.ci_low[i], 2)} to ${fixed(v.ci_high[i], 2)}`}\nbootstrap ratio ${fixed(v.bootstrap_ratio[i], 2)}`;
+    node.append(svg("text", { class: "soft", x: left - 6, y: py(at) + 4, "text-anchor": "end" }, short(v.variable[i])),
+      hint(svg("rect", { x: Math.min(px(0), px(v.correlation[i])), width: Math.abs(px(v.correlation[i]) - px(0)), y: py(at) - 6, height: 12, fill: colour, "fill-opacity": 0.75 }), text));
+    if (v.ci_low[i] !== null) node.append(svg("line", { x1: px(v.ci_low[i]), x2: px(v.ci_high[i]), y1: py(at), y2: py(at), stroke: "currentColor", "stroke-width": 1.4 }));
+  });
+  node.append(svg("line", { class: "axis", x1: px(0), x2: px(0), y1: 10, y2: line * rows.length + 10 }));
+  return node;
+}
+
+function latentPanel(l) {
+  if (!l) return null;
+  const v = l.variables, n = l.latent.p.length, words = el("p", { "aria-live": "polite" }), charts = el("div", { class: "row pairs" }), buttons = [];
+  const of = (j, side) => [...v.side.keys()].filter((i) => v.side[i] === side && v.latent_variable[i] === j + 1);
+  const pick = (j) => {
+    words.replaceChildren(el("strong", {}, `Latent variable ${j + 1}: `), `${percent(l.latent.explained[j])} of the squared cross-correlation, ${chance(l.latent.p[j])}; scores correlate ${fixed(l.latent.correlation[j], 2)}`);
+    charts.replaceChildren(...[["component", "behaviour"], ["measure", "components"]].map(([side, other]) => variableChart(v, of(j, side), `correlation with the score of ${other}`)));
+    buttons.forEach((node, i) => node.setAttribute("aria-pressed", String(i === j)));
+  };
+  for (let j = 0; j < n; j++) buttons.push(el("button", { type: "button", "aria-pressed": "false", class: l.latent.p[j] !== null && l.latent.p[j] < 0.05 ? "clear" : "", onclick: () => pick(j) }, String(j + 1)));
+  pick(0);
+  const half = (side, j) => `${fixed(l.latent[`${side}_reproducibility`][j], 2)}${l.latent[`${side}_reproducibility_p`][j] === null ? "" : ` (${chance(l.latent[`${side}_reproducibility_p`][j])})`}`;
+  const rows = l.latent.p.map((p, j) => [String(j + 1), percent(l.latent.explained[j]), chance(p), fixed(l.latent.correlation[j], 2), half("component", j), half("measure", j)]);
+  const how = [l.n_permutations ? `p: ${many(l.n_permutations)} permutations of behaviour` : "no permutations", l.n_bootstrap ? `intervals: ${many(l.n_bootstrap)} resamples of people` : "no resamples"].join("; ");
+  return section("Components and behaviour", `Behavioural partial least squares of ${many(l.n_rows)} rows (icofactor associate --pls): patterns of components that go with patterns of behaviour. Orange: the 95 % interval leaves out 0; framed: p < 0.05 (${how}).`, [
+    el("div", { class: "cells" }, el("table", {}, el("tr", {}, el("th", { scope: "row", class: "side" }, "latent variable"), ...buttons.map((node) => el("td", {}, node))))), words, charts,
+    ...(l.notes.length ? [el("ul", { class: "about" }, ...l.notes.map((text) => el("li", {}, String(text))))] : []),
+    table(["latent variable", "explained", "p", "correlation of scores", "halves agree: components", "halves agree: behaviour"], rows, [0, 1, 2, 3, 4, 5])], true);
+}
+
+/** W-scores of everybody: the reference in grey, others in orange, about 0 and the range of 95 % of the reference. */
+function normPanel(w, p, array) {
+  if (!w) return null;
+  const k = p.n_components, scores = array(w.scores), at = (i, j) => scores[i * k + j], rows = [...w.people.keys()];
+  const known = scores.filter((value) => !Number.isNaN(value));
+  if (!known.length) return null;
+  const ends = known.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [-2, 2]), [low, high] = padded(...ends), step = Math.ceil(k / 25);
+  const marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0);
+  const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low, high, name: "W-score" }, { width: 900, height: 320 });
+  for (const [value, dash] of [[0, ""], [-1.96, "4 3"], [1.96, "4 3"]]) node.append(svg("line", { class: "axis", x1: px(-0.5), x2: px(k - 0.5), y1: py(value), y2: py(value), "stroke-dasharray": dash }));
+  const wide = 0.38 * (px(1) - px(0)), small = rows.length * k > 4000;
+  for (const own of [true, false]) for (const i of rows) if (w.reference[i] === own) for (let j = 0; j < k; j++) {
+    const value = at(i, j);
+    if (Number.isNaN(value)) continue;
+    const dot = svg("circle", { cx: px(j) + (own ? -0.5 : 0.5) * wide + wide * 0.8 * (((i * 0.618) % 1) - 0.5), cy: py(value), r: small ? 1.5 : 2.6, fill: own ? INK.grey : INK.orange, "fill-opacity": w.outside[i] ? 0.25 : 0.65 });
+    node.append(small ? dot : hint(dot, `${w.people[i]}${own ? " (reference)" : ""}\ncomponent ${j + 1}: W = ${fixed(value, 2)}${w.outside[i] ? `\noutside the reference: ${w.outside[i]}` : ""}`));
+  }
+  const others = rows.filter((i) => !w.reference[i]), share = (part, all) => (all.length ? percent(part.length / all.length) : "n/a");
+  const table_rows = Array.from({ length: k }, (_, j) => {
+    const found = others.map((i) => at(i, j)).filter((value) => !Number.isNaN(value)), mean = found.reduce((sum, value) => sum + value, 0) / found.length;
+    return [String(j + 1), String(found.length), found.length ? fixed(mean, 2) : "n/a", share(found.filter((value) => value < -1.96), found), share(found.filter((value) => value > 1.96), found)];
+  });
+  return section("Deviations from the reference", `W-scores of loadings: how far people are from what the reference (${w.chosen_by}, ${many(rows.length - others.length)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
+    node, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
+    table(["component", "others", "mean W", "W < \u22121.96", "W > 1.96"], table_rows, [0, 1, 2, 3, 4])], true);
+}

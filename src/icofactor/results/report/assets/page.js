@@ -36,6 +36,8 @@ const PARTS = [
     { id: "unusual", tables: ["tables/unusual.tsv"], draw: ({ p }) => unusualPanel(p) },
     { id: "participants", tables: ["tables/correlations.tsv", "tables/groups.tsv"], draw: ({ p, array, choose }) => participantsPanel(p, array, choose) },
     { id: "associations", tables: ["associations.tsv", "associations_expected.tsv", "associations_adjusted.tsv"], draw: ({ data, p, array, choose }) => associationsPanel(data.associations, p, array, choose) },
+    { id: "behaviour", tables: ["pls.tsv", "pls_variables.tsv"], draw: ({ data }) => latentPanel(data.latent) },
+    { id: "norm", tables: ["normative.tsv"], draw: ({ data, p, array }) => normPanel(data.norm, p, array) },
   ]],
   ["How far to trust the components", [
     { id: "variance", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => variancePanel(p, data.summary) },
