@@ -111,6 +111,14 @@ def _maps(folder: Path) -> list[Specimen]:
         ("CIFTI dtseries", "h.dtseries.nii", nib.cifti2.SeriesAxis(0, 0.72, 3)),
     ):
         nib.save(nib.Cifti2Image(values[:, 40:], (axis, brain)), keep(kind, name))
+    own = [(f"r{i}", [], {brain.name[0]: np.arange(10 * i, 10 * i + 10)}) for i in range(4)]
+    parcels = nib.cifti2.ParcelsAxis(*zip(*own, strict=True), nvertices={brain.name[0]: N})
+    scalars = nib.cifti2.ScalarAxis(["a", "b", "c"])
+    nib.save(nib.Cifti2Image(values[:, :4], (scalars, parcels)), keep("CIFTI pscalar", "q.pscalar.nii"))
+    rows = "".join(
+        f"{who}\t" + "\t".join(f"{x:.4f}" for x in row[:4]) + "\n" for who, row in zip("abc", values, strict=True)
+    )
+    keep("table of regions", "r.tsv", "text").write_text(f"id\tlh_a\tlh_b\trh_a\trh_b\n{rows}")
     np.save(keep("npy", "lh.i.npy"), values)
     np.savetxt(keep("text", "l.left.txt", "text"), values[0], fmt="%.5f")
     np.savetxt(keep("CSV", "m.csv", "text"), values, fmt="%.5f", delimiter=",")
@@ -129,7 +137,7 @@ def _maps(folder: Path) -> list[Specimen]:
 
 def _reading_cohort(file: Path) -> Callable[[], Any]:
     def read() -> None:
-        given: dict[str, Any] = {} if file.name.endswith(".nii") else {"hemisphere": "left"}
+        given: dict[str, Any] = {} if file.name.endswith((".nii", ".tsv")) else {"hemisphere": "left"}
         found = load_cohort(file, mesh="fsaverage3", subjects=None, **given)
         np.asarray(found.X).sum()
 

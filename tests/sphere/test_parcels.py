@@ -14,9 +14,10 @@ from icofactor.factorization.design import Design
 from icofactor.io.gifti import write_label_gii
 from icofactor.io.records import from_arrays, to_arrays
 from icofactor.results.colours import distinct_colours
+from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.parcels import region_key
 from icofactor.sphere.rotations import SiteSpinner
-from icofactor.sphere.sites import Sites, check_sites
+from icofactor.sphere.sites import Sites
 
 
 @pytest.fixture(scope="module")

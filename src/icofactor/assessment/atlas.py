@@ -25,11 +25,11 @@ from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import read_labels
 from icofactor.io.tables import write_tsv
 from icofactor.sphere.names import SIDES
+from icofactor.sphere.parcels import is_region
 from icofactor.sphere.rotations import SiteSpinner
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.runners import in_order
 
-_NO_REGION = {"", "???", "unknown", "medial_wall", "medialwall", "medial wall", "corpuscallosum", "background"}
 _N_FSAVERAGE = 163842
 _NAMED_REGIONS = 2
 ENRICHED = 0.05
@@ -272,7 +272,7 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
         region = np.full(len(keys), -1, dtype=np.int64)
         for key in np.unique(keys):
             name = table.get(int(key), "")
-            if _is_region(name):
+            if is_region(name):
                 region[keys == key] = len(names)
                 names.append(f"{side} {name}" if name in shared else name)
         labels.append(_on_sites(region, sites))
@@ -330,11 +330,6 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _listed(paths: str | Path | Sequence[str | Path]) -> str:
     return ", ".join(map(str, _files(paths)))
-
-
-def _is_region(name: str) -> bool:
-    plain = name.strip().lower()
-    return plain not in _NO_REGION and "medial_wall" not in plain
 
 
 def _on_mesh(labels: Labels, sites: Sites, side: str) -> Labels:

@@ -128,7 +128,9 @@ def plan_cohort(
         return plan_held(read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage")
     table = selection.participants
     known = frozenset() if table is None else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
-    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream, parcels is not None)
+    of_fit = isinstance(mesh, Sites) and mesh.regions is not None
+    atlas = (mesh, None) if of_fit and parcels is None else (parcels, None if of_fit else mesh)
+    wanted = Wanted(hemisphere, measure, smoothing, target, entities or {}, known, stream, atlas[0] is not None)
     found = find_sources(paths, wanted, problems)
     if pattern is not None:
         found.sources = rename(found.sources, pattern, problems)
@@ -136,8 +138,6 @@ def plan_cohort(
     for note in found.notes:
         journal.note(note)
     details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
-    fitted = isinstance(mesh, Sites) and mesh.regions is not None
-    atlas = (mesh, None) if fitted and parcels is None else (parcels, None if fitted else mesh)
     regions = read_regions(found, *atlas, hemisphere, measure, selection.skips, problems, journal)
     if regions is not None:
         details = replace(details, mesh=regions.sites, measure=found.measure or details.measure)

@@ -383,7 +383,7 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
     if regions.placed:
         first = next((table for table in tables if table.names), None)
         how = "" if first is None else f", by names such as {escaped(first.names[0])}"
-        journal.note(f"{counted(sites.n, 'region')} of the atlas on {regions.mesh or 'its own mesh'}{how}")
+        journal.note(f"{counted(sites.n, 'region')} of {regions}{how}")
     else:
         journal.note(
             f"{counted(sites.n, 'region')}, it is not known where they lie: fitted without hierarchy, drawn as bars; "

@@ -69,7 +69,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
     weights : "area", "none", path, pair of paths, (n_sites,) array or None
         How much each site counts in sums over sites. "area": its area on fsaverage's average midthickness, on other
         meshes on the sphere. Files of midthickness surfaces or areas, one per hemisphere; or a folder of HCPpipelines
-        or TemplateFlow with those of the group. None: as the sites say, mostly all alike. Scaled to a mean of 1.
+        or TemplateFlow with those of the group. None: parcels by their number of vertices, others alike ("none").
+        Scaled to a mean of 1.
     columns : {"partition", "smooth", "exponential"}
         Kind of design columns.
     sigma : float or None

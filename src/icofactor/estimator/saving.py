@@ -30,7 +30,8 @@ from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import Covariates, Term
-from icofactor.sphere.sites import Sites, check_sites
+from icofactor.sphere.meshes import check_sites
+from icofactor.sphere.sites import Sites
 
 
 @dataclass(frozen=True, eq=False)

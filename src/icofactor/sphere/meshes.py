@@ -10,9 +10,10 @@ import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.cifti import N_FS_LR
-from icofactor.sphere.hierarchy import n_faces, n_nodes
+from icofactor.io.guard import Unreadable
+from icofactor.sphere.hierarchy import MAX_LEVEL, n_faces, n_nodes
 from icofactor.sphere.names import MESHES, SIDES, is_fs_lr
-from icofactor.sphere.sites import Sites
+from icofactor.sphere.sites import MOST_MEASURES, Sites
 from icofactor.sphere.standard import fs_lr_sphere
 
 _NAMED_LEVELS = [mesh.level for mesh in MESHES.values() if mesh.level is not None]
@@ -156,3 +157,32 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
         f"{found}, which is not the size of a known mesh ({known} vertices per hemisphere){hint}; otherwise "
         "pass {mesh}, Sites.from_sphere(coordinates, faces) or the sphere's file"
     )
+
+
+_CLOSE = 1e-3
+
+
+def check_sites(sites: Sites) -> Sites:
+    """The same sites; refused where their numbers, which have the right shapes, contradict each other."""
+    if not 0 <= sites.max_level <= MAX_LEVEL:
+        raise Unreadable(f"is damaged: the level of its mesh is {sites.level}")
+    measured = 0 < sites.n_measures <= MOST_MEASURES and len(sites.frames) in (sites.n_measures, 2 * sites.n_measures)
+    if not measured or not 0 < sites.n <= sites.n_mesh < 2**40:
+        raise Unreadable(f"is damaged: {sites.n} sites of a mesh of {sites.n_mesh}, on {len(sites.frames)} spheres")
+    if np.abs(np.square(sites.coordinates).sum(axis=1) - 1).max() >= _CLOSE:
+        raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")
+    if np.abs(sites.frames @ np.swapaxes(sites.frames, 1, 2) - np.eye(3)).max() >= _CLOSE:
+        raise Unreadable("is damaged: the matrices that turn its hierarchy are not rotations")
+    if (sites.on == "parcels") != (sites.regions is not None):
+        raise Unreadable("is damaged: its parcels do not go with its sites")
+    if sites.regions is not None:
+        sites.regions.check(sites.n_mesh // sites.n_measures, sites.n_hemispheres)
+    limits = {"position": sites.n_mesh, "deepest": len(sites.frames) * n_faces(sites.max_level)}
+    if sites.triangles is not None:
+        # a mesh of n vertices has numbers below n; one of n faces has fewer vertices than faces
+        limits["triangles"] = sites.n_mesh
+    for name, below in limits.items():
+        values = getattr(sites, name)
+        if not values.size or values.max() >= below:
+            raise Unreadable(f"is damaged: {name} of its sites must hold numbers from 0 to {below - 1}")
+    return sites

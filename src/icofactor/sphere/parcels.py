@@ -59,6 +59,9 @@ class Parcels:
     triangles: Annotated[Triangles | None, Numbers("u3", "i", least=0, below="m")] = None
     elsewhere: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"an atlas on {self.mesh or 'its own mesh'}" if self.placed else "a table without an atlas"
+
     @property
     def placed(self) -> bool:
         """Whether it is known where the regions lie."""

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 
 from icofactor.errors import ArgumentError, FileError, Phrase, literal
-from icofactor.io.guard import Unreadable
 from icofactor.io.records import Numbers
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
@@ -85,11 +84,8 @@ class Sites:
                 optional.setflags(write=False)
 
     def __repr__(self) -> str:
-        if self.regions is not None:
-            where = self.regions.mesh or "its own mesh"
-            mesh = f" of an atlas on {where}" if self.regions.placed else " of unknown place"
-        elif self.name is not None:
-            mesh = f" of {self.name}"
+        if (self.regions or self.name) is not None:
+            mesh = f" of {self.regions or self.name}"
         elif self.level is not None:
             mesh = f" of an icosahedral mesh of level {self.level}"
         else:
@@ -372,22 +368,17 @@ class Sites:
 
         Parameters
         ----------
-        atlas : an .annot or .label.gii file per hemisphere (left, right), one .dlabel.nii, or a pair of labels (whole
-            numbers, of which 0 and less are no region, or names; one per vertex) and their mesh. None: where the
-            regions lie is not known; they have no hierarchy, and are drawn as bars.
-        regions : names of the columns of a table, in their order, as FreeSurfer, ENIGMA and others write them
-            ("lh_bankssts_thickness", "L_bankssts_thickavg", "ctx-lh-bankssts"); all regions of the atlas when None.
+        atlas : an .annot or .label.gii per hemisphere, one .dlabel.nii, or a pair of labels, one per vertex (names, or
+            numbers above 0), and their mesh. None: where the regions lie is not known.
+        regions : names of a table's columns, in their order, as FreeSurfer, ENIGMA and others write them; None: all.
         mesh : of the atlas's files, where their number of vertices does not say it.
 
         Examples
         --------
         >>> import icofactor as ico
-        >>> import numpy as np
-        >>> mesh = ico.Sites.named("fsaverage3")
-        >>> labels = 1 + (mesh.coordinates[:, 2] > 0) + 2 * (mesh.coordinates[:, 1] > 0)
-        >>> sites = ico.Sites.parcels((labels, "fsaverage3"), ["low_back", "high_back", "low_front", "high_front"])
-        >>> sites, sites.regions.sizes.sum()
-        (Sites(4 parcels of an atlas on fsaverage3), np.int64(642))
+        >>> labels = 1 + (ico.Sites.named("fsaverage3").coordinates[:, 1] > 0)
+        >>> ico.Sites.parcels((labels, "fsaverage3"), ["back", "front"])
+        Sites(2 parcels of an atlas on fsaverage3)
         """
         return parcel_sites(atlas, regions, mesh)
 
@@ -507,32 +498,3 @@ def _icosahedral_sites(unit: Floats, triangles: Triangles, match: IcosahedralMat
         exact = np.abs(nodes @ frame.T - unit).max() <= _SAME_POSITION
         points, deepest = unit, locate_sites(nodes if exact else unit @ frame, level)
     return _one_hemisphere(points, on, deepest, level=level, triangles=triangles, frame=frame)
-
-
-_CLOSE = 1e-3
-
-
-def check_sites(sites: Sites) -> Sites:
-    """The same sites; refused where their numbers, which have the right shapes, contradict each other."""
-    if not 0 <= sites.max_level <= MAX_LEVEL:
-        raise Unreadable(f"is damaged: the level of its mesh is {sites.level}")
-    measured = 0 < sites.n_measures <= MOST_MEASURES and len(sites.frames) in (sites.n_measures, 2 * sites.n_measures)
-    if not measured or not 0 < sites.n <= sites.n_mesh < 2**40:
-        raise Unreadable(f"is damaged: {sites.n} sites of a mesh of {sites.n_mesh}, on {len(sites.frames)} spheres")
-    if np.abs(np.square(sites.coordinates).sum(axis=1) - 1).max() >= _CLOSE:
-        raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")
-    if np.abs(sites.frames @ np.swapaxes(sites.frames, 1, 2) - np.eye(3)).max() >= _CLOSE:
-        raise Unreadable("is damaged: the matrices that turn its hierarchy are not rotations")
-    if (sites.on == "parcels") != (sites.regions is not None):
-        raise Unreadable("is damaged: its parcels do not go with its sites")
-    if sites.regions is not None:
-        sites.regions.check(sites.n_mesh // sites.n_measures, sites.n_hemispheres)
-    limits = {"position": sites.n_mesh, "deepest": len(sites.frames) * n_faces(sites.max_level)}
-    if sites.triangles is not None:
-        # a mesh of n vertices has numbers below n; one of n faces has fewer vertices than faces
-        limits["triangles"] = sites.n_mesh
-    for name, below in limits.items():
-        values = getattr(sites, name)
-        if not values.size or values.max() >= below:
-            raise Unreadable(f"is damaged: {name} of its sites must hold numbers from 0 to {below - 1}")
-    return sites

@@ -22,7 +22,8 @@ from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
-from icofactor.sphere.sites import Sites, check_sites
+from icofactor.sphere.meshes import check_sites
+from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Rows
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices

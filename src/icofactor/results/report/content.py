@@ -494,11 +494,8 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
 
 def _mesh_text(sites: Any) -> str:
     """What to call a mesh on the page."""
-    if sites.regions is not None and not sites.placed:
-        return "a table without an atlas"
-    of = "" if sites.regions is None else "an atlas on "
+    if sites.regions is not None:
+        return str(sites.regions).replace("fsLR32k", "fs_LR 32k")
     if is_fs_lr(mesh_name_of(sites)):
-        return f"{of}fs_LR 32k"
-    if of:
-        return f"{of}{sites.regions.mesh or 'its own mesh'}"
+        return "fs_LR 32k"
     return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"
