@@ -6,7 +6,7 @@ function header(data) {
   const s = data.summary, known = s.verdict;
   document.getElementById("title").textContent = s.title;
   const where = s.hemisphere === "both" ? "both hemispheres of " : s.hemisphere ? `${s.hemisphere} hemisphere of ` : "";
-  document.getElementById("lead").textContent = `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}.${s.simulated ? " The data are simulated." : ""}`;
+  document.getElementById("lead").textContent = `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   document.getElementById("verdict").append(el("p", {}, el("strong", {}, known.headline)), el("ul", {}, ...known.lines.map((text) => el("li", {}, text))), el("p", {}, s.meaning));
   const cards = [
     [s.scans ? "scans fitted" : "people", many(s.subjects)],
