@@ -225,6 +225,8 @@ def test_missing_values_are_listed_whole_or_skipped() -> None:
     np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
     assert found.notes == ("left out, as a covariate is missing: sub-00, sub-03, sub-07, sub-30",)
     assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
+    with pytest.raises(ArgumentError, match="'age' in row 3, row 7, row 30:"):  # as everywhere, from 0
+        ico.associate(Y, {"age": age}, "age")
 
 
 def test_the_groups_themselves_are_not_a_term() -> None:

@@ -39,7 +39,7 @@ def rows_of(table: Any, n: int) -> dict[str, list[Any]]:
 
 def row_names(table: Mapping[str, Sequence[Any]], n: int) -> list[str]:
     """What rows are called in messages."""
-    people = [cell_text(value) for value in table.get("participant_id", [])] or [f"row {i + 1}" for i in range(n)]
+    people = [cell_text(value) for value in table.get("participant_id", [])] or [f"row {i}" for i in range(n)]
     sessions = [cell_text(value) for value in table.get("session_id", [""] * n)]
     return [f"{person} {session}".strip() for person, session in zip(people, sessions, strict=True)]
 
