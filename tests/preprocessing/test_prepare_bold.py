@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ import icofactor as ico
 from helpers.trees import write_gifti
 from icofactor.cli.main import main
 from icofactor.cohort.store.read import open_store
-from icofactor.errors import CohortError
-from icofactor.preprocessing import Cleaning, Steps, alff, bandpass, prepare_bold, reho
+from icofactor.errors import CheckpointError, CohortError
+from icofactor.preprocessing import Cleaning, Steps, alff, bandpass, bold, prepare_bold, reho
 
 N, T, TR = 642, 80, 2.0
 FACES = ico.Sites.named("fsaverage3").triangles
@@ -83,6 +84,44 @@ def test_confounds_and_motion_are_taken_out_and_said(tree: Path, tmp_path: Path)
     assert two.provenance["preprocessing"][0]["columns"][0] == "trans_x"
 
 
+def test_an_interrupted_run_goes_on(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    stop, real = ["sub-03"], bold._subject
+
+    def counted(runs: Any, *more: Any) -> Any:
+        made.append(next(iter(runs[0].values())).name[:6])
+        if made[-1] in stop:
+            raise KeyboardInterrupt
+        return real(runs, *more)
+
+    steps, out = Steps("alff", limit=None, low=0.01), tmp_path / "a"
+    prepare_bold(tree, tmp_path / "whole", steps)
+    monkeypatch.setattr(bold, "_subject", counted)
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+        prepare_bold(tree, out, steps)
+    assert not out.exists()
+    (tree / "sub-01" / "func" / "sub-01_task-rest_hemi-L_space-fsaverage3_bold.json").touch()  # changed: made anew
+    with pytest.raises(CheckpointError, match="holds the work of another run"):
+        prepare_bold(tree, out, Steps("alff", limit=None, low=0.02))
+    made.clear()
+    stop.clear()
+    prepare_bold(tree, out, steps)
+    assert made == ["sub-01", "sub-03", "sub-04"] and not (tmp_path / "a.work").exists()
+    one, whole = open_store(out), open_store(tmp_path / "whole")
+    np.testing.assert_array_equal(one.X[:], whole.X[:])
+    assert one.provenance["inputs"] == whole.provenance["inputs"]
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_same(tree: Path, tmp_path: Path) -> None:
+    for name, n in (("one", "1"), ("two", "2")):
+        command = ["prepare", "alff", str(tree), "-o", str(tmp_path / name), "--n-procs", n, "-q", "--low", "0.01"]
+        assert main(command) == 0
+    one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
+    np.testing.assert_array_equal(one.X[:], two.X[:])
+    assert list(one.subjects) == list(two.subjects)
+
+
 @pytest.mark.slow
 def test_from_fmriprep_to_a_page(tree: Path, tmp_path: Path) -> None:
     command = ["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--confounds", "6p", "--max-fd", "0.5", "-q"]
@@ -118,6 +157,6 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path) -> No
     for sidecar in first.glob("*.json"):
         sidecar.unlink()
     with pytest.raises(CohortError, match=r"sub-01.* has no sidecar .* pass tr"):
-        prepare_bold(tree, out, alone)
+        prepare_bold(tree, tmp_path / "y", alone)
     assert main(["prepare", "reho", str(tree), "-o", str(out), "--spheres", "x", "-q"]) != 0
     assert not out.exists()

@@ -34,6 +34,7 @@ icofactor prepare reho|alff FMRIPREP_DIR -o STORE takes the series that fMRIPrep
 that mesh; no spheres are needed. --confounds are regressed out together with mean and straight line (n/a is 0);
 volumes above --max-fd are zeroed by a regressor each, and ReHo leaves them out after its band-pass. Nothing else is
 done: no smoothing, and without --confounds no cleaning. ReHo joins a subject's runs; ALFF takes one (--entities run=1).
+--n-procs and --work-dir work as for an HCP tree, and an interrupted run goes on.
 
 icofactor prepare INPUT... -o STORE takes any maps that are read, with --limit-outliers, --smooth and --resample-to."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
@@ -57,7 +58,7 @@ _FOR_KINDS = {
 }
 _NOT_FOR_BOLD = (
     *("mesh", "measure", "smoothing", "missing", "mask", "map_name", "subjects", "smooth", "surfaces", "resample_to"),
-    *("spheres", "method", "runs", "series", "n_procs", "work_dir"),
+    *("spheres", "method", "runs", "series"),
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind before the input: {', '.join(KINDS)}"
@@ -190,6 +191,8 @@ def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
         entities=options.entities,
         participants=options.participants,
         exclude=options.exclude,
+        n_procs=1 if options.n_procs is None else options.n_procs,
+        work_dir=options.work_dir,
         overwrite=options.overwrite,
         progress=not options.quiet,
         dry_run=options.dry_run,

@@ -218,8 +218,7 @@ def prepare_hcp(
     >>> inputs = find_inputs("HCP", "thickness")  # doctest: +SKIP
     >>> prepare_hcp(inputs, "thickness.store", Steps("thickness"), Target("HCPpipelines"))  # doctest: +SKIP
     """
-    if n_procs < 1:
-        raise ArgumentError("n_procs", n_procs, "1 or more")
+    check_procs(n_procs)
     selection = Selection.of(participants, exclude)
     table = selection.participants
     chosen, failures = _chosen(inputs, selection)
@@ -231,11 +230,11 @@ def prepare_hcp(
         "steps": asdict(steps),
         "projection": {side: way.digest() for side, way in ways.items()},
     }
-    folder = out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
+    folder = work_folder(out, work_dir)
     work = Checkpoint(folder, run)
     job = _Job(steps, ways, cortex, work)
     done, reused = [], 0
-    for task, kept, why in _run(job, tasks, n_procs, progress):
+    for task, kept, why in run_tasks(job, tasks, n_procs, progress):
         reused += kept
         if why is None:
             done.append(task)
@@ -246,7 +245,7 @@ def prepare_hcp(
         raise failed(failures, "no map could be made")
     counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
     if work_dir is None and not failures:
-        _remove(folder, tasks)
+        remove_work(folder, [task.key for task in tasks])
     return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
 
 
@@ -320,7 +319,14 @@ def check_new_store(place: Path, overwrite: bool) -> None:
         raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
 
 
-def _run(job: _Job, tasks: list[_Task], n_procs: int, progress: bool) -> Iterator[tuple[_Task, bool, str | None]]:
+def check_procs(n_procs: int) -> None:
+    """Refuse a number of processes that is none."""
+    if n_procs < 1:
+        raise ArgumentError("n_procs", n_procs, "1 or more")
+
+
+def run_tasks(job: Any, tasks: Sequence[Any], n_procs: int, progress: bool) -> Iterator[Any]:
+    """The answers of `job.run` to the tasks, as they come, from several processes."""
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
@@ -394,7 +400,7 @@ def _cohorts(
     for first in range(0, len(tasks), _BLOCK):
         some = tasks[first : first + _BLOCK]
         yield Cohort(
-            X=np.stack([_kept(job.work, task)["map"] for task in some]),
+            X=np.stack([kept_piece(job.work, task.key)["map"] for task in some]),
             subjects=tuple(task.inputs.subject for task in some),
             sites=sites,
             mask=mask,
@@ -408,7 +414,7 @@ def _cohorts(
 
 def _records(work: Checkpoint, task: _Task) -> list[dict[str, Any]]:
     """The files a map was made from, for the provenance."""
-    files, hashes = task.inputs.files.values(), _kept(work, task)["sha256"].tolist()
+    files, hashes = task.inputs.files.values(), kept_piece(work, task.key)["sha256"].tolist()
     return [
         {"path": str(file), "bytes": file.stat().st_size, "sha256": found, "subject": task.inputs.subject}
         for file, found in zip(files, hashes, strict=True)
@@ -419,17 +425,18 @@ def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
     """What turned out while the maps were made: vertices filled, for subjects that have any, and the series' TRs."""
     filled, times = {}, set()
     for task in tasks:
-        kept = _kept(work, task)
+        kept = kept_piece(work, task.key)
         times.update(kept["tr"].tolist())
         if kept["n_filled"]:
             filled[task.inputs.subject] = int(kept["n_filled"])
     return {"filled": filled, **({"tr_s": sorted(times)} if times else {})}
 
 
-def _kept(work: Checkpoint, task: _Task) -> Mapping[str, NDArray[Any]]:
-    kept = work.get(task.key)
+def kept_piece(work: Checkpoint, key: str) -> Mapping[str, NDArray[Any]]:
+    """A finished map."""
+    kept = work.get(key)
     if kept is None:
-        raise CohortError(str(work.folder), f"the map {literal(task.key)} was removed meanwhile")
+        raise CohortError(str(work.folder), f"the map {literal(key)} was removed meanwhile")
     return kept
 
 
@@ -438,9 +445,14 @@ def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, N
     return {"participant_id": np.array(subjects), **({} if table is None else table.about(subjects))}
 
 
-def _remove(folder: Path, tasks: Sequence[_Task]) -> None:
+def work_folder(out: Path, work_dir: str | Path | None) -> Path:
+    """Where finished maps are kept."""
+    return out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
+
+
+def remove_work(folder: Path, keys: Sequence[str]) -> None:
     """The work folder, once the stores hold all that is in it; what others put there stays."""
-    for name in (*(f"{task.key}.npz" for task in tasks), "run.json"):
+    for name in (*(f"{key}.npz" for key in keys), "run.json"):
         (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()

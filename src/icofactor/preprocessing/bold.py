@@ -9,7 +9,7 @@ zeroed volumes, as its spectrum needs even steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,21 @@ from icofactor.io.guard import Unreadable, hash_file
 from icofactor.io.json import read_json
 from icofactor.io.maps import read_maps, reading
 from icofactor.io.tables import MISSING, is_number, read_table
-from icofactor.preprocessing._prepare_hcp import check_new_store
-from icofactor.preprocessing.hcp import MOSTLY, naming
+from icofactor.preprocessing._prepare_hcp import (
+    check_new_store,
+    check_procs,
+    kept_piece,
+    piece_key,
+    remove_work,
+    run_tasks,
+    work_folder,
+)
+from icofactor.preprocessing.hcp import MOSTLY, Inputs, naming
 from icofactor.preprocessing.hcp_subject import Steps, check_missing, fill_from_neighbours, still_vertices
 from icofactor.preprocessing.reho import reho
 from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs
-from icofactor.progress import Stages
 from icofactor.sphere.names import SIDES, mesh_name_of
+from icofactor.streaming.checkpoint import Checkpoint
 
 _MOTION = tuple(f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz")
 _TISSUES = ("csf", "white_matter", "global_signal")
@@ -51,6 +59,7 @@ CONFOUNDS = {
 }
 """Named sets of fMRIPrep's confounds: motion, with tissues' signals, and with derivatives and squares."""
 _FD = "framewise_displacement"
+_RECORD = ("path", "sha256", "reader")
 _LEAST = 10  # volumes, or degrees of freedom, that must be left
 Bools = NDArray[np.bool_]
 
@@ -109,6 +118,8 @@ def prepare_bold(
     entities: Mapping[str, str] | None = None,
     participants: Any = None,
     exclude: Sequence[str] = (),
+    n_procs: int = 1,
+    work_dir: str | Path | None = None,
     overwrite: bool = False,
     progress: bool = False,
     dry_run: bool = False,
@@ -122,6 +133,7 @@ def prepare_bold(
     cleaning : confounds and motion; None leaves the series as they are.
     hemisphere, target, entities : which files, as for `load_cohort`; ReHo joins a subject's runs, ALFF takes one.
     participants, exclude : which subjects, as for `load_cohort`.
+    n_procs, work_dir : as for `prepare_hcp`: subjects at the same time, and where finished maps are kept.
     dry_run : read nothing and write nothing.
 
     Examples
@@ -132,6 +144,7 @@ def prepare_bold(
     if steps.kind not in ("reho", "alff"):
         raise ArgumentError("kind", steps.kind, "'reho' or 'alff'")
     cleaning = cleaning or Cleaning()
+    check_procs(n_procs)
     check_new_store(Path(out), overwrite)
     root, problems, journal = Path(folder), Problems(), Journal(False)
     found = find_bids(str(root), bids_subjects(root) or [], Wanted(hemisphere, "bold", None, target, entities or {}))
@@ -151,19 +164,22 @@ def prepare_bold(
     n_files = sum(len(files) for _, there in chosen for files in people[there].values())
     if dry_run:
         return f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
-    made = []
-    with Stages(progress).stage(steps.kind) as show:
-        for number, (name, there) in enumerate(chosen, 1):
-            try:
-                made.append(_subject(list(people[there].values()), found.mesh, steps, cleaning))
-            except CohortError as error:
-                problems.add_error(error)
-            except ArgumentError as error:
-                problems.add(f"subject {name}", error.expected)
-            show(number / len(chosen))
+    folder_of_work = work_folder(Path(out), work_dir)
+    run = {"command": "prepare bold", "version": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
+    job = _Job(steps, cleaning, found.mesh, Checkpoint(folder_of_work, run))
+    tasks = [_Task(name, list(people[there].values())) for name, there in chosen]
+    wrong = {task.subject: why for task, why in run_tasks(job, tasks, n_procs, progress) if why}
+    for task in tasks:
+        for where, what in wrong.get(task.subject, ()):
+            problems.add(where, what)
+    if len(wrong) == len(tasks):  # nothing to go on from
+        remove_work(folder_of_work, [])
     problems.check()
-    cohort = _cohort([name for name, _ in chosen], made, found.mesh, steps, cleaning, selection)
-    return save_store(cohort, out, overwrite=overwrite)
+    cohort = _cohort(tasks, [_Made.kept(job.work, task) for task in tasks], found.mesh, steps, cleaning, selection)
+    store = save_store(cohort, out, overwrite=overwrite)
+    if work_dir is None:
+        remove_work(folder_of_work, [task.key for task in tasks])
+    return store
 
 
 def _run_of(source: Source) -> str:
@@ -173,13 +189,69 @@ def _run_of(source: Source) -> str:
 
 
 @dataclass(frozen=True)
+class _Task:
+    """A subject and the files of its runs, by hemisphere."""
+
+    subject: str
+    runs: Sequence[Mapping[str | None, Path]]
+
+    @property
+    def key(self) -> str:
+        return piece_key(self.subject, "bold")
+
+    @property
+    def inputs(self) -> Inputs:
+        """All that the map depends on: series, and what lies beside them."""
+        files = [file for run in self.runs for file in run.values()]
+        beside = dict.fromkeys(other for file in files for other in (*_sidecars(file), *_confound_tables(file)))
+        return Inputs(self.subject, {file.name: file for file in (*files, *beside) if file.is_file()})
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything that the subjects have in common; goes to the processes once each."""
+
+    steps: Steps
+    cleaning: Cleaning
+    mesh: Any
+    work: Checkpoint = field(repr=False)
+
+    def run(self, task: _Task) -> tuple[_Task, list[tuple[str, str]]]:
+        """Make and keep a subject's maps, unless they are kept already; the task, and where it failed and why."""
+        try:
+            identity, kept = np.array(task.inputs.identity()), self.work.get(task.key)
+            if kept is None or not np.array_equal(kept["inputs"], identity):
+                made = _subject(task.runs, self.mesh, self.steps, self.cleaning)
+                self.work.put(task.key, {"inputs": identity, **made.arrays()})
+        except CohortError as error:
+            return task, list(error.problems)
+        except ArgumentError as error:
+            return task, [(f"subject {task.subject}", error.expected)]
+        except (OSError, MemoryError) as error:
+            return task, [(f"subject {task.subject}", literal(str(error) or type(error).__name__))]
+        return task, []
+
+
+@dataclass(frozen=True)
 class _Made:
-    maps: dict[str, NDArray[Any]]
-    have: dict[str, Bools]
-    records: list[dict[str, Any]]
+    maps: Mapping[str, NDArray[Any]]
+    have: Mapping[str, Bools]
+    records: Sequence[Mapping[str, Any]]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As the work folder keeps them."""
+        named = {f"{kind}_{side}": one for kind in ("maps", "have") for side, one in getattr(self, kind).items()}
+        return named | {name: np.array([record[name] for record in self.records]) for name in _RECORD}
+
+    @classmethod
+    def kept(cls, work: Checkpoint, task: _Task) -> _Made:
+        arrays = kept_piece(work, task.key)
+        of = lambda kind: {side: arrays[f"{kind}_{side}"] for side in SIDES if f"{kind}_{side}" in arrays}
+        rows = zip(*(arrays[name].tolist() for name in _RECORD), strict=True)
+        return cls(of("maps"), of("have"), [dict(zip(_RECORD, row, strict=True)) for row in rows])
 
 
-def _subject(runs: list[dict[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning) -> _Made:
+def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning) -> _Made:
     """One subject's map of each hemisphere, and where it has data."""
     series: dict[str, list[NDArray[Any]]] = {}
     times: list[float] = []
@@ -243,14 +315,10 @@ def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None,
     """The regressors of a run, and the volumes that count; (None, None) where nothing was asked for."""
     if not cleaning.columns and cleaning.max_fd is None:
         return None, None
-    told = entities_of(file.name)
-    start = "_".join(
-        f"{key}-{told[key]}" for key in told if key not in ("hemi", "space", "den", "desc", "suffix", "res")
-    )
-    names = [f"{start}_desc-confounds_{kind}.tsv" for kind in ("timeseries", "regressors")]
-    path = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
+    tables = _confound_tables(file)
+    path = next((table for table in tables if table.is_file()), None)
     if path is None:
-        raise CohortError(file.with_name(names[0]), "no such file; {confounds} and {max_fd} need it")
+        raise CohortError(tables[0], "no such file; {confounds} and {max_fd} need it")
     with reading(path, "table of confounds"):
         table, _ = read_table(path)
         lacking = [
@@ -275,6 +343,21 @@ def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None,
     return design / np.where(scale > 0, scale, 1), keep
 
 
+def _confound_tables(file: Path) -> list[Path]:
+    """Where fMRIPrep's confounds of a series may lie."""
+    told = entities_of(file.name)
+    start = "_".join(
+        f"{key}-{told[key]}" for key in told if key not in ("hemi", "space", "den", "desc", "suffix", "res")
+    )
+    return [file.with_name(f"{start}_desc-confounds_{kind}.tsv") for kind in ("timeseries", "regressors")]
+
+
+def _sidecars(file: Path) -> list[Path]:
+    """Where the TR of a series may be told; fMRIPrep has written it beside the left hemisphere alone."""
+    stem = file.name.split("_bold.")[0]
+    return [file.with_name(f"{name}_bold.json") for name in (stem, stem.replace("_hemi-R", "_hemi-L"))]
+
+
 def _numbers(name: str, cells: list[str]) -> NDArray[np.float64]:
     """A column of confounds; n/a, as derivatives have it in the first row, is 0."""
     bad = [cell for cell in cells if cell.lower() not in MISSING and not is_number(cell)]
@@ -290,11 +373,7 @@ def _tr(file: Path, step: float | None, steps: Steps) -> float:
     """Seconds between volumes: as given, as the sidecar says, or as the file itself does."""
     if steps.tr is not None:
         return checked_tr(steps.tr)
-    stem = file.name.split("_bold.")[0]
-    for sidecar in (
-        file.with_name(f"{stem}_bold.json"),
-        file.with_name(f"{stem.replace('_hemi-R', '_hemi-L')}_bold.json"),
-    ):
+    for sidecar in _sidecars(file):
         if sidecar.is_file():
             with reading(sidecar, "sidecar"):
                 content = read_json(sidecar)
@@ -307,9 +386,15 @@ def _tr(file: Path, step: float | None, steps: Steps) -> float:
 
 
 def _cohort(
-    names: list[str], made: list[_Made], mesh: Any, steps: Steps, cleaning: Cleaning, selection: Selection
+    tasks: Sequence[_Task],
+    made: Sequence[_Made],
+    mesh: Any,
+    steps: Steps,
+    cleaning: Cleaning,
+    selection: Selection,
 ) -> Cohort:
     """The subjects' maps, with what single ones lack filled from its neighbours; what most lack is not cortex."""
+    names = [task.subject for task in tasks]
     sides = [side for side in SIDES if all(side in one.maps for one in made)]
     widths = {side: len(made[0].maps[side]) for side in sides}
     sites = Mesh.read(mesh).sites(widths)
