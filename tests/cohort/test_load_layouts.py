@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -13,11 +13,12 @@ import pytest
 from scipy.io import savemat
 
 import icofactor as ico
-from helpers.trees import write_gifti, write_mgh, write_surface
+from helpers.trees import write_gifti, write_mgh, write_morph, write_surface
 from icofactor.cli.main import main
 from icofactor.cohort.names import subjects_of
 from icofactor.errors import CohortError
 from icofactor.io.maps import read_maps
+from icofactor.io.tables import read_table
 from icofactor.sphere.names import N_FS_LR
 from icofactor.sphere.sites import Sites
 
@@ -25,19 +26,6 @@ N = 642
 FACES = np.asarray(Sites.named("fsaverage3").triangles)
 IDS = [f"HC{i + 1:02d}" for i in range(6)]
 X = (np.random.default_rng(5).random((6, 2 * N)) + 2).astype(np.float32)
-
-
-def a_page(tmp_path: Path, *command: Any) -> str:
-    """The text of the page that a fit of these inputs gives."""
-    out = tmp_path / "fit"
-    told = ["fit", *map(str, command), "-o", str(out), "--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
-    assert main(told) == 0
-    return (out / "report.html").read_text()
-
-
-def people_of(tmp_path: Path) -> list[str]:
-    table = (tmp_path / "fit" / "desc-icofactor_loadings.tsv").read_text().splitlines()
-    return [line.split("\t")[0] for line in table[1:]]
 
 
 def cat12_folder(
@@ -68,13 +56,6 @@ def test_cat12_is_read_from_its_folder(tmp_path: Path, given: str, form: str) ->
     assert list(cohort.subjects) == [name.removesuffix("_T1w") for name in ids]
     assert (cohort.hemisphere, cohort.modality) == ("both", "thickness")
     np.testing.assert_array_equal(cohort.X, maps)
-
-
-@pytest.mark.slow
-def test_cat12_to_a_page(tmp_path: Path) -> None:
-    cat12_folder(tmp_path / "cat12", [f"sub-{name}" for name in IDS])
-    a_page(tmp_path, tmp_path / "cat12")
-    assert people_of(tmp_path) == [f"sub-{name}" for name in IDS]
 
 
 def test_what_cat12_leaves_open_is_said(tmp_path: Path) -> None:
@@ -182,7 +163,6 @@ def test_civet_text_and_its_mask(tmp_path: Path) -> None:
     assert list(cohort.subjects) == [f"ox_{name}" for name in IDS] and cohort.modality == "thickness"
     np.testing.assert_allclose(cohort.X[:, 10:N], X[:, 10:N], rtol=1e-5)
     assert cohort.mask is not None and int((~cohort.mask).sum()) == 20
-    a_page(tmp_path, folder, "--mesh", f"{sphere},{sphere}")
 
 
 def test_civets_mesh_is_asked_for(tmp_path: Path) -> None:
@@ -306,3 +286,232 @@ def test_fsaverage6_to_fsaverage5_needs_no_spheres(tmp_path: Path) -> None:
     np.testing.assert_allclose(fine[kept], coarse, atol=1e-6)
     np.testing.assert_array_equal(made.X[:], maps[:, kept])
     assert made.provenance["preprocessing"][-1]["method"] == "nested"
+
+
+# ---------------------------------------------------------------------- from a folder to a page
+
+
+def fastsurfer(root: Path) -> list[str]:
+    """A SUBJECTS_DIR of FastSurfer, resampled by recon-all -qcache."""
+    for row, name in zip(X, IDS, strict=True):
+        for place in ("surf", "mri", "label", "scripts"):
+            (root / name / place).mkdir(parents=True)
+        (root / name / "mri" / "aparc.DKTatlas+aseg.deep.mgz").write_bytes(b"a volume")
+        (root / name / "scripts" / "deep-seg.log").write_text("FastSurferCNN")
+        for letter, half in (("l", row[:N]), ("r", row[N:])):
+            (root / name / "label" / f"{letter}h.aparc.DKTatlas.mapped.annot").write_bytes(b"labels")
+            write_morph(root / name / "surf" / f"{letter}h.thickness", half[:600])
+            write_mgh(root / name / "surf" / f"{letter}h.thickness.fwhm10.fsaverage3.mgh", half)
+    return ["fit", str(root)]
+
+
+def surf2surf(root: Path) -> list[str]:
+    root.mkdir()
+    for row, name in zip(X, IDS, strict=True):
+        for letter, half in (("l", row[:N]), ("r", row[N:])):
+            nib.save(nib.Nifti1Image(half[:, None, None], np.eye(4)), root / f"{letter}h.thickness.{name}.nii.gz")
+    return ["fit", str(root)]
+
+
+def matlab(root: Path) -> list[str]:
+    root.mkdir()
+    savemat(root / "maps.mat", {"thickness": X, "age": np.arange(6.0)})
+    (root / "ids.txt").write_text("\n".join(IDS))
+    return ["fit", str(root / "maps.mat"), "--subjects", str(root / "ids.txt")]
+
+
+def csv(root: Path) -> list[str]:
+    root.mkdir()
+    lines = [",".join([name, *map(str, row)]) for row, name in zip(X, IDS, strict=True)]
+    (root / "maps.csv").write_text("\n".join(lines))
+    return ["fit", str(root / "maps.csv")]
+
+
+def ids_at_the_end(root: Path) -> list[str]:
+    root.mkdir()
+    for row, name in zip(X, IDS, strict=True):
+        write_mgh(root / f"lh.thickness.{name}.mgh", row[:N])
+        write_mgh(root / f"rh.thickness.{name}.mgh", row[N:])
+    return ["fit", str(root)]
+
+
+def ids_by_pattern(root: Path) -> list[str]:
+    root.mkdir()
+    for row, name in zip(X, IDS, strict=True):
+        write_gifti(root / f"run_{name}_lh_v2-{name[2:]}.shape.gii", row[:N])
+    return ["fit", str(root), "--subjects", "run_{subject}_lh_*.gii"]
+
+
+def civet(root: Path) -> list[str]:
+    """CIVET's folders; its mesh is an icosphere in an order of its own, which only its surfaces tell."""
+    order = np.random.default_rng(1).permutation(N)
+    points = np.empty((N, 3))
+    points[order] = Sites.named("fsaverage3").coordinates
+    for row, name in zip(X, IDS, strict=True):
+        for place in ("thickness", "surfaces", "logs"):
+            (root / name / place).mkdir(parents=True)
+        for side, half in (("left", row[:N]), ("right", row[N:])):
+            values = np.empty(N)
+            values[order] = half
+            np.savetxt(root / name / "thickness" / f"ox_{name}_native_rms_rsl_tlink_30mm_{side}.txt", values, "%.6f")
+            np.savetxt(root / name / "thickness" / f"ox_{name}_native_rms_tlink_30mm_{side}.txt", values, "%.6f")
+            np.savetxt(root / name / "surfaces" / f"ox_{name}_mid_surface_rsl_{side}_native_area_40mm.txt", values)
+            mid = root / name / "surfaces" / f"ox_{name}_mid_surface_rsl_{side}_81920.obj"
+            write_mni_obj(
+                mid, points * [60, 85, 50] * (1 + 0.1 * np.sin(9 * points[:, :1])) + [30, 0, 10], order[FACES]
+            )
+    return ["fit", str(root)]
+
+
+def write_mni_obj(path: Path, points: np.ndarray, faces: np.ndarray) -> None:
+    rows = lambda table: "\n".join(" ".join(f"{x:.5f}" for x in row) for row in table)
+    ends, corners = (" ".join(map(str, numbers)) for numbers in (3 * np.arange(1, len(faces) + 1), faces.ravel()))
+    head = f"P 0.3 0.3 0.4 10 1 {len(points)}\n{rows(points)}\n\n{rows(points)}\n\n"
+    path.write_text(f"{head}{len(faces)}\n0 1 1 1 1\n\n{ends}\n\n{corners}\n")
+
+
+def cat12(root: Path) -> list[str]:
+    cat12_folder(root, IDS)
+    return ["fit", str(root)]
+
+
+def fsaverage6(root: Path) -> list[str]:
+    """On fsaverage6, of which fsaverage5 is the first part."""
+    root.mkdir()
+    maps = (np.random.default_rng(5).random((6, 40962)) + 2).astype(np.float32)
+    for row, name in zip(maps, IDS, strict=True):
+        write_mgh(root / f"lh.thickness.fsaverage6.{name}.mgh", row)
+    store = root / "nested.store"
+    assert main(["prepare", str(root), "-o", str(store), "--resample-to", "fsaverage5", "-q"]) == 0
+    return ["fit", str(store)]
+
+
+slow = pytest.mark.slow
+PAGE = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        *(fastsurfer, surf2surf, matlab, csv, ids_at_the_end, ids_by_pattern, civet),
+        *(pytest.param(one, marks=slow) for one in (cat12, fsaverage6)),
+    ],
+)
+def test_from_a_folder_to_a_page(
+    layout: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    out = tmp_path / "out"
+    assert main([*layout(tmp_path / "data"), "-o", str(out), *PAGE]) == 0
+    assert read_table(out / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS
+    assert "Component 2" in (out / "report.html").read_text()
+
+
+def test_civets_own_surfaces_give_its_mesh(tmp_path: Path) -> None:
+    """The order of the vertices is found, and the sphere lies as the folds do; so for files named one by one."""
+    civet(tmp_path / "data")
+    cohort = ico.load_cohort(tmp_path / "data")
+    globbed = ico.load_cohort(str(tmp_path / "data" / "*" / "thickness" / "*_rsl_*.txt"))
+    assert [(one.sites.level, one.modality) for one in (cohort, globbed)] == [(3, "thickness")] * 2
+    truth = Sites.named("fsaverage3").coordinates
+    order = np.random.default_rng(1).permutation(N)
+    found = cohort.sites.coordinates[:N][order]
+    np.testing.assert_allclose(found @ found.T, truth @ truth.T, atol=1e-3)
+    assert np.einsum("ij,ij->i", found, truth).min() > 0.9
+    np.testing.assert_allclose(cohort.X[:, :N][:, order], X[:, :N], rtol=1e-5)
+    assert ico.load_cohort(tmp_path / "data", measure="area").units == "mm^2"
+
+
+def no_qcache(root: Path) -> list[str]:
+    fastsurfer(root)
+    for file in root.glob("*/surf/*.mgh"):
+        file.unlink()
+    return ["fit", str(root)]
+
+
+def a_volume(root: Path) -> list[str]:
+    root.mkdir()
+    nib.save(nib.Nifti1Image(np.zeros((9, 9, 9), np.float32), np.eye(4)), root / "lh.thickness.nii.gz")
+    return ["fit", str(root)]
+
+
+def matlab_7_3(root: Path) -> list[str]:
+    root.mkdir()
+    (root / "maps.mat").write_bytes(b"\x89HDF\r\n\x1a\n" + b"0" * 600)
+    return ["fit", str(root / "maps.mat")]
+
+
+def csv_of_columns(root: Path) -> list[str]:
+    root.mkdir()
+    np.savetxt(root / "maps.csv", X.T, "%.5f", ",")
+    return ["fit", str(root / "maps.csv")]
+
+
+def one_side_missing(root: Path) -> list[str]:
+    ids_at_the_end(root)
+    (root / f"rh.thickness.{IDS[2]}.mgh").unlink()
+    return ["fit", str(root)]
+
+
+def unnamed(root: Path) -> list[str]:
+    root.mkdir()
+    return ["fit", *ids_by_pattern(root / "a")[1:-1], "run-{subject}.gii"]
+
+
+def two_smoothings(root: Path) -> list[str]:
+    civet(root)
+    for file in list(root.glob("*/thickness/*_rsl_tlink_30mm_*")):
+        file.with_name(file.name.replace("30mm", "20mm")).write_bytes(file.read_bytes())
+    return ["fit", str(root)]
+
+
+def civet_without_surfaces(root: Path) -> list[str]:
+    (root / "a" / "thickness").mkdir(parents=True)
+    np.savetxt(root / "a" / "thickness" / "a_native_rms_rsl_tlink_30mm_left.txt", np.arange(40962) % 7, "%d")
+    return ["fit", str(root)]
+
+
+def a_damaged_surface(root: Path) -> list[str]:
+    civet(root)
+    for file in root.glob("*/surfaces/*.obj"):
+        file.write_bytes(file.read_bytes()[:9000])
+    return ["fit", str(root)]
+
+
+def not_resampled(root: Path) -> list[str]:
+    cat12_folder(root, IDS[:2], n=4)
+    for file in (root / "surf").glob("s1*"):
+        file.unlink()
+    return ["fit", str(root)]
+
+
+def not_downloaded(root: Path) -> list[str]:
+    root.mkdir()
+    (root / "lh.a.mgh").symlink_to(".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh")
+    return ["fit", str(root / "lh.a.mgh")]
+
+
+@pytest.mark.parametrize(
+    ("layout", "what_to_do"),
+    [
+        (no_qcache, "bring it to fsaverage with recon-all -qcache or mris_preproc"),
+        (a_volume, "mri_vol2surf"),
+        (matlab_7_3, "save it with -v7"),
+        (csv_of_columns, "transpose it"),
+        (one_side_missing, "--missing skip"),
+        (unnamed, "do not fit the pattern 'run-{subject}.gii' of --subjects"),
+        (two_smoothings, "choose with --smoothing; there are tlink 20 mm (6 subjects), tlink 30 mm"),
+        (civet_without_surfaces, "any surface of CIVET (.obj)"),
+        (a_damaged_surface, "truncated"),
+        (not_resampled, "Resample and Smooth Surface Data"),
+        (not_downloaded, "run: datalad get"),
+    ],
+)
+def test_each_wrong_version_gets_one_line_that_says_what_to_do(
+    layout: Callable[[Path], list[str]], what_to_do: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*layout(tmp_path / "data"), "-o", str(tmp_path / "out"), *PAGE]) == 2
+    *head, line = capsys.readouterr().err.splitlines()
+    assert what_to_do in line
+    assert not head or re.fullmatch(r"icofactor fit: \d+ problems:", *head)
+    assert not (tmp_path / "out").exists()

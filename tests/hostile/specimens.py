@@ -227,7 +227,12 @@ def _surfaces(folder: Path) -> list[Specimen]:
     pial.write_bytes(gifti.read_bytes())
     brain = nib.cifti2.BrainModelAxis.from_surface(np.arange(100), 32_492, name="CIFTI_STRUCTURE_CORTEX_LEFT")
     nib.save(nib.Cifti2Image(_values(4)[:, :100], (nib.cifti2.SeriesAxis(0, 0.72, 4), brain)), series)
+    civet = folder / "civet_mid_surface_left.obj"
+    rows = "\n".join(" ".join(map(str, row)) for row in (*points, *points))
+    ends, corners = (" ".join(map(str, some)) for some in (3 * np.arange(1, len(faces) + 1), faces.ravel()))
+    civet.write_text(f"P 0.3 0.3 0.4 10 1 {len(points)}\n{rows}\n{len(faces)}\n0 1 1 1 1\n{ends}\n{corners}\n")
     return [
+        Specimen("surface of CIVET", civet, lambda: Sites.from_file(civet), civet.name, "text"),
         Specimen("surface to draw on", pial, lambda: cortex_of(sites, "left", [pial]), pial.name, "xml"),
         Specimen("HCP series", series, lambda: read_series(series, "left"), series.name),
         Specimen("sphere GIFTI", gifti, lambda: Sites.from_file(gifti), gifti.name, "xml"),

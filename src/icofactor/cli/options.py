@@ -25,8 +25,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "inputs",
         metavar="INPUT",
         nargs="*" if optional else "+",
-        help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, npy, npz), globs, folders of them, a FreeSurfer "
-        "SUBJECTS_DIR, an HCP tree, fMRIPrep derivatives, tables with one column per region, or one cohort store",
+        help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI of mri_surf2surf, npy, npz, mat, csv, text of "
+        "CIVET), globs, folders of them, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS derivatives "
+        "(fMRIPrep, XCP-D), folders of CAT12 or CIVET, tables with one column per region, or one cohort store",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -39,7 +40,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
     group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
     group.add_argument(
         "--subjects",
-        metavar="ID,...",
+        metavar="ID,...|FILE|PATTERN",
         type=subjects,
         help="who the maps are of, where names of files do not tell: names in the order of the maps, a FILE with one "
         "per line, or a PATTERN of the files' names, e.g. 'lh.thickness.{subject}.mgh'",
@@ -76,7 +77,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "--mesh",
         metavar="MESH",
         type=one_or_two,
-        help="fsaverage3 to fsaverage7, a sphere's file, or LEFT,RIGHT sphere files (default: as the files say)",
+        help="fsaverage3 to fsaverage7, fsLR32k, a sphere's file, or LEFT,RIGHT sphere files (default: as the files say)",
     )
     group.add_argument(
         "--parcels",

@@ -133,10 +133,10 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
         name = f"fsaverage{level}"
         if level >= 6:
             other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
-            civet = " (CIVET's: tpl-civet_den-41k_hemi-L_sphere.surf.gii)" if level == 6 else ""
+            civet = " (tpl-civet_den-41k_hemi-L_sphere.surf.gii), or any surface of CIVET (.obj)" if level == 6 else ""
             raise _unknown(
                 f"{found}: that may be {name} or {other}, which order their sites differently; say "
-                f"{{mesh='{name}'}}, or give the sphere's file{civet} (Sites.from_file)"
+                f"{{mesh='{name}'}}, or give the file of its sphere{civet}"
             )
         return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
     if n_columns in (N_FS_LR, 2 * N_FS_LR):

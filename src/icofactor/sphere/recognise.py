@@ -73,6 +73,21 @@ def recognise(
     return None if vertex_map is None else _verified(triangles, vertex_map, level)
 
 
+def icosphere_within(points: NDArray[np.float64], faces: ArrayLike) -> NDArray[np.float64]:
+    """The vertices of an icosahedral mesh that was folded, on the sphere that it came from, turned to fit the folds;
+    other points as they are."""
+    away = points - points.mean(axis=0)
+    size = np.linalg.norm(away, axis=1, keepdims=True)
+    away = away / np.where(size > 0, size, 1.0)
+    match = recognise(faces, len(points), away)
+    if match is None:
+        return points
+    sphere = icosphere(match.level).vertices[match.vertex_to_canonical]
+    u, _, v = np.linalg.svd(away.T @ sphere)
+    u[:, 2] *= np.sign(np.linalg.det(u @ v))  # a rotation, not a mirror image
+    return np.asarray(sphere @ (u @ v).T)
+
+
 def _half_edges(triangles: Ints, n_vertices: int) -> tuple[Ints, Ints]:
     """Keys of the half-edges 3f + k, from corner k to corner k + 1 of face f, and of their opposites."""
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()

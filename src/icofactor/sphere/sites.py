@@ -17,7 +17,7 @@ from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
 from icofactor.sphere.names import hemispheres
 from icofactor.sphere.parcels import Parcels, parcel_sites
-from icofactor.sphere.recognise import IcosahedralMatch, recognise
+from icofactor.sphere.recognise import IcosahedralMatch, icosphere_within, recognise
 from icofactor.sphere.standard import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
@@ -384,8 +384,13 @@ class Sites:
 
     @classmethod
     def from_file(cls, path: str | Path, on: On = "vertices") -> Sites:
-        """The sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`."""
+        """The sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`.
+
+        Of CIVET any surface will do (.obj): its vertices are those of an icosphere, which is turned to fit it.
+        """
         coordinates, faces = read_surface(path)
+        if str(path).endswith(".obj"):
+            coordinates = icosphere_within(coordinates, faces)
         try:
             return cls.from_sphere(coordinates, faces, on)
         except ArgumentError as problem:

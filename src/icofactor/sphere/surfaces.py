@@ -16,6 +16,7 @@ from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.freesurfer import read_geometry
 from icofactor.io.gifti import read_gifti_surface
 from icofactor.io.guard import naming
+from icofactor.io.mni_obj import read_mni_obj
 from icofactor.sphere.triangles import Floats, Ints, check_faces
 
 _SAME_RADIUS = 0.01
@@ -60,7 +61,7 @@ def as_surface(given: Any, argument: str) -> Surface:
 
 
 def read_surface(path: str | Path) -> tuple[Floats, Ints]:
-    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii) or FreeSurfer surface file."""
+    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii), MNI (.obj) or FreeSurfer surface file."""
     found = _read(Path(path))
     return found.coordinates, found.faces
 
@@ -71,6 +72,8 @@ def _read(path: Path) -> Surface:
     with naming(path, "surface"):
         if path.name.endswith((".gii", ".gii.gz")):
             return _checked(*read_gifti_surface(path), str(path))
+        if path.name.endswith(".obj"):
+            return _checked(*read_mni_obj(path), None, str(path))
         return _checked(*read_geometry(path), None, str(path))
 
 

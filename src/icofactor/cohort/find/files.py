@@ -13,6 +13,7 @@ from typing import Any
 from icofactor.cohort.find import Found, Source, Wanted, names_in
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.find.cat12 import cat12_folders, find_cat12
+from icofactor.cohort.find.civet import civet_mesh, civet_subjects, find_civet
 from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
 from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
@@ -32,19 +33,21 @@ _GIVE_MAPS = "give the maps of subjects: those to fit, or new ones with `icofact
 _TREES = (
     (hcp_subjects, find_hcp),
     (cat12_folders, find_cat12),
+    (civet_subjects, find_civet),
     (freesurfer_subjects, find_freesurfer),
     (bids_subjects, find_bids),
 )
 _KINDS = {
     find_hcp: "an HCP tree",
     find_cat12: "CAT12's surfaces",
+    find_civet: "CIVET's folders",
     find_freesurfer: "a SUBJECTS_DIR",
     find_bids: "BIDS derivatives",
 }
 _AS_REGEX = {PLACE: "(?P<subject>[^/]+?)", "*": "[^/]*"}
 # what chooses files, for which kinds of input, and these as text
 _CHOICES = (
-    ("smoothing", {"a SUBJECTS_DIR", "CAT12's surfaces"}, "a SUBJECTS_DIR or CAT12's surfaces"),
+    ("smoothing", {"a SUBJECTS_DIR", "CAT12's surfaces", "CIVET's folders"}, "a SUBJECTS_DIR, CAT12 or CIVET"),
     ("target", set(_KINDS.values()), "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
     ("stream", {"a SUBJECTS_DIR", "files"}, "a SUBJECTS_DIR"),
     ("entities", {"BIDS derivatives", "CAT12's surfaces", "files"}, "BIDS derivatives"),
@@ -166,8 +169,8 @@ def _add_folder(
     if not maps:
         raise CohortError(
             folder,
-            "holds no files of maps, and is not a SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear) or BIDS "
-            "derivatives (sub-*)",
+            "holds no files of maps, and is not a SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear), BIDS "
+            "derivatives (sub-*) or folder of CIVET (*/thickness)",
         )
     named = [
         path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
@@ -213,4 +216,4 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
         found.measure = measures.pop()
     meshes = {mesh_of(path.name) for path in files}
     if found.mesh is None and len(meshes) == 1:
-        found.mesh = mesh_for(meshes.pop(), files[0])
+        found.mesh = mesh_for(meshes.pop(), files[0]) or civet_mesh(files[0])
