@@ -117,10 +117,12 @@ def test_masked_sites_have_no_error(tmp_path: Path) -> None:
     assert [file.name for file in files] == [
         "stability.tsv",
         "loadings_se.tsv",
+        "stability.json",
+        "loadings_se.json",
         "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii",
         "hemi-R_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii",
     ]
-    right = np.stack(nib.load(files[3]).agg_data())
+    right = np.stack(nib.load(files[-1]).agg_data())
     np.testing.assert_allclose(right, found.component_se[:, 642:], rtol=1e-6)
     rows = [line.split("\t") for line in files[0].read_text().splitlines()]
     assert [row[0] for row in rows] == ["component", "1", "2", "3"]

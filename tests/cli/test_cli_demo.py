@@ -27,9 +27,13 @@ PARCELS = MAPS.replace("components.shape.gii", "dseg")
 FILES = [
     "components.png",
     "dataset_description.json",
+    "desc-icofactor_components.json",
     "desc-icofactor_components.tsv",
+    "desc-icofactor_dseg.json",
     "desc-icofactor_dseg.tsv",
+    "desc-icofactor_loadings.json",
     "desc-icofactor_loadings.tsv",
+    "desc-icofactor_participants.json",
     "desc-icofactor_participants.tsv",
     "diagnostics.npz",
     "figures",
@@ -47,8 +51,19 @@ PANELS = [
     *("participants-02_age", "similarity", "sparsity", "subjects"),
 ]
 TABLES = [
-    *("convergence.tsv", "correlations.tsv", "groups.tsv", "resources.tsv", "similarity.tsv", "sparsity.tsv"),
-    *("subjects.tsv", "summary.tsv", "unusual.tsv"),
+    f"{name}.{end}"
+    for name in [
+        "convergence",
+        "correlations",
+        "groups",
+        "resources",
+        "similarity",
+        "sparsity",
+        "subjects",
+        "summary",
+        "unusual",
+    ]
+    for end in ("json", "tsv")
 ]
 FIGURES = [
     f"{name}.{ending}" for name in PANELS for ending in ("png", "pdf") if name != "components" or ending == "pdf"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.sidecars import undescribed
 from icofactor.cli.main import main
 from icofactor.cli.select import ranks_of
 
@@ -62,6 +63,7 @@ def test_parts(maps: Path, tmp_path: Path) -> None:
     assert (record["settings"]["method"], record["settings"]["center"]) == ("parts", "zscore")
     assert set(record["others"]) <= {2, 3}
     columns = (out / "selection.tsv").read_text().splitlines()[0].split("\t")
+    assert not undescribed(out)
     assert {"inner_product_median", "null_stability_coefficient", "loadings_adjusted", "null_ari"} <= set(columns)
 
 
@@ -73,6 +75,7 @@ def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"atlas_overlap.tsv", "stability.tsv", "loadings_se.tsv"} <= names
     assert not any(name.startswith("selection") for name in names)
+    assert not undescribed(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

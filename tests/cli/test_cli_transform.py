@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.sidecars import undescribed
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names
 from icofactor import CorticalFactorization, Covariates, load_model, simulate_cohort
 from icofactor.cli.main import main
@@ -109,6 +110,7 @@ def test_new_subjects(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pyt
     assert about["model"]["path"].endswith("adjusted/model.zip")
     assert len(about["data"]["inputs"]) == 2 * (N - N_FITTED)
     assert any("adjusted for age" in note for note in about["notes"])
+    assert not undescribed(tmp_path)
 
 
 def test_a_folder_one_subject_and_other_files(place: Path, maps: np.ndarray, tmp_path: Path) -> None:

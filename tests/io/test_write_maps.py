@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icofactor.io.cifti import write_dscalar
+from helpers.workbench import wb_command
+from icofactor.io.cifti import read_dlabel, write_dlabel, write_dscalar
 from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
 from icofactor.results.colours import distinct_colours
@@ -163,6 +164,24 @@ def test_dense_scalars_without_a_mask_or_a_hemisphere(tmp_path: Path) -> None:
     mask = np.repeat([True, False], N)
     half = nib.load(write_dscalar(tmp_path / "b.dscalar.nii", np.ones(2 * N), "both", mask=mask))
     assert [name for name, _, _ in half.header.get_axis(1).iter_structures()] == ["CIFTI_STRUCTURE_CORTEX_LEFT"]
+
+
+@pytest.mark.parametrize("hemi", ["left", "both"])
+def test_dense_labels_are_read_back_and_open_in_workbench(tmp_path: Path, hemi: str) -> None:
+    n = N if hemi == "left" else 2 * N
+    labels, mask = RNG.integers(0, 3, n), RNG.random(n) < 0.9
+    names, colours = ["component01 left insula (45.0 %)", "component02"], np.array([[230, 159, 0], [86, 180, 233]])
+    path = write_dlabel(tmp_path / "x.dlabel.nii", labels, hemi, names, colours, mask)
+    found = read_dlabel(path)
+    keys = np.concatenate([keys for keys, _ in found.values()])
+    np.testing.assert_array_equal(keys, np.where(mask, labels, -1))
+    assert found["left"][1] == {0: "???", 1: names[0], 2: names[1]}
+    (table,) = nib.load(path).header.get_axis(0).label
+    np.testing.assert_allclose([table[key][1] for key in (1, 2)], np.c_[colours / 255, [1, 1]])
+    wb_command("-file-information", path)
+    wb_command("-cifti-label-export-table", path, 1, tmp_path / "table.txt")
+    lines = (tmp_path / "table.txt").read_text().splitlines()
+    assert lines[-4:] == [names[0], "1 230 159 0 255", names[1], "2 86 180 233 255"]
 
 
 @pytest.mark.parametrize(

@@ -19,28 +19,53 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
+from helpers.sidecars import undescribed
+from icofactor.assessment.atlas import Overlap
 from icofactor.errors import ArgumentError, ExistsError, FileError
 from icofactor.io import publish
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST, Publication, list_of, reading
-from icofactor.io.tables import write_json, write_tsv
-from icofactor.results.description import FitDescription
+from icofactor.io.tables import read_table, write_json, write_table, write_tsv
+from icofactor.results.description import FitDescription, read_fit
 from icofactor.results.diagnostics.diagnose import winner_takes_all
-from icofactor.results.folder import FitFolder, map_columns, write_dataset_description, write_fit
+from icofactor.results.folder import (
+    FitFolder,
+    map_columns,
+    overlap_place,
+    write_dataset_description,
+    write_fit,
+    write_names,
+)
+from icofactor.results.report.content import page_content
 from icofactor.results.report.page import write_page
+from icofactor.results.report.surfaces import Cortex
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file, table_file
 from icofactor.sphere.sites import Sites
 
 STEM = "space-fsaverage_den-642_desc-icofactor"
 ALWAYS = {
-    *("desc-icofactor_dseg.tsv", "desc-icofactor_loadings.tsv", "desc-icofactor_components.tsv"),
+    *(f"desc-icofactor_{name}.{end}" for name in ("dseg", "loadings", "components") for end in ("tsv", "json")),
     *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
-    *(f"tables/{name}.tsv" for name in ("summary", "subjects", "unusual", "correlations", "groups", "similarity")),
-    *(f"tables/{name}.tsv" for name in ("sparsity", "convergence", "resources")),
+    *(
+        f"tables/{name}.{end}"
+        for name in [
+            "summary",
+            "subjects",
+            "unusual",
+            "correlations",
+            "groups",
+            "similarity",
+            "sparsity",
+            "convergence",
+            "resources",
+        ]
+        for end in ("tsv", "json")
+    ),
 }
+MORE = {"desc-icofactor_participants.tsv", "desc-icofactor_participants.json", "methods.md"}
 
 
 def test_cells_of_tables(tmp_path: Path) -> None:
@@ -50,6 +75,23 @@ def test_cells_of_tables(tmp_path: Path) -> None:
     assert rows == ["13\t0.5\t0.3333333333", "n/a\tn/a\t2", "35\t2\t1e-20"]
     rows = write_tsv(tmp_path / "b.tsv", columns, digits=None).read_text().splitlines()[1:]
     assert rows == ["13\t0.5\t0.3333333333333333", "n/a\tn/a\t2.0", "35\t2.0\t1e-20"]
+
+
+def test_every_column_of_a_table_is_described(tmp_path: Path) -> None:
+    columns = {"participant_id": ["a"], "x": [1.0]}
+    with pytest.raises(ArgumentError) as raised:
+        write_table(tmp_path / "a.tsv", columns, {})
+    with pytest.raises(ArgumentError, match="names of columns; found x"):
+        write_table(tmp_path / "a.tsv", columns, {"x": "Its size"}, {"x": 1})
+    assert raised.value.argument == "about" and "nothing about x" in str(raised.value)
+    assert not any(tmp_path.iterdir())
+    write_table(tmp_path / "a.tsv", columns, {"x": {"Description": "Its size", "Units": "mm"}}, {"seed": 1})
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found == {
+        "participant_id": {"Description": "Person"},
+        "x": {"Description": "Its size", "Units": "mm"},
+        "seed": 1,
+    }
 
 
 def test_atomic_path_writes_whole_files_only(tmp_path: Path) -> None:
@@ -160,11 +202,9 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     files = write_fit(fit, FitFolder(out, figures=False))
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
-    assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | {
-        "desc-icofactor_participants.tsv",
-        "methods.md",
-    }
+    assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | MORE
     assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
+    assert not undescribed(out)
     right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert right.darrays[2].meta["Name"] == "component03"
@@ -343,7 +383,7 @@ def test_the_list_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None
     files = [file.relative_to(tmp_path).as_posix() for file in written]
     kinds = ["components.shape.gii", "dseg.label.gii", "dseg.annot", *(["mask.shape.gii"] if more else [])]
     named = {f"hemi-{hemi[0].upper()}_{STEM}_{kind}" for kind in kinds} | ALWAYS
-    assert set(files) == named | ({"desc-icofactor_participants.tsv", "methods.md"} if more else set())
+    assert set(files) == named | (MORE if more else set())
     assert {LIST, *files} == set(contents(tmp_path))
     assert list_of(tmp_path) == {name: hash_file(tmp_path / name) for name in files}
     assert list(list_of(tmp_path)) == files
@@ -658,9 +698,53 @@ def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path) -> None:
     fit = FitDescription.of(*small_fit(sites, "both", mask=mask, n_starts=1, n_iter=20, tol=0.0))
     files = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
     stem = "space-fsLR_den-32k_desc-icofactor"
-    assert {f"{stem}_components.dscalar.nii", f"hemi-R_{stem}_dseg.annot"} < files
+    assert {f"{stem}_components.dscalar.nii", f"{stem}_dseg.dlabel.nii", f"hemi-R_{stem}_dseg.annot"} < files
+    parcels = nib.load(tmp_path / f"{stem}_dseg.dlabel.nii")
+    np.testing.assert_array_equal(parcels.get_fdata()[0], fit.diagnostics.parcellation[mask])
+    table = nib.load(tmp_path / f"hemi-R_{stem}_dseg.label.gii").labeltable
+    names = {label.key: (label.label, label.rgba) for label in table.labels}
+    assert parcels.header.get_axis(0).label[0] == {
+        key: (name, pytest.approx(rgba)) for key, (name, rgba) in names.items()
+    }
     values = nib.load(tmp_path / f"{stem}_components.dscalar.nii").get_fdata(dtype=np.float32)
     np.testing.assert_array_equal(values, fit.model.components_[:, mask].astype(np.float32))
+
+
+def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> None:
+    model, diagnostics = described().model, described().diagnostics
+    write_fit(FitDescription(model, diagnostics, Cortex(())), FitFolder(tmp_path, figures=False))
+    mine = tmp_path / f"hemi-R_{STEM}_dseg.annot"
+    mine.write_bytes(mine.read_bytes()[:-1] + b"!")
+    regions, numbers = ["left insula", "right insula", "left cuneus"], [1, 1, 2, 2, 3]
+    table = {
+        "component": np.array(numbers),
+        "region": np.array([*regions[:2], *regions[:2], regions[2]]),
+        "share": np.array([0.2, 0.25, 0.5, 0.1, 0.03]),
+        **{name: np.full(5, 0.5) for name in ("area", "enrichment", "null_enrichment", "p", "q")},
+    }
+    found = Overlap(table, ("bilateral insula", "left insula", "left cuneus?"))
+    write_names(found, overlap_place(tmp_path, tmp_path), model)  # nothing needs to be overwritten
+    names = ["component01 bilateral insula (45.0 %)", "component02 left insula (50.0 %)", "component03"]
+    left = f"hemi-L_{STEM}"
+    assert [label.label for label in nib.load(tmp_path / f"{left}_dseg.label.gii").labeltable.labels] == ["???", *names]
+    labels = nib.freesurfer.read_annot(tmp_path / f"{left}_dseg.annot")[2]
+    assert labels[1:] == [b"component01_bilateral_insula_(45.0%)", b"component02_left_insula_(50.0%)", b"component03"]
+    maps = nib.load(tmp_path / f"{left}_components.shape.gii").darrays
+    assert [one.meta["Name"] for one in maps] == names
+    np.testing.assert_array_equal(maps[1].data, model.components_[1, :642].astype(np.float32))
+    assert read_table(tmp_path / "desc-icofactor_dseg.tsv")[0]["name"] == names
+    columns = read_table(tmp_path / "desc-icofactor_components.tsv")[0]
+    assert columns["name"] == ["bilateral insula (45.0 %)", "left insula (50.0 %)", "n/a"]
+    about = json.loads((tmp_path / "desc-icofactor_loadings.json").read_text())
+    titles = ["Component 1: bilateral insula (45.0 %)", "Component 2: left insula (50.0 %)", "Component 3"]
+    assert [about[f"component0{j}"]["LongName"] for j in (1, 2, 3)] == titles
+    assert not undescribed(tmp_path)
+    assert mine.read_bytes().endswith(b"!")  # what the user changed stays
+    page = json.loads(page_content(read_fit(tmp_path), {}))
+    assert [layer["name"] for layer in page["cortex"]["layers"][:3]] == titles == page["panels"]["titles"]
+    # elsewhere the fit is not touched
+    write_names(found, overlap_place(tmp_path / "else", tmp_path), model)
+    assert {file.name for file in (tmp_path / "else").iterdir()} == {"atlas_overlap.tsv", "atlas_overlap.json", LIST}
 
 
 @pytest.mark.slow

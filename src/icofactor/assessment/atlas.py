@@ -23,7 +23,7 @@ from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import read_labels
-from icofactor.io.tables import write_tsv
+from icofactor.io.tables import write_table
 from icofactor.sphere.names import SIDES
 from icofactor.sphere.parcels import is_region
 from icofactor.sphere.rotations import SiteSpinner
@@ -247,10 +247,41 @@ def _named(name: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(part, pair(part) if part.startswith(both) else (part,)) for part in parts]
 
 
+_COLUMNS = {
+    "component": "Number of the component",
+    "region": "Region of the atlas",
+    "share": "Share of the component's mass that lies in the region",
+    "area": "Share of the cortex that the region is",
+    "enrichment": "Mean of the map in the region over its mean on the cortex",
+    "null_enrichment": "Mean of the same over rotated maps",
+    "p": "Share of the rotations that are as enriched or more",
+    "q": "p corrected over all rows (Benjamini-Hochberg)",
+    "n_spins": "Rotations",
+    "proposed_name": f"Name from regions with q <= {ENRICHED}; with a question mark where there is none",
+}
+
+
 def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> Path:
-    """The table as TSV, with the proposed name of each component in a last column."""
+    """The table as TSV with its JSON file, with the proposed name of each component in a last column."""
+    return write_table(path, with_names(found), _COLUMNS, overwrite=overwrite)
+
+
+def with_names(found: Overlap) -> dict[str, np.ndarray]:
+    """The table with the proposed names in a last column."""
     proposed = np.array(found.names)[np.asarray(found.table["component"]) - 1]
-    return write_tsv(path, {**found.table, "proposed_name": proposed}, overwrite=overwrite)
+    return {**found.table, "proposed_name": proposed}
+
+
+def certain_names(table: Mapping[str, Any] | None, n_components: int) -> list[str]:
+    """The name of each component with the share of it that lies there, "" where no region is enriched (q ≤ 0.05).
+
+    Parameters
+    ----------
+    table : as `with_names` gives it; None names nothing.
+    """
+    proposed = {} if table is None else dict(zip(table["component"], table["proposed_name"], strict=True))
+    names = [str(proposed.get(j, "?")) for j in range(1, n_components + 1)]
+    return ["" if name.endswith("?") else name_with_shares(table or {}, j, name) for j, name in enumerate(names, 1)]
 
 
 # ---------------------------------------------------------------------- reading

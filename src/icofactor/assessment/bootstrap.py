@@ -32,7 +32,7 @@ from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
-from icofactor.io.tables import numbered, write_tsv
+from icofactor.io.tables import numbered, sidecar, write_table
 from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.preprocessing.confounds import Confounds, unadjusted
@@ -51,6 +51,13 @@ MOST_UPDATES = 1000
 _ERRORS = "componentsse.shape.gii"
 REGION_ERRORS = "components_se.tsv"
 """Standard errors of components on parcels: one row per region."""
+_COLUMNS = {
+    "component": "Number of the component",
+    "stability": "Mean correlation of the map with its partner in fits to resampled people",
+    "stability_5th_percentile": "5th percentile of the same",
+    "relative_standard_error": "Standard error of the map over resamples, in parts of the map's size",
+    "n_resamples": "Resamples",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +100,28 @@ class Bootstrap:
         loadings = {**rows.columns, **dict(zip(names, self.loading_se.T, strict=True))}
         tables, maps = _files(model)
         with place.filled() as new:
-            write_tsv(new / tables[0], table)
-            write_tsv(new / tables[1], loadings)
+            write_table(new / tables[0], table, _COLUMNS)
+            of_loading = {name: f"Standard error of the loading on {name} that comes from the maps" for name in names}
+            write_table(new / tables[1], loadings, of_loading)
             if len(tables) > 2:
                 errors = dict(zip(names, self.component_se, strict=True))
-                write_tsv(new / tables[2], {"region": list(model.sites_.regions.names), **errors})
+                told = {"region": "Region of the atlas", **{name: f"Standard error of {name}" for name in names}}
+                write_table(new / tables[2], {"region": list(model.sites_.regions.names), **errors}, told)
             halves = np.split(self.component_se, max(1, len(maps)), axis=1)
             for (side, name), half in zip(maps.items(), halves, strict=False):
                 write_maps(new / name, half, side, [f"{name} standard error" for name in names])
-        return [place.path / name for name in (*tables, *maps.values())]
+        return [place.path / name for name in (*tables, *_beside(tables), *maps.values())]
 
 
 def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
     """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other hemisphere leave."""
     tables, maps = _files(model)
     leaving = lambda listed: [name for name in listed if name.endswith((_ERRORS, REGION_ERRORS))]
-    return Publication(folder, overwrite, names=[*tables, *maps.values()], leaving=leaving, **more)
+    return Publication(folder, overwrite, names=[*tables, *_beside(tables), *maps.values()], leaving=leaving, **more)
+
+
+def _beside(tables: Sequence[str]) -> list[str]:
+    return [sidecar(name).name for name in tables]
 
 
 def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -77,7 +77,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "--mesh",
         metavar="MESH",
         type=one_or_two,
-        help="fsaverage3 to fsaverage7, fsLR32k, a sphere's file, or LEFT,RIGHT sphere files (default: as the files say)",
+        help="fsaverage3 to fsaverage7, fsLR32k, a sphere's file, or LEFT,RIGHT files (default: as the files say)",
     )
     group.add_argument(
         "--parcels",

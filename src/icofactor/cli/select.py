@@ -32,7 +32,8 @@ DESCRIPTION = (
     "and blocks, stability over starts. Writes selection.tsv, selection.json and selection.png with a recommendation "
     "and its reasons; written into the folder of a fit, its report shows them. With --model, measure how far that "
     "model's components can be trusted instead (or as well, when --ranks is given): --bootstrap writes standard errors "
-    "of maps and loadings and the stability of each component, --atlas the overlap with an atlas. `icofactor report "
+    "of maps and loadings and the stability of each component, --atlas the overlap with an atlas, after "
+    "whose regions components are named where they are enriched beyond chance. `icofactor report "
     "FITTED --overwrite` then shows them."
 )
 EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
@@ -41,7 +42,6 @@ icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh
 icofactor select -o fitted --model fitted --atlas lh.aparc.annot rh.aparc.annot"""
 _DEFAULT_RANKS = "2-20"
 _MOST = 10_000  # far beyond what any cohort allows
-_OVERLAP = "atlas_overlap.tsv"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -152,6 +152,7 @@ def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, 
     from icofactor.assessment.bootstrap import bootstrap_place, check_resamples
     from icofactor.assessment.selection.choice import FILES
     from icofactor.io.publish import Publication
+    from icofactor.results.folder import overlap_place
 
     found, inputs = {}, read_by(options)
     if search:
@@ -162,7 +163,7 @@ def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, 
         check_resamples(options.bootstrap)
         found["bootstrap"] = bootstrap_place(options.out, model, options.overwrite, **about)
     if options.atlas:
-        found["atlas"] = Publication(options.out, options.overwrite, names=[_OVERLAP], **about)
+        found["atlas"] = overlap_place(options.out, options.model, options.overwrite, **about)
     return found
 
 
@@ -254,13 +255,13 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[in
 
 
 def _write_overlap(model: Any, regions: Any, options: argparse.Namespace, place: Publication) -> None:
-    from icofactor.assessment.atlas import name_with_shares, overlap, write_overlap
+    from icofactor.assessment.atlas import name_with_shares, overlap
     from icofactor.progress import Stages
+    from icofactor.results.folder import write_names
 
     with Stages(not options.quiet).stage("atlas") as show:
         found = overlap(model, regions, options.spins, options.random_seed, report=show)
-    with place.filled() as new:
-        write_overlap(found, new / _OVERLAP)
+    write_names(found, place, model)
     for j, name in enumerate(found.names, 1):
         print(f"Component {j}: {name_with_shares(found.table, j, name)}")
     if any(name.endswith("?") for name in found.names):

@@ -1,4 +1,4 @@
-"""CIFTI-2: reading maps and labels of both hemispheres; writing maps on fs_LR 32k."""
+"""CIFTI-2: reading maps and labels of both hemispheres; writing both on fs_LR 32k."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor.errors import ArgumentError, Phrase, counted, escaped, literal
 from icofactor.io.atomic import atomic_path
+from icofactor.io.gifti import check_labels
 from icofactor.io.guard import Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
@@ -365,27 +366,67 @@ def write_dscalar(
     names : one per map; "map01", ... when None.
     mask : True where a vertex is used; the others are not in the file, as the medial wall is not in HCP's.
     """
-    if not str(path).endswith(".dscalar.nii"):
-        raise ArgumentError("path", str(path), '{path} must end with ".dscalar.nii"')
-    values, sides = np.atleast_2d(np.asarray(maps, dtype=np.float32)), hemispheres(hemi)
-    n = N_FS_LR * len(sides)
-    if values.ndim != 2 or values.shape[1] != n:
-        expected = f"an array of shape (n_maps, {n}) for {{hemi={hemi!r}}} of fs_LR 32k"
-        raise ArgumentError("maps", Phrase(f"shape {np.shape(maps)}"), expected)
+    values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
+    used, axis = _brain_models(path, ".dscalar.nii", {"maps": np.shape(maps)}, hemi, mask)
     labels = numbered("map", len(values)) if names is None else [str(name) for name in names]
     if len(labels) != len(values):
         raise ArgumentError("names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps")
+    from nibabel.cifti2 import Cifti2Image, ScalarAxis
+
+    image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
+    return _saved(image, "ConnDenseScalar", path, overwrite)
+
+
+def write_dlabel(
+    path: str | Path,
+    labels: ArrayLike,
+    hemi: str,
+    names: Sequence[str],
+    colours: ArrayLike,
+    mask: ArrayLike | None = None,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """A parcellation of the vertices of fs_LR 32k, as CIFTI-2 dense labels.
+
+    Parameters
+    ----------
+    path : must end with ".dlabel.nii".
+    labels : (32492,), or (64984,) with the left hemisphere first; 0 is no parcel, "???".
+    hemi, mask : as for `write_dscalar`.
+    names, colours : of the parcels 1, 2, ...; colours are (n_parcels, 3), 0 to 255.
+    """
+    values, rgb = check_labels(labels, names, colours)
+    used, axis = _brain_models(path, ".dlabel.nii", {"labels": values.shape}, hemi, mask)
+    from nibabel.cifti2 import Cifti2Image, LabelAxis
+
+    table = {0: ("???", (0.0, 0.0, 0.0, 0.0))}
+    table |= {k: (str(n), (*(c / 255).tolist(), 1.0)) for k, (n, c) in enumerate(zip(names, rgb, strict=True), 1)}
+    image = Cifti2Image(values[None, used], header=(LabelAxis(["winner-takes-all"], [table]), axis))
+    return _saved(image, "ConnDenseLabel", path, overwrite)
+
+
+def _brain_models(
+    path: str | Path, ending: str, given: dict[str, tuple[int, ...]], hemi: str, mask: ArrayLike | None
+) -> tuple[NDArray[np.bool_], Any]:
+    """The vertices that a file has, as booleans and as nibabel's axis; refuses other meshes."""
+    if not str(path).endswith(ending):
+        raise ArgumentError("path", str(path), f'{{path}} must end with "{ending}"')
+    sides = hemispheres(hemi)
+    n = N_FS_LR * len(sides)
+    ((argument, shape),) = given.items()
+    if len(shape) not in (1, 2) or shape[-1] != n:
+        expected = f"an array of shape (n_maps, {n}) for {{hemi={hemi!r}}} of fs_LR 32k"
+        raise ArgumentError(argument, Phrase(f"shape {shape}"), expected)
     used = np.ones(n, dtype=bool) if mask is None else np.asarray(mask)
     if used.shape != (n,) or used.dtype != bool:
         found = Phrase(f"{used.dtype} of shape {used.shape}")
         raise ArgumentError("mask", found, f"{n} booleans, one per vertex")
     if not used.any():
         raise ArgumentError("mask", None, "{mask} is True nowhere; there is nothing to write")
-    from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ScalarAxis
+    from nibabel.cifti2 import BrainModelAxis
 
     halves = zip(sides, np.split(used, len(sides)), strict=True)
     # a hemisphere that is masked altogether has no model
     models = [BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()]
-    axis = models[0] if len(models) == 1 else models[0] + models[1]
-    image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
-    return _saved(image, "ConnDenseScalar", path, overwrite)
+    return used, models[0] if len(models) == 1 else models[0] + models[1]

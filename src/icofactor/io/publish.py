@@ -63,6 +63,8 @@ class Publication:
         The list of the folder → which of its files leave with those that are replaced.
     inputs : sequence of path
         What the command reads: never replaced, and no folder for results unless its readers skip them.
+    renewed : sequence of str
+        Files that are replaced without `overwrite`, because they say the same with more in it.
     steady : sequence of str
         Files that must be the same when the results appear, because the results are about them.
     listed : callable, default=None
@@ -70,6 +72,7 @@ class Publication:
 
     Attributes
     ----------
+    renewed : as above.
     files, removed : list of Path
         What was written, and what left without a counterpart; empty until then.
     """
@@ -82,12 +85,14 @@ class Publication:
         names: Sequence[str] = (),
         leaving: Callable[[Names], Iterable[str]] = lambda listed: (),
         inputs: Iterable[str | Path] = (),
+        renewed: Sequence[str] = (),
         steady: Sequence[str] = (),
         listed: Callable[[], Names] | None = None,
     ) -> None:
         self.path, self.overwrite = Path(path), overwrite
         self.files: list[Path] = []
         self.removed: list[Path] = []
+        self.renewed = frozenset(renewed)
         self._leaving, self._listed = leaving, listed
         self._inputs = {Path(place).expanduser().absolute() for place in inputs}
         _check_writable(self.path)
@@ -111,8 +116,9 @@ class Publication:
             self._check_mine(name, owned)
         for inner in sorted({name.partition("/")[0] for name in names if "/" in name}):
             self._check_inner(self.path / inner)
-        if not self.overwrite and there[:1] not in ([], [LIST]):
-            raise ExistsError(self.path / there[0])
+        kept = [name for name in there if name not in (LIST, *self.renewed)]
+        if kept and not self.overwrite:
+            raise ExistsError(self.path / kept[0])
         return there
 
     def _check_inner(self, place: Path) -> None:

@@ -171,6 +171,49 @@ def write_tsv(
     return Path(path)
 
 
+GIVEN = "As in the table of participants that was given"
+"""What is said of columns that are the user's own."""
+_PEOPLE = {"participant_id": "Person", "session_id": "Session of the person"}
+
+
+def write_table(
+    path: str | Path,
+    columns: Mapping[str, ArrayLike],
+    about: Mapping[str, str | Mapping[str, str]],
+    more: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
+    digits: int | None = _DIGITS,
+) -> Path:
+    """A TSV file as `write_tsv` writes it, and beside it the JSON file of BIDS that says what each column holds.
+
+    Parameters
+    ----------
+    about : column → its description, or its entries (LongName, Description, Units); none is left out.
+    more : further entries of the JSON file.
+    """
+    entries, more = described(columns, about), more or {}
+    if hidden := sorted(entries.keys() & more.keys()):
+        raise ArgumentError("more", Phrase(", ".join(hidden)), "no names of columns")
+    write_tsv(path, columns, overwrite=overwrite, digits=digits)
+    write_json(sidecar(path), {**entries, **more}, overwrite=overwrite)
+    return Path(path)
+
+
+def described(columns: Iterable[str], about: Mapping[str, str | Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Column → its entries in the JSON file beside a table."""
+    told = {**_PEOPLE, **about}
+    lacking = [name for name in columns if name not in told]
+    if lacking:
+        raise ArgumentError("about", Phrase(f"nothing about {', '.join(lacking)}"), "a description of every column")
+    return {name: {"Description": text} if isinstance(text := told[name], str) else text for name in columns}
+
+
+def sidecar(path: str | Path) -> Path:
+    """The JSON file beside a table."""
+    return Path(path).with_suffix(".json")
+
+
 def _check_cells(cells: Iterable[Any]) -> None:
     for cell in cells:
         if isinstance(cell, str) and (UNSAFE.search(cell) or len(cell) > MAX_CELL):

@@ -42,7 +42,7 @@ from icofactor.estimator.saving import load_model
 from icofactor.io.gifti import write_maps
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.publish import Publication, reading
-from icofactor.io.tables import is_number, read_table, write_json, write_tsv
+from icofactor.io.tables import is_number, read_table, sidecar, write_table
 from icofactor.results.description import LOADINGS, MODEL, PROVENANCE
 from icofactor.results.folder import PARTICIPANTS, map_columns
 from icofactor.results.report.selection_files import read_record
@@ -92,7 +92,7 @@ class FittedLoadings:
                 raise FileError(place, "is neither the folder of a fit nor a table of loadings (.tsv)")
             rows, loadings, components = _table_of(place)
             beside = _beside_loadings(place, rows, components)
-            gone = (read_record(_sidecar(place)) or {}).get(TAKEN_OUT)
+            gone = (read_record(sidecar(place)) or {}).get(TAKEN_OUT)
             taken_out = tuple(map(str, gone)) if isinstance(gone, list) else ()
             return cls(rows, loadings, components, beside, None, place, taken_out=taken_out)
         with reading(place):
@@ -267,9 +267,11 @@ def _place(
         *(_PLS if behaviour is not None else ()),
         *([_NORMATIVE] if reference is not None else ()),
     ]
-    names = [*tables, *(_sidecar(Path(name)).name for name in tables), *([_PICTURE] if behaviour is not None else ())]
+    names = [*tables, *(sidecar(name).name for name in tables), *([_PICTURE] if behaviour is not None else ())]
     leaving = lambda listed: [
-        name for name in listed if formula is not None and name.endswith((f"_{_EFFECTS}", _REGION_EFFECTS))
+        name
+        for name in listed
+        if formula is not None and name.endswith((f"_{_EFFECTS}", _REGION_EFFECTS, sidecar(_REGION_EFFECTS).name))
     ]
     inputs = [path for path in read if path is not None]
     own = source.model is not None and target.absolute() == source.path.absolute()
@@ -384,19 +386,12 @@ _VARIABLE_COLUMNS = {
     "ci_low": "Lower end of its 95 % interval over resamples",
     "ci_high": "Upper end of its 95 % interval over resamples",
 }
-_IDS = {_ID: "Person", _SESSION: "Session"}
-
-
-def _sidecar(table: Path) -> Path:
-    return table.with_suffix(".json")
 
 
 def _write_table(path: Path, table: Mapping[str, Any], columns: Mapping[str, str], more: Mapping[str, Any]) -> None:
-    """A table, and beside it what its columns hold."""
-    known = {**_IDS, **columns}
-    said = {name: {"Description": known[name if name in known else _LOADING]} for name in table}
-    write_tsv(path, table)
-    write_json(_sidecar(path), {**said, **more})
+    """A table whose components are all described alike."""
+    rest = [name for name in table if name not in (_ID, _SESSION, *columns)]
+    write_table(path, table, {**columns, **dict.fromkeys(rest, columns.get(_LOADING, ""))}, more)
 
 
 def _write_pls(folder: Path, found: PLS, about: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from icofactor.assessment._compare import Comparison, compare
 from icofactor.estimator.saving import model_at
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import Publication
-from icofactor.io.tables import write_json, write_tsv
+from icofactor.io.tables import write_table
 from icofactor.results.report.figures import plot_pairs
 from icofactor.results.report.panels import figure_bytes
 from icofactor.results.report.surfaces import cortex_or_reason
@@ -52,16 +52,14 @@ def write_comparison(
     files = [model_at(path) for path in (a, b)]
     place = Publication(out, overwrite, names=[TABLE, RECORD, *PICTURES], inputs=files)
     found = compare(*files, spheres=spheres, n_spins=n_spins, random_state=random_state, report=report)
-    about = {name: {"Description": text} for name, text in _COLUMNS.items()}
     models = {
         name: {"path": str(file), "sha256": hash_file(file)} for name, file in zip(("a", "b"), files, strict=True)
     }
     settings = {"icofactor": __version__, **models, "n_spins": n_spins, "random_state": random_state}
     whole = {"mean_similarity": found.mean, "null_mean_similarity": found.null_mean, "p_mean_similarity": found.p}
-    more = {"sites_compared": int(found.mask.sum()), "maps": found.how, "similarity": found.similarity}
+    more = {"sites_compared": int(found.mask.sum()), "maps": found.how, "similarity_matrix": found.similarity}
     with place.filled() as new:
-        write_tsv(new / TABLE, found.table)
-        write_json(new / RECORD, {**about, **settings, **whole, **more})
+        write_table(new / TABLE, found.table, _COLUMNS, {**settings, **whole, **more})
         figure = draw_pairs(found, (str(a), str(b)))
         for name in PICTURES if figure is not None else ():
             (new / name).write_bytes(figure_bytes(figure, name.rpartition(".")[2]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.atlas import read_regions
+from icofactor.assessment.atlas import certain_names, read_regions
 from icofactor.cohort.people import People, Scans, people_of
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.estimator.saving import MODEL, load_model
@@ -17,6 +17,7 @@ from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import naming
 from icofactor.io.json import read_text
 from icofactor.io.publish import reading
+from icofactor.io.tables import numbered
 from icofactor.results.diagnostics import Diagnostics, diagnose, load_diagnostics
 from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
@@ -117,6 +118,22 @@ class FitDescription:
     def subjects(self) -> tuple[str, ...]:
         """Names, in the order of the loadings."""
         return self.diagnostics.subjects
+
+    @property
+    def atlas_names(self) -> list[str]:
+        """One per component: "bilateral insula (12.3 %)" where an atlas names it (q ≤ 0.05), else ""."""
+        return certain_names(self.selection.overlap, len(self.diagnostics.alone))
+
+    @property
+    def titles(self) -> list[str]:
+        """One per component, for pages and figures: "Component 1: bilateral insula (12.3 %)" or "Component 1"."""
+        return [f"Component {j}{': ' * bool(name)}{name}" for j, name in enumerate(self.atlas_names, 1)]
+
+    @property
+    def labels(self) -> list[str]:
+        """The same for files: "component01 bilateral insula (12.3 %)" or "component01"."""
+        numbers = numbered("component", len(self.diagnostics.alone))
+        return [f"{number} {name}".strip() for number, name in zip(numbers, self.atlas_names, strict=True)]
 
     @property
     def mesh_name(self) -> str:

@@ -10,11 +10,13 @@
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
     space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
     space-fsLR_den-32k_desc-icofactor_components.pscalar.nii             the same for parcels (on fs_LR 32k only)
+    space-fsLR_den-32k_desc-icofactor_dseg.dlabel.nii                    the parcellation (on fs_LR 32k only)
     desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
     desc-icofactor_regions.tsv                                       every component in every region (of parcels only)
     desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
     desc-icofactor_loadings.tsv                                      participant_id (and session_id), component01, ...
     desc-icofactor_participants.tsv                                  (when anything is known about them)
+    desc-icofactor_dseg.json, ...                                    what the columns of each table hold
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
     model.zip, diagnostics.npz                                       what `load_model` and the report read
     components.png, report.html                                      all components; the page
@@ -24,6 +26,9 @@
 `icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
 that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has. Meshes
 other than fsaverage's and fs_LR have their own name as space and no density.
+
+Components are numbered. Once `icofactor select --atlas` has found where they lie, `name_components` gives those that
+an atlas names (q ≤ 0.05) their names in the label tables and in what describes the columns.
 """
 
 from __future__ import annotations
@@ -36,20 +41,25 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.atlas import Overlap, with_names, write_overlap
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.estimator.saving import MODEL
-from icofactor.io.cifti import write_dscalar, write_pscalar
+from icofactor.estimator.saving import MODEL, model_at
+from icofactor.io.cifti import write_dlabel, write_dscalar, write_pscalar
 from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps
-from icofactor.io.publish import FIGURES, Names, Publication
-from icofactor.io.tables import numbered, write_json, write_tsv
+from icofactor.io.guard import hash_file
+from icofactor.io.json import read_json
+from icofactor.io.publish import FIGURES, Names, Publication, list_of
+from icofactor.io.tables import GIVEN, numbered, sidecar, write_json, write_table
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
 from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
-from icofactor.results.diagnostics import save_diagnostics
+from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
+from icofactor.results.meaning import meaning_of
 from icofactor.results.report.page import PAGE, panels_in, render_page
 from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
-from icofactor.results.report.selection_files import CURVES
+from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
+from icofactor.results.report.surfaces import Cortex
 from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
 from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
 
@@ -58,9 +68,34 @@ PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv"
 _REGIONS = table_file("regions.tsv")
 _DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
 _COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
-_DSCALAR, _PSCALAR = "components.dscalar.nii", "components.pscalar.nii"
+_DSCALAR, _PSCALAR, _DLABEL = "components.dscalar.nii", "components.pscalar.nii", "dseg.dlabel.nii"
+_NAMED = (_COMPONENTS, _LABELS, _ANNOT, _DSCALAR, _PSCALAR, _DLABEL)
+"""Maps and labels, which hold names of components."""
+_json = lambda table: sidecar(table).name
+_PARCEL_COLUMNS = {
+    "index": "Key of the parcel in the label files: the component that carries most there",
+    "name": "Component, with the regions of an atlas that it is enriched in and the share of it that lies there",
+    "color": "Colour in label files, page and figures",
+    "n_vertices": "Vertices of the parcel",
+    "n_regions": "Regions of the parcel",
+}
+_REGION_COLUMNS: dict[str, Any] = {
+    "region": "Region of the atlas",
+    "n_vertices": "Vertices of the region",
+    "parcel": "Component that carries most there",
+    "median": "Median over people",
+}
+_COMPONENT_COLUMNS = {
+    "component": "Component; column of the loadings",
+    "name": "Regions of an atlas that it is enriched in (q <= 0.05), with the share of it that lies there",
+    "variance_alone": "Share of the between-subject variance that its map times its loadings carries",
+    "variance_unique": "Share that it explains and no other component does",
+    "extent": "Share of the sites where the map exceeds 5 % of its largest value",
+    "recurrence": "Share of the other good starts that find it again; n/a where it cannot be judged",
+}
+_TABLES = (LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS)
 _ALWAYS = (
-    *(LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS, _DESCRIPTION, _FIGURE),
+    *(*_TABLES, *map(_json, _TABLES), _DESCRIPTION, _FIGURE),
     *(PROVENANCE, METHODS, MODEL, DIAGNOSTICS, PAGE),
 )
 """Names of files that do not depend on the maps."""
@@ -81,7 +116,7 @@ class FitFolder(Publication):
         self, path: str | Path, overwrite: bool = False, figures: bool = True, inputs: Iterable[str | Path] = ()
     ) -> None:
         self.figures = figures
-        place, kinds = Path(path), (_COMPONENTS, _MASK, _LABELS, _ANNOT, _DSCALAR, _PSCALAR)
+        place, kinds = Path(path), (_MASK, *_NAMED)
         maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_{table_file(kind)}")]
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
@@ -157,10 +192,10 @@ def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> N
 
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
-    model, mesh = fit.model, fit.mesh_name
-    names, sites, mask = numbered("component", len(model.components_)), model.sites_, model.mask_
+    model, mesh, names = fit.model, fit.mesh_name, fit.labels
+    sites, mask = model.sites_, model.mask_
     if sites.regions is not None:
-        _write_regions(folder, fit, names)
+        _write_regions(folder, fit)
         mask = np.ones(sites.n, dtype=bool) if mask is None else mask
     if not sites.placed:
         return
@@ -175,42 +210,101 @@ def _write_maps(folder: Path, fit: FitDescription) -> None:
         write_dscalar(folder / map_file(mesh, _DSCALAR), model.components_, model.hemi_, names, model.mask_)
 
 
-def _write_regions(folder: Path, fit: FitDescription, names: list[str]) -> None:
+def _write_regions(folder: Path, fit: FitDescription) -> None:
     """Every component in every region."""
-    model, d = fit.model, fit.diagnostics
+    model, d, names = fit.model, fit.diagnostics, numbered("component", len(fit.labels))
     regions = model.sites_.regions
     table = {"region": list(regions.names), "n_vertices": regions.sizes} if regions.placed else {}
     table = {"region": list(regions.names), **table, "parcel": d.parcellation, "median": d.median}
-    write_tsv(folder / _REGIONS, {**table, **dict(zip(names, model.components_, strict=True))})
+    about = _REGION_COLUMNS | {
+        name: {"LongName": title, "Description": "Its map"} for name, title in zip(names, fit.titles, strict=True)
+    }
+    write_table(folder / _REGIONS, {**table, **dict(zip(names, model.components_, strict=True))}, about)
 
 
 def _write_parcels(folder: Path, fit: FitDescription) -> None:
     model, mesh, labels = fit.model, fit.mesh_name, fit.diagnostics.parcellation
-    k = len(model.components_)
-    names, colours = numbered("component", k), distinct_colours(k)
+    k, names = len(model.components_), fit.labels
+    colours = distinct_colours(k)
+    # FreeSurfer's tables of regions have spaces between their columns
+    joined = ["_".join(name.replace(" %", "%").split()) for name in names]
     sizes = np.bincount(labels, minlength=k + 1)[1:]
     if model.sites_.placed:
         labels = model.sites_.on_surface(labels)
         sizes = np.bincount(labels, minlength=k + 1)[1:]
         for side, columns in map_columns(len(labels), model.hemi_, mesh):
             write_label_gii(folder / map_file(mesh, _LABELS, side), labels[columns], side, names, colours)
-            write_annot(folder / map_file(mesh, _ANNOT, side), labels[columns], names, colours)
+            write_annot(folder / map_file(mesh, _ANNOT, side), labels[columns], joined, colours)
+        if is_fs_lr(mesh):
+            mask = None if model.sites_.regions is not None else model.mask_
+            write_dlabel(folder / map_file(mesh, _DLABEL), labels, model.hemi_, names, colours, mask)
     what = "n_vertices" if model.sites_.placed else "n_regions"
     hexadecimal = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
     index = np.arange(1, k + 1)
-    write_tsv(folder / _PARCELS, {"index": index, "name": names, "color": hexadecimal, what: sizes})
+    table: dict[str, Any] = {"index": index, "name": names, "color": hexadecimal, what: sizes}
+    write_table(folder / _PARCELS, table, _PARCEL_COLUMNS)
 
 
 def _write_tables(folder: Path, fit: FitDescription) -> None:
     subjects = {"participant_id": list(fit.subjects)} if fit.people is None else fit.people.columns
     loadings = fit.model.loadings_ if fit.table is None else fit.table.loadings
     participants = fit.participants if fit.table is None else fit.table.participants
-    names = numbered("component", loadings.shape[1])
-    write_tsv(folder / LOADINGS, {**subjects, **dict(zip(names, loadings.T, strict=True))})
-    write_tsv(folder / _TABLE, {"component": names, **component_table(fit)})
+    columns = dict(zip(numbered("component", loadings.shape[1]), loadings.T, strict=True))
+    write_table(folder / LOADINGS, {**subjects, **columns}, _loading_columns(fit))
+    _write_components(folder, fit)
     if participants:
         rest = {name: column for name, column in participants.items() if name not in subjects}
-        write_tsv(folder / PARTICIPANTS, {**subjects, **rest}, digits=None)
+        write_table(folder / PARTICIPANTS, {**subjects, **rest}, dict.fromkeys(rest, GIVEN), digits=None)
+
+
+def _loading_columns(fit: FitDescription) -> dict[str, dict[str, str]]:
+    """What the columns of loadings are called and mean."""
+    d, numbers = fit.diagnostics, numbered("component", len(fit.labels))
+    told = {"Description": meaning_of(fit.model, d.modality, d.units)}
+    return {number: {"LongName": title, **told} for number, title in zip(numbers, fit.titles, strict=True)}
+
+
+def _write_components(folder: Path, fit: FitDescription) -> None:
+    numbers = numbered("component", len(fit.labels))
+    names: dict[str, Any] = {"name": [name or None for name in fit.atlas_names]} if any(fit.atlas_names) else {}
+    write_table(folder / _TABLE, {"component": numbers, **names, **component_table(fit)}, _COMPONENT_COLUMNS)
+
+
+# ---------------------------------------------------------------------- names
+
+
+def overlap_place(folder: Path, model: Path, overwrite: bool = False, **more: Any) -> Publication:
+    """The folder for the overlap with an atlas, checked; in that of the fit, files get the names of its components."""
+    own = model_at(model).absolute() == (folder / MODEL).absolute()
+    names = [OVERLAP, _json(OVERLAP)]
+    return Publication(folder, overwrite, names=names, renewed=_renewed(folder) if own else (), **more)
+
+
+def _renewed(folder: Path) -> list[str]:
+    """Files of a fit that hold names of components, less those that the user has changed since."""
+    tables = (_TABLE, _PARCELS, _REGIONS)
+    named = (*(f"_{table_file(kind)}" for kind in _NAMED), *tables, *map(_json, (*tables, LOADINGS)))
+    listed = [(name, known) for name, known in list_of(folder).items() if name.endswith(named)]
+    return [name for name, known in listed if (folder / name).is_file() and hash_file(folder / name) == known]
+
+
+def write_names(found: Overlap, place: Publication, model: Any) -> None:
+    """atlas_overlap.tsv, and the names of components wherever the fit's files have them; all or none."""
+    with place.filled() as new:
+        write_overlap(found, new / OVERLAP)
+        if not place.renewed:
+            return
+        selection = SelectionFiles(overlap={name: list(column) for name, column in with_names(found).items()})
+        fit = FitDescription(model, load_diagnostics(place.path / DIAGNOSTICS), Cortex(()), selection=selection)
+        _write_maps(new, fit)
+        _write_parcels(new, fit)
+        _write_components(new, fit)
+        if _json(LOADINGS) in place.renewed:
+            about = {**read_json(place.path / _json(LOADINGS)), **_loading_columns(fit)}
+            write_json(new / _json(LOADINGS), about)
+        for file in new.iterdir():
+            if file.name not in (OVERLAP, _json(OVERLAP), *place.renewed):
+                file.unlink()
 
 
 def component_table(fit: FitDescription) -> dict[str, np.ndarray]:

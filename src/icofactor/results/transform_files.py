@@ -24,7 +24,7 @@ from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
 from icofactor.io.publish import Names, Publication
-from icofactor.io.tables import numbered, plain, write_json, write_tsv
+from icofactor.io.tables import GIVEN, described, numbered, plain, sidecar, write_json, write_tsv
 from icofactor.results.description import LOADINGS
 from icofactor.results.meaning import fitted_units, measure_title
 from icofactor.results.report.page import asset, policy
@@ -67,9 +67,10 @@ def write_loadings(
     columns |= found.quality
     rest = {name: values for name, values in cohort.participants.items() if name not in rows}
     joined = {name if name not in columns else f"participants_{name}": values for name, values in rest.items()}
+    told = {**dict.fromkeys(joined, GIVEN), **QUALITY, **{name: f"Loading on {name}" for name in names}}
     about = {
+        **described({**columns, **joined}, told),
         "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
-        **{name: {"Description": text} for name, text in QUALITY.items()},
         "icofactor": __version__,
         "model": {"path": str(model_path), "sha256": hash_file(model_path)},
         "data": dict(cohort.provenance),
@@ -77,19 +78,19 @@ def write_loadings(
         "notes": list(found.notes),
         "taken_out": [] if model is None else list(taken_out_of(model)),
     }
-    files = [table, _beside(table), *([_page(table)] if model is not None else [])]
+    files = [table, sidecar(table), *([_page(table)] if model is not None else [])]
     with _place(table, overwrite).filled() as new:
         write_tsv(new / table.name, {**columns, **joined})
         if model is not None:
             (new / _page(table).name).write_text(render_transform(found, model, cohort), encoding="utf-8", newline="\n")
-        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != _beside(table)}
-        write_json(new / _beside(table).name, {**about, "sha256": _seal(about)})
+        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != sidecar(table)}
+        write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
     return files
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
     """The folder of a table; of what is there, only an earlier table, its record and its page may be replaced."""
-    beside, names = _beside(table), [table.name, _beside(table).name, _page(table).name]
+    beside, names = sidecar(table), [table.name, sidecar(table).name, _page(table).name]
 
     def listed() -> Names:
         try:
@@ -105,10 +106,6 @@ def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> P
 
 def _seal(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
-
-
-def _beside(table: Path) -> Path:
-    return table.with_suffix(".json")
 
 
 def _page(table: Path) -> Path:

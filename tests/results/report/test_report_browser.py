@@ -18,7 +18,7 @@ import pytest
 
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.io.tables import read_table
-from icofactor.results.description import FitDescription
+from icofactor.results.description import FitDescription, read_fit
 from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
@@ -68,7 +68,9 @@ class Opened:
         }
 
     def box(self) -> dict[str, float]:
-        found: dict[str, float] = self.page.locator(".stage canvas").bounding_box()
+        canvas = self.page.locator(".stage canvas")
+        canvas.evaluate("node => node.scrollIntoView()")  # the mouse reaches what is in the window
+        found: dict[str, float] = canvas.bounding_box()
         return found
 
     def tip(self, across: float, down: float) -> list[str]:
@@ -328,11 +330,11 @@ def test_parts_are_labelled_on_the_brain(view: Opened) -> None:
 
 
 def test_components_have_their_map_loadings_and_relations(opened: Opened, fitted: Fitted) -> None:
-    cards = opened.page.locator("article.component")
+    cards, titles = opened.page.locator("article.component"), read_fit(fitted.folder).titles
     assert cards.count() == 3
     for j in range(3):
         card = cards.nth(j)
-        assert card.get_by_role("heading").inner_text().startswith(f"Component {j + 1}: ")  # with its name in the atlas
+        assert card.get_by_role("heading").inner_text() == titles[j]  # with its name where the atlas gives it one
         assert f"{100 * fitted.diagnostics.unique[j]:.1f} %" in card.inner_text()
         assert "Map of Component" in card.locator("canvas").get_attribute("aria-label")
         assert card.locator("svg rect").count() == 14 and card.locator("li").count() == 2

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.hostile_fit import Fitted
+from helpers.sidecars import undescribed
 from icofactor.assessment.selection.choice import Choice
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription
@@ -23,7 +24,8 @@ from icofactor.results.report.tables import page_tables, tables_beside
 def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None:
     write_page(fitted.folder, tmp_path / "out", figures=False)
     d, tables = fitted.diagnostics, tmp_path / "out" / "tables"
-    read = {path.stem: read_table(path)[0] for path in tables.iterdir()}
+    read = {path.stem: read_table(path)[0] for path in tables.glob("*.tsv")}
+    assert not undescribed(tables)
     numbers = lambda name, column: np.array([float(cell) for cell in read[name][column]])
     np.testing.assert_allclose(numbers("subjects", "residual"), d.residual, rtol=1e-9)
     np.testing.assert_allclose(numbers("subjects", "explained_variance"), d.subject_explained, rtol=1e-9)

@@ -11,9 +11,44 @@ from typing import Any
 import numpy as np
 
 from icofactor.io.publish import Publication
-from icofactor.io.tables import write_json, write_tsv
+from icofactor.io.tables import write_table
 
 FILES = ("selection.tsv", "selection.json", "selection.png")
+_HALVES = {
+    "inner_product": "Mean inner product of matched maps of split halves",
+    "inner_product_median": "Median of the same",
+    "correlation": "Mean correlation of matched maps of split halves",
+    "ari": "Adjusted Rand index of the parcellations of split halves",
+    "stability_coefficient": "Stability coefficient of split halves",
+}
+_THIRD = {
+    "loadings": "Correlation of the loadings that two fits give people whom neither has seen",
+    "loadings_adjusted": "The same, adjusted for these people's global mean",
+}
+COLUMNS = {
+    "rank": "Number of components",
+    "error": "Error on the data fitted, on the faces; errors are shares of the between-subject variance",
+    "gain": "Error gained per component since the rank before",
+    "heldout": "Error on subjects left out",
+    "heldout_se": "Standard error of the same",
+    "bicv": "Error on blocks left out",
+    "bicv_se": "Standard error of the same",
+    **_HALVES,
+    "agreement": "Agreement of split halves: mean of correlation and ari",
+    "agreement_se": "Standard error of the same",
+    "null_agreement": "Agreement of halves of rotated maps",
+    "null_sd": "Standard deviation of the same",
+    "null_max": "Its maximum",
+    "excess": "agreement less null_agreement",
+    "score": "Share of left-out variance explained × excess / (1 − null_agreement), by which ranks are compared",
+    **_THIRD,
+    **{f"null_{name}": f"{text}; of rotated maps" for name, text in (_HALVES | _THIRD).items()},
+    "half_error": "Error of halves",
+    "null_error": "Error of halves of rotated maps",
+    "cophenetic": "Cophenetic correlation over starts",
+    "dispersion": "Dispersion over starts",
+}
+"""Column of the table → what it holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,16 +57,7 @@ class Choice:
 
     Attributes
     ----------
-    table : column → one value per rank. Errors are shares of the between-subject variance.
-        rank; error and gain (on the data fitted, on the faces; gain per component since the rank before); heldout,
-        heldout_se (subjects left out); bicv, bicv_se (blocks left out); inner_product, inner_product_median,
-        correlation, ari, stability_coefficient (split halves), each also with null_ in front (halves of rotated maps);
-        agreement, agreement_se (mean of correlation and ari); null_agreement, null_sd, null_max (rotated maps);
-        excess (agreement − null_agreement); score (share of left-out variance explained × excess / (1 −
-        null_agreement), by which ranks are compared); loadings, loadings_adjusted, null_loadings,
-        null_loadings_adjusted (correlation of the loadings that two fits give people whom neither has seen; adjusted
-        for these people's global mean); half_error, null_error (error of halves, and of halves of rotated maps);
-        cophenetic, dispersion (over starts).
+    table : column of `COLUMNS`, which says what it holds → one value per rank.
     recommended : number of components, or None when there is no structure.
     reasons : sentences.
     settings : how the curves were made.
@@ -63,8 +89,7 @@ class Choice:
             "settings": dict(self.settings),
         }
         with place.filled() as new:
-            write_tsv(new / FILES[0], self.table)
-            write_json(new / FILES[1], record)
+            write_table(new / FILES[0], self.table, {**dict.fromkeys(self.table, "A measure"), **COLUMNS}, record)
             self.plot().savefig(new / FILES[2])
         return [place.path / name for name in FILES]
 

@@ -262,7 +262,7 @@ def _cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
         "note": cortex.note,
         "shapes": shapes,
         "halves": halves,
-        "layers": [*_layers(model, d, cortex, block), *_error_layers(fit, block)],
+        "layers": [*_layers(fit, block), *_error_layers(fit, block)],
         "ramps": ramps,
         "distinct": block.put(colours.distinct_colours(len(d.alone))),
         "regions": None if fit.regions is None else _regions(cortex, fit.regions, block),
@@ -289,8 +289,9 @@ def _regions(cortex: Cortex, regions: Mapping[str, Labels], block: Block) -> dic
     return {"names": list(numbers), "numbers": found}
 
 
-def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[dict[str, Any]]:
+def _layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     """One per map; values on the drawn vertices, hemispheres one after the other."""
+    model, d, cortex, titles = fit.model, fit.diagnostics, fit.cortex, fit.titles
     mask, units = model.mask_, d.units
     hidden = (lambda values: values) if mask is None else (lambda values: np.where(mask, values, np.nan))
     maps = hidden(np.asarray(model.components_, dtype=np.float64))
@@ -300,7 +301,7 @@ def _layers(model: Any, d: Diagnostics, cortex: Cortex, block: Block) -> list[di
     for j, one in enumerate(maps):
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
         layers.append(
-            _layer(block, model, cortex, one, "component", f"Component {j + 1}", signed=signed, **end)
+            _layer(block, model, cortex, one, "component", titles[j], signed=signed, **end)
             | {"units": component_units(model, units), "scale": scale_label(model, units), "share": _short(d.unique[j])}
         )
     spans = {
@@ -344,7 +345,7 @@ def _error_layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     units = {"units": component_units(model, fit.diagnostics.units)}
     return [
         _layer(
-            block, model, fit.cortex, one, "error", f"Standard error of component {j + 1}",
+            block, model, fit.cortex, one, "error", f"Standard error of c{fit.titles[j][1:]}",
             low=0.0, high=tops[j], shared=max(tops),
         ) | units
         for j, one in enumerate(shown)
@@ -393,6 +394,7 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "linear": _short(d.linear),
         "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
         "n_components": k,
+        "titles": fit.titles,
         "columns": _columns(fit, block),
         "adjusted": list(adjusted_for(model)),
         "left_out": dict(d.left_out),
@@ -438,7 +440,6 @@ def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
         {
             **table,
             "shown": shown,
-            "names": list(own.values()),
             "titles": [name_with_shares(table, j, own[j]) for j in numbers],
         }
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.factorization.recurrence import n_recurring
 from icofactor.io.publish import TABLES
-from icofactor.io.tables import numbered, write_tsv
+from icofactor.io.tables import numbered, write_table
 from icofactor.results.diagnostics.record import Association, Grouping
 from icofactor.results.meaning import fitted_units
 
@@ -22,6 +22,33 @@ Columns = Mapping[str, Any]
 SUMMARY = f"{TABLES}/summary.tsv"
 """One that every page has."""
 _BOX = ("least", "lower_quartile", "median", "upper_quartile", "largest")
+_COLUMNS = {
+    "quantity": "What was counted or measured",
+    "what": "Residual, or loading on a component",
+    "value": "Its value",
+    "units": "Units of the value",
+    "residual": "Root mean square of the map less its fit, in the units that were fitted",
+    "explained_variance": "Share of the person's variance about the mean map that the components explain",
+    "unusual": "1 for people with an unusual residual or loading",
+    "z": "Robust standard deviations from the median",
+    "column": "Column of the participants' table",
+    "statistic": "Pearson's r of a number, or eta squared of a category, with the loadings",
+    "component": "Component; column of the loadings",
+    "other": "Another component",
+    "n": "People with a value",
+    "p_corrected": "p by permutation, corrected over components",
+    "group": "Value of the column",
+    **{name: f"{name.replace('_', ' ').capitalize()} of loadings, or of the objective over starts" for name in _BOX},
+    "overlap": "Overlap of the two maps",
+    "correlation_of_maps": "Correlation of the two maps",
+    "correlation_of_loadings": "Correlation of the two columns of loadings",
+    "l1_B": "Sum of absolute values of B, in the coordinates of the fit",
+    "l1_C": "Sum of absolute values of C, in the coordinates of the fit",
+    "extent": "Share of the sites where the map exceeds 5 % of its largest value",
+    "update": "Number of updates",
+    "best_start": "Objective of the best start",
+    "faces_divided": "1 where faces were divided",
+}
 
 
 def page_tables(fit: FitDescription) -> dict[str, Columns]:
@@ -35,7 +62,7 @@ def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
     (folder / TABLES).mkdir()
     tables = page_tables(fit)
     for name, columns in tables.items():
-        write_tsv(folder / name, columns)
+        write_table(folder / name, columns, _COLUMNS)
     return list(tables)
 
 

@@ -57,12 +57,12 @@ function associationsPanel(a, p, array, choose) {
   const words = el("p", { "aria-live": "polite" }), effects = el("div"), adjusted = el("div"), buttons = new Map();
   const pick = (i) => {
     const column = a.columns[t.column[i]];
-    words.replaceChildren(el("strong", {}, `${t.term[i]}, component ${t.component[i] + 1}: `), `estimate ${show(t.estimate[i], 3)} (95 % interval ${interval(t, i)}), ${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`);
+    words.replaceChildren(el("strong", {}, `${t.term[i]}, ${called(p, t.component[i])}: `), `estimate ${show(t.estimate[i], 3)} (95 % interval ${interval(t, i)}), ${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`);
     effects.replaceChildren(...[effectChart(t, terms.get(`${t.kind[i]} ${t.term[i]}`), k)].filter(Boolean));
     adjusted.replaceChildren(...[column ? adjustedChart(a, column, t.component[i], k, array) : null].filter(Boolean));
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === i));
   };
-  const cells = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
+  const cells = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
     ...[...terms.values()].map((tests) => el("tr", {}, el("th", { scope: "row", class: "side" }, t.term[tests[0]]), ...[...tests].sort((i, j) => t.component[i] - t.component[j]).map((i) => {
       const value = t.standardized[i], node = el("button", { type: "button", class: t.p[i] !== null && t.p[i] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(i); choose(t.component[i]); } }, fixed(value, 2));
       node.style.background = shade(0.75 * (value ?? 0));
@@ -71,7 +71,7 @@ function associationsPanel(a, p, array, choose) {
     }))));
   const rank = (i) => t.p[i] ?? 2, size = (i) => Math.abs(t.standardized[i] ?? 0);
   pick([...t.term.keys()].sort((i, j) => rank(i) - rank(j) || size(j) - size(i))[0]);
-  const rows = t.term.map((term, i) => [term, String(t.component[i] + 1), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
+  const rows = t.term.map((term, i) => [term, p.titles[t.component[i]].replace("Component ", ""), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
   const corrected = a.n_permutations ? `p: ${many(a.n_permutations)} permutations, corrected over components` : "p: by theory, not corrected";
   return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.`, [
     el("div", { class: k > MANY ? "cells small" : "cells" }, cells), words, el("div", { class: "row pairs" }, effects, adjusted),

@@ -31,7 +31,8 @@ function frame(x, y, { width = 520, height = 300, left = 70, bottom = 42, right 
 }
 
 /** Component 3, with the name that an atlas proposes. */
-const nameOf = (data, j) => `Component ${j + 1}${data.overlap ? `: ${data.overlap.names[j]}` : ""}`;
+const nameOf = (data, j) => data.panels.titles[j];
+const called = (p, j) => p.titles[j].replace("C", "c"); // within a sentence
 
 /** The colour of a component's parcel. */
 function swatch(data, array, j) {
@@ -74,7 +75,7 @@ function bars(p, series, name, text, options = {}) {
   const slot = (px(1) - px(0)) * 0.78;
   series.forEach(({ values, colour, name: label }, i) => values.forEach((value, j) => {
     const wide = slot / series.length;
-    node.append(hint(svg("rect", { x: px(j) - slot / 2 + i * wide, width: Math.max(0.8, wide - 1), y: py(value), height: Math.max(0, py(0) - py(value)), fill: colour }), `Component ${j + 1}\n${label}: ${text(value)}`));
+    node.append(hint(svg("rect", { x: px(j) - slot / 2 + i * wide, width: Math.max(0.8, wide - 1), y: py(value), height: Math.max(0, py(0) - py(value)), fill: colour }), `${p.titles[j]}\n${label}: ${text(value)}`));
   }));
   return node;
 }
@@ -112,7 +113,7 @@ function componentsPanel(page) {
   const cards = Array.from({ length: k }, (_, j) => {
     const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
     return el("article", { class: "component", "aria-labelledby": `component-${j + 1}` },
-      el("h4", { id: `component-${j + 1}` }, swatch(data, array, j), data.overlap ? `Component ${j + 1}: ${data.overlap.titles[j]}` : `Component ${j + 1}`),
+      el("h4", { id: `component-${j + 1}` }, swatch(data, array, j), nameOf(data, j)),
       drawn[j] ? el("div", { class: "views" }, drawn[j]) : null,
       el("div", { class: "facts" },
         el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact("of the cortex", percent(p.components.extent[j], 0)),
@@ -157,14 +158,14 @@ function regionsPanel(p, array) {
   const sizes = Array.from(values, Math.abs), top = Math.max(...sizes, 1e-12), low = values.some((v) => v < 0) ? -top : 0;
   const y = (v) => 4 + ((top - v) / (top - low)) * (high - 8), step = wide / n;
   const rows = Array.from({ length: p.n_components }, (_, j) => {
-    const node = svg("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `Component ${j + 1} in ${n} regions` });
+    const node = svg("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `${p.titles[j]} in ${n} regions` });
     for (let i = 0; i < n; i++) {
       const v = values[j * n + i];
-      node.append(hint(svg("rect", { x: i * step, width: Math.max(0.6, step - (step > 3 ? 1 : 0)), y: Math.min(y(v), y(0)), height: Math.max(0.3, Math.abs(y(v) - y(0))), fill: v < 0 ? INK.orange : INK.blue }), `${names[i]}\ncomponent ${j + 1}: ${show(v, 4)}${units ? ` ${units}` : ""}`));
+      node.append(hint(svg("rect", { x: i * step, width: Math.max(0.6, step - (step > 3 ? 1 : 0)), y: Math.min(y(v), y(0)), height: Math.max(0.3, Math.abs(y(v) - y(0))), fill: v < 0 ? INK.orange : INK.blue }), `${names[i]}\n${called(p, j)}: ${show(v, 4)}${units ? ` ${units}` : ""}`));
     }
     node.append(svg("line", { class: "axis", x1: 0, x2: wide, y1: y(0), y2: y(0) }));
     const largest = Array.from({ length: n }, (_, i) => i).sort((a, b) => sizes[j * n + b] - sizes[j * n + a]).slice(0, 5);
-    return el("div", {}, el("p", {}, el("strong", {}, `Component ${j + 1}`), `: ${largest.map((i) => names[i]).join(", ")}`), node);
+    return el("div", {}, el("p", {}, el("strong", {}, p.titles[j]), `: ${largest.map((i) => names[i]).join(", ")}`), node);
   });
   return section("Components in regions", `One bar per region, in the order of the table, on one scale up to ${show(top, 3)}${units ? ` ${units}` : ""}; the five largest are named. Point at a bar to read it.`, rows, true);
 }
@@ -219,7 +220,7 @@ function loadingsPanel(data, p, array, ramp, choose) {
   canvas.addEventListener("pointermove", (event) => {
     const [subject, component] = cellAt(event);
     const error = errors ? ` \u00b1 ${show(errors[subject * k + component], 2)}` : "";
-    tip.show(`${p.subjects[subject]}\nComponent ${component + 1}: ${show(L[subject * k + component])}${error}`, event);
+    tip.show(`${p.subjects[subject]}\n${p.titles[component]}: ${show(L[subject * k + component])}${error}`, event);
   });
   canvas.addEventListener("pointerleave", tip.hide);
   canvas.addEventListener("click", (event) => choose(cellAt(event)[1]));
@@ -298,14 +299,14 @@ function participantsPanel(p, array, choose) {
   const pick = (c, j) => {
     const column = listed[c], grouped = Boolean(column.labels);
     plot.replaceChildren(grouped ? boxPlot(p, column, j, array(column.codes), L) : scatter(p, column, j, array(column.values), L));
-    words.replaceChildren(el("strong", {}, `${column.column}, component ${j + 1}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, ${probability(column.p[j])}`);
+    words.replaceChildren(el("strong", {}, `${column.column}, ${called(p, j)}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, ${probability(column.p[j])}`);
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === `${c},${j}`));
   };
-  const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col" }, String(j + 1)))),
+  const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
     ...listed.map((column, c) => el("tr", {}, side(`${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
       const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, k > MANY ? fixed(value, 2).replace("0.", ".") : fixed(value, 2));
       node.style.background = shade(0.75 * value);
-      hint(node, `${column.column}, component ${j + 1}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
+      hint(node, `${column.column}, ${called(p, j)}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
       buttons.set(`${c},${j}`, node);
       return el("td", {}, node);
     }))), ...out);
@@ -330,7 +331,7 @@ function unusualPanel(p) {
   const u = p.unusual;
   const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median: values so far out that chance would produce one in twenty such cohorts.`;
   if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")], p.n_components <= MANY);
-  const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of component ${u.component[at] + 1}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
+  const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of ${called(p, u.component[at])}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
   return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])], p.n_components <= MANY);
 }
 

@@ -218,7 +218,7 @@ function cortexSection(data, array) {
       lines.push(name || "no region");
     }
     if (!known[index]) lines.push(data.summary.on === "parcels" ? "no value" : "masked");
-    else if (layer.labels) lines.push(values[index] ? `Component ${values[index]}` : "no component");
+    else if (layer.labels) lines.push(values[index] ? nameOf(data, values[index] - 1) : "no component");
     else lines.push(layer.steps ? plural(values[index], "division") : `${show(values[index], 5)}${layer.units ? ` ${layer.units}` : ""}`);
     return lines.join("\n");
   };

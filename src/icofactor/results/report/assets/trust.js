@@ -39,7 +39,7 @@ function selectionPanel(selection) {
 
 function stabilityPanel(stability, p) {
   if (!stability) return null;
-  const rows = stability.stability.map((value, j) => [String(j + 1), fixed(value, 3), fixed(stability.stability_5th_percentile[j], 3), fixed(stability.relative_standard_error[j], 3)]);
+  const rows = stability.stability.map((value, j) => [p.titles[j].replace("Component ", ""), fixed(value, 3), fixed(stability.stability_5th_percentile[j], 3), fixed(stability.relative_standard_error[j], 3)]);
   const series = [{ name: "mean over resamples", values: stability.stability.map((v) => Math.max(0, v ?? 0)), colour: INK.blue }, { name: "5th percentile", values: stability.stability_5th_percentile.map((v) => Math.max(0, v ?? 0)), colour: INK.orange }];
   return section("Stability of components", "Correlation of each map with its partner in fits to resampled subjects: 1 when other subjects would give the same map. Standard error: of the map over resamples, in parts of the map's size. The layer Standard error shows where; pointing at a loading shows its own.", [
     el("div", { class: "row pairs" }, el("div", {}, keys(series), bars(p, series, "correlation with resamples", (v) => show(v, 3))),
