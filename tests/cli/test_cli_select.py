@@ -44,7 +44,7 @@ def words(maps: Path, out: Path) -> list[str]:
 @pytest.mark.slow
 def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    given = [*words(maps, out), "--ranks", "2-4", "--work-dir", str(tmp_path / "work")]
+    given = [*words(maps, out), "--ranks", "2-4", "--level", "1", "--work-dir", str(tmp_path / "work")]
     assert main(given) == 0
     record = json.loads((out / "selection.json").read_text())
     assert record["table"]["rank"] == [2, 3, 4]

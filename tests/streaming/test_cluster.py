@@ -18,6 +18,7 @@ from icofactor.cohort.store.create import create_store
 from icofactor.errors import CheckpointError, ClusterError
 from icofactor.factorization.statistics import Pyramid
 from icofactor.streaming import source as sources
+from icofactor.streaming.joined import Stacked
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import Cluster
 
@@ -146,7 +147,7 @@ def test_subsets_adjusted_and_stacked_maps_go_to_the_workers(
     for X in (cohort.X, mapped, dask, stored.X, stored.select(range(0, 24, 2)).X):
         table = {"age": age["age"][: X.shape[0]]}
         maps = sources.Subset(adjust.apply(X, table).map_source(), mask, np.array([3, 0, 3]))
-        for source in (maps, sources.Stacked([maps, maps])):
+        for source in (maps, Stacked([maps, maps])):
             stack = [Stream(source), Stream(source, Cluster(client))]
             here, there = (Pyramid.from_data(one, cohort.sites.subset(mask), 1) for one in stack)
             for a, b in zip(here._sums, there._sums, strict=True):

@@ -23,15 +23,14 @@ from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
+from icofactor.streaming.joined import Chained, Stacked
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import in_order
 from icofactor.streaming.source import (
     Adjusted,
     Adjustment,
     ArraySource,
-    Chained,
     MapSource,
-    Stacked,
     Subset,
     even_slices,
     is_held,

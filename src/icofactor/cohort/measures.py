@@ -19,7 +19,8 @@ from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.io.records import Numbers
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.source import Chained, MapSource, Stacked, source_of
+from icofactor.streaming.joined import Chained, Stacked
+from icofactor.streaming.source import MapSource, source_of
 
 SHARES, SCALES = ("maps", "loadings"), ("none", "variance", "zscore")
 DOMINANT = 0.8

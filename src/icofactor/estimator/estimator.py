@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,11 @@ from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import check_measures
 from icofactor.cohort.people import warn_of_repeated
-from icofactor.errors import ArgumentError, Phrase
-from icofactor.estimator.fitting import make_fit
+from icofactor.errors import ArgumentError, Phrase, counted
+from icofactor.estimator.fitting import make_fit, projected_block, score_block
 from icofactor.estimator.inputs import check_array, check_mask, check_names, check_weights, read_input, weighted_sites
 from icofactor.estimator.workspace import open_stream, open_workplace
-from icofactor.factorization._lift import gram, loadings, product_block, weighed
+from icofactor.factorization._lift import gram, loadings, weighed
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
 from icofactor.factorization.engines import check_engine
@@ -32,8 +32,7 @@ from icofactor.preprocessing.adjusted import as_the_fit, is_cohort, step_of
 from icofactor.preprocessing.centering import Centering, center_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjustment
@@ -374,7 +373,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         W = self._used(self.components_).T / self.scale_
         inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
         WX = np.zeros((W.shape[1], view.shape[1]))
-        for _, found in pass_over(view, each_block(_projected_block), own=[weighed(W, self._used_weights)]):
+        for _, found in pass_over(view, each_block(projected_block), own=[weighed(W, self._used_weights)]):
             inspector.accept(None, found)
             WX += found["sum.WX"]
         inspector.check_signs()
@@ -415,7 +414,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
         shared = {"C": C, "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes}
         own, sums = [W, np.atleast_2d(centering.left).T, self._used_weights], np.zeros(2)
-        for _, found in pass_over(view, each_block(_score_block), shared, own):
+        for _, found in pass_over(view, each_block(score_block), shared, own):
             sums += found["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
@@ -470,10 +469,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         return tags
 
     def check_parameters(self) -> Method:
-        """Refuse parameters that cannot be, as `fit` does before it looks at the data; returns the method.
-
-        A program that reads for a long time calls this first.
-        """
+        """Refuse parameters that cannot be, as `fit` does before it looks at the data; returns the method."""
         method = method_named(self.method)
         check_rules(self.rules, method.scheme)
         check_penalty(self.penalty, method.scheme)
@@ -489,9 +485,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             raise ArgumentError("harmonize", Phrase(type(self.harmonize).__name__), "a ComBat or None")
         if self.refinement is not None and self.refinement != "auto":
             if not isinstance(self.refinement, Refinement):
-                raise ArgumentError(
-                    "refinement", Phrase(type(self.refinement).__name__), "a Refinement, 'auto' or None"
-                )
+                found = Phrase(type(self.refinement).__name__)
+                raise ArgumentError("refinement", found, "a Refinement, 'auto' or None")
             self.refinement.check()
         return method
 
@@ -499,21 +494,8 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         """Refuse data of this shape, subjects × sites, where `fit` would."""
         n_subjects = shape[0]
         if n_subjects < 2:
-            held = f"X holds {n_subjects} subject{'s' * (n_subjects != 1)}"
-            said = f"{held}; fit needs at least 2 (transform takes one): n_samples={n_subjects}"
-            raise ArgumentError("X", None, said)
+            held = f"X holds {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
+            raise ArgumentError("X", None, f"{held}: n_samples={n_subjects}")
         if shape[1] < 2:
             raise ArgumentError("X", None, "X holds one site; there is no map to factorize: n_features=1")
         check_enough_subjects(self.n_components, n_subjects)
-
-
-def _projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
-    """A block's share of WᵀX, and whether its values are fit to use."""
-    return {**look_for_bounds(x), **product_block(x, shared, W)}
-
-
-def _score_block(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
-) -> Arrays:
-    squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, shared["codes"]]))
-    return {"sum.squares": np.array([weighed(values, weights).sum() for values in squares])}
