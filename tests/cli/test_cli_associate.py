@@ -13,7 +13,6 @@ import pytest
 
 import icofactor as ico
 from icofactor.cli.main import main
-from icofactor.cohort.store.create import save_store
 from icofactor.io.tables import read_table
 from icofactor.results.associations import write_associations
 
@@ -125,19 +124,6 @@ def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None
     np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
     names = (f"associations{end}" for end in ("", "_adjusted", "_coefficients", "_expected"))
     assert [file.name for file in done.files] == [f"{name}{end}" for name in names for end in (".json", ".tsv")]
-
-
-def test_a_table_of_loadings_says_what_its_fit_took_out(tmp_path: Path) -> None:
-    cohort = ico.simulate_cohort(20, 2, mesh="fsaverage3", hemisphere="left", random_state=0)
-    model = ico.CorticalFactorization(2, n_starts=2, level=1)
-    ico.fit_cohort(cohort, model, tmp_path / "fit", covariates=["age"], figures=False)
-    save_store(cohort, tmp_path / "store")
-    assert (
-        main(["transform", str(tmp_path / "fit"), str(tmp_path / "store"), "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
-    )
-    done = write_associations(tmp_path / "new.tsv", tmp_path / "out", "age + sex", n_permutations=0).associations
-    assert done is not None and set(done.table["term"]) == {"sex"}
-    assert done.notes == ("age: not tested, as the fit took it out of the maps; it stays in the model",)
 
 
 def test_results_join_the_fit_and_leave_with_it(

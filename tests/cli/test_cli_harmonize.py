@@ -13,6 +13,7 @@ from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.io.tables import write_tsv
 from icofactor.preprocessing import ComBat
+from icofactor.results.associations import write_associations
 
 N = 40
 
@@ -61,6 +62,10 @@ def test_new_subjects_and_scanners(place: Path, tmp_path: Path, capsys: pytest.C
     assert main([*words, str(place / "two.tsv")]) == 0
     shown = np.loadtxt(tmp_path / "new.tsv", skiprows=1, usecols=(1, 2))
     np.testing.assert_allclose(shown, load_model(place / "out").loadings_, rtol=1e-6, atol=1e-9)
+    # a table of loadings says what its fit took out, which is not tested
+    given = {"participants": place / "two.tsv", "n_permutations": 0}
+    done = write_associations(tmp_path / "new.tsv", tmp_path / "found", "site + age + sex", **given).associations
+    assert done is not None and set(done.table["term"]) == {"sex"} and len(done.notes) == 2
     assert main([*words, str(place / "known.tsv"), "--overwrite"]) == 0
     assert "site C was not in the fit: how it differs was learnt from its 12 scans" in capsys.readouterr().out
     write_tsv(tmp_path / "few.tsv", {"participant_id": ["sub-0001"], "age": [30], "sex": ["F"], "site": ["D"]})
