@@ -12,13 +12,14 @@ from icofactor.errors import DivergenceError
 from icofactor.factorization._solve import Course, Solution, divergence_message
 from icofactor.factorization.arrays import Array, asarray_like, namespace, to_numpy
 from icofactor.factorization.design import Design
-from icofactor.factorization.engines import check_engine, choose_engine
+from icofactor.factorization.engines import check_engine, choose_engine, work_of, worth_compiling
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import Problem, check_penalty
 from icofactor.factorization.starts import check_problem, given_start
 from icofactor.factorization.statistics import Source, Statistics
 from icofactor.factorization.update import State, begin
 from icofactor.streaming.checkpoint import Arrays, Checkpoint
+from icofactor.streaming.runners import one_blas_thread
 
 STEPS_PER_PIECE = 10
 """Refinements that are kept, or lost, together."""
@@ -99,12 +100,10 @@ def local_error(
     if indicator == "residual" and design.kind != "partition":
         return source.residual(design, B @ C)
     L = to_numpy(stats.L)
-    e = ((L.T - stats.K @ (B @ C)) ** 2).sum(axis=1)  # eq. 12
     if indicator == "projected":
-        return e
-    K = stats.K.diagonal()
-    unresolved = stats.energy - (L**2).sum(axis=0) / K
-    return np.maximum(unresolved + e / K, 0.0)  # eq. 13
+        return np.asarray(((L.T - stats.K @ (B @ C)) ** 2).sum(axis=1))  # eq. 12
+    fitted = stats.K.diagonal()[:, None] * (B @ (C @ C.T)) - 2 * (C @ L).T
+    return np.maximum(stats.energy + np.einsum("kj,kj->k", fitted, B), 0.0)  # eq. 13
 
 
 def refine(
@@ -132,8 +131,8 @@ def refine(
     penalty : "paper" or float
         As given to `solve`; under paper rules "paper" is computed again after each division.
     engine : {"auto", "numpy", "cpu", "jax"}
-        Where the updates run. "auto" is the compiled kernels when the starts ran there, else NumPy: this is one run,
-        whose size changes at every division.
+        Where the updates run. "auto" is the compiled kernels when the starts ran there or there is much to do, else
+        NumPy: this is one run, whose size changes at every division.
     report : callable, optional
         Called with the fraction of the refinements that is done.
     checkpoint : Checkpoint, optional
@@ -155,7 +154,8 @@ def refine(
     schedule.check()
     check_engine(engine)
     check_penalty(penalty, method_named(solution.method).scheme)
-    return refined_by(source, design, stats, solution, schedule, penalty, engine, report, checkpoint)
+    with one_blas_thread():
+        return refined_by(source, design, stats, solution, schedule, penalty, engine, report, checkpoint)
 
 
 def refined_by(
@@ -170,9 +170,10 @@ def refined_by(
     checkpoint: Checkpoint | None,
 ) -> Refined:
     """`refine` with parameters that are checked already."""
-    if engine == "auto":
-        engine = "cpu" if getattr(solution, "engine", None) == "cpu" else "numpy"
     method = method_named(solution.method)
+    if engine == "auto":
+        long = getattr(solution, "engine", None) == "cpu" or is_long(stats, method, solution, schedule)
+        engine = "cpu" if long else "numpy"
     check_problem(stats, method, solution.n_components)
     walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine)
     walk.start(solution)
@@ -204,6 +205,14 @@ def refined_by(
         float(walk.state.tau[0]),
     )
     return Refined(walk.design, walk.stats, final, tuple(divisions), tuple(n_columns), exhausted)
+
+
+def is_long(stats: Statistics, method: Method, solution: Solution, schedule: Refinement) -> bool:
+    """Whether all updates together are worth the compiled kernels; every division of a face adds three."""
+    n_columns = min(stats.n_columns + 1.5 * schedule.faces * schedule.steps, stats.n_sites)  # half of those at the end
+    updates = schedule.steps * schedule.n_iter * n_columns / stats.n_columns
+    p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
+    return worth_compiling(work_of(p, method, solution.n_components, updates))
 
 
 def _kept_penalty(solution: Solution, penalty: str | float) -> str | float:

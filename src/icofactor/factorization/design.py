@@ -226,7 +226,7 @@ class Design:
         Columns that stay keep their order; the children follow in the order of `positions`.
         """
         divided = self._check_positions(positions)
-        stay = np.setdiff1d(np.arange(self.n_columns), divided)
+        stay = others(divided, self.n_columns)
         children = _children(self.faces[divided])
         finer = object.__new__(Design)
         finer._set_kind(self.sites, self.kind, self.level, self.sigma, self.tau)
@@ -334,6 +334,13 @@ class Design:
         levels = np.unique(self.faces[:, 0])
         span = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]}..{levels[-1]}"
         return f"Design({self.kind}, {self.n_columns} columns at {span}, {self.sites!r})"
+
+
+def others(positions: np.ndarray, n: int) -> np.ndarray:
+    """The numbers below n that are not among `positions`."""
+    left = np.ones(n, dtype=bool)
+    left[positions] = False
+    return np.flatnonzero(left)
 
 
 def _children(faces: np.ndarray) -> np.ndarray:

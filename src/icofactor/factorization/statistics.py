@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array, to_numpy
-from icofactor.factorization.design import Design
+from icofactor.factorization.design import Design, others
 from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays, Blocks, Rows, join
@@ -294,9 +294,9 @@ class Data:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine` = coarse.divide(...), of which only the changed rows and columns are computed."""
         changed = fine.changed_columns(coarse)
-        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        same = others(changed, fine.n_columns)
         D_changed = fine.columns(changed)
-        support = np.unique(D_changed.indices)
+        support = np.sort(D_changed.indices) if fine.kind == "partition" else np.unique(D_changed.indices)
         x = self.X.read(support)
         L = np.empty((stats.n_subjects, fine.n_columns))
         L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
@@ -448,7 +448,7 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        same = np.setdiff1d(np.arange(fine.n_columns), changed)
+        same = others(changed, fine.n_columns)
         L = np.empty((stats.n_subjects, fine.n_columns))
         L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
         L[:, changed] = self._gather(self._sums, fine.faces[changed]).T

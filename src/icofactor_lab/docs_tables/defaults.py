@@ -3,12 +3,15 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults tables [--repeats 5] [--only TITLE]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults claims [--only TITLE]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults speed [--repeats 5]
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults weights [--splits 10]
 
 Real thickness (100 subjects, left faces of fsaverage5) when ICOFACTOR_TEST_DATA is set, a simulated cohort otherwise.
 `tables`: the median over `--repeats` seeds of the full-resolution error over the between-subject variance, its worst
 case, and the median time of one fit; rows of one table are interleaved, so that noise hits all alike. `claims`: what
 the page says of extrapolation, zeros, halving and overlapping columns. `speed`: the default fit of 100 people, both
-hemispheres, beside updates of opNMF in turn, and 1000 starts of parts (docs/benchmarks.md).
+hemispheres, beside updates of opNMF in turn, and 1000 starts of parts (docs/benchmarks.md). `weights`: what area
+weights change on real thickness, both hemispheres, on three meshes; the folder `resample` of the data holds spheres and
+areas.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import numpy as np
 
 import icofactor as ico
 from icofactor.factorization._refine import Refinement
-from icofactor_lab.common.data import thickness_cohort, thickness_is_there, thickness_on_faces
+from icofactor.preprocessing import Resampler
+from icofactor.preprocessing.templates import find_meshes
+from icofactor_lab.common.data import data_folder, thickness_cohort, thickness_is_there, thickness_on_faces
 from icofactor_lab.common.opnmf import opnmf_path
 from icofactor_lab.common.timing import timed
 from icofactor_lab.docs_tables import number, run_task
@@ -223,11 +228,75 @@ def _both_hemispheres() -> tuple[np.ndarray, ico.Sites]:
     return np.ascontiguousarray(cohort.X[:100, used]), cohort.sites.subset(used)
 
 
+def weights(options: argparse.Namespace) -> None:
+    """What area weights change on fsaverage5, fs_LR 32k and CIVET's mesh."""
+    warnings.simplefilter("ignore")
+    cohort, folder = thickness_cohort(), data_folder() / "resample"
+    print("| mesh | weights (sd) | maps | loadings | unexplained, by number | by weight | halves: none | weighted |")
+    print("|---|---|---|---|---|---|---|---|")
+    halves: dict[str, Any] = {"n_splits": options.splits, "n_nulls": 5, "random_state": 0}
+    for mesh, (maps, given) in _on_meshes(cohort, folder).items():
+        plain = ico.CorticalFactorization(10).fit(maps)
+        agreed = ico.choose_n_components(maps, [10], **halves).table["agreement"][0]
+        for name, by in given.items():
+            model = ico.CorticalFactorization(10, weights=by).fit(maps)
+            assert model.weights_ is not None
+            match = ico.match_components(model, plain)
+            loads = np.mean(
+                [
+                    np.corrcoef(model.loadings_[:, a], plain.loadings_[:, b])[0, 1]
+                    for a, b in zip(match.a, match.b, strict=True)
+                ]
+            )
+            shares = [[_unexplained(one, maps, w) for one in (plain, model)] for w in (None, model.weights_)]
+            ours = ico.choose_n_components(maps, [10], weights=by, **halves).table["agreement"][0]
+            used = model.weights_[model.weights_ > 0]
+            cells = [mesh, f"{name} ({used.std():.2f})", f"{match.mean:.3f}", f"{loads:.3f}"]
+            cells += [f"{a:.4f} → {b:.4f}" for a, b in shares]
+            print(f"| {' | '.join([*cells, f'{agreed:.3f}', f'{ours:.3f}'])} |", flush=True)
+
+
+def _unexplained(model: ico.CorticalFactorization, cohort: ico.Cohort, weights: np.ndarray | None) -> float:
+    """Error over variance, with every site counted alike or by its weight, whatever the fit did."""
+    used = slice(None) if model.mask_ is None else model.mask_
+    X, w = cohort.X[:, used].astype(np.float64), np.float64(1) if weights is None else weights[used]
+    fitted = model.inverse_transform(model.loadings_)[:, used]
+    return float((w * (X - fitted) ** 2).sum() / (w * (X - X.mean(axis=0)) ** 2).sum())
+
+
+def _on_meshes(cohort: ico.Cohort, folder: Any) -> dict[str, tuple[ico.Cohort, dict[str, Any]]]:
+    """Mesh → the cohort on it, and the weights to try."""
+    group = {"group's average": str(folder)}
+    found: dict[str, tuple[ico.Cohort, dict[str, Any]]] = {
+        "fsaverage5": (cohort, {"fsaverage's midthickness": "area", **group})
+    }
+    cortex = np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else np.asarray(cohort.mask)
+    ico6, one = ico.Sites.icosphere(6), ico.Sites.named("fsaverage5")
+    targets = {"fs_LR 32k": ("fsLR32k", {"sphere": "area", **group}), "CIVET 41k": (ico6, {"sphere": "area"})}
+    for name, (mesh, given) in targets.items():
+        X, covered = [], []
+        for half, side in enumerate(("left", "right")):
+            old, new = find_meshes(folder, side, ("fsaverage5", "fsLR32k"), areas=False)
+            own = cohort.sites.hemisphere == half
+            source: Any = (one.coordinates, one.triangles) if mesh is ico6 else old.sphere
+            target: Any = (ico6.coordinates, ico6.triangles) if mesh is ico6 else new.sphere
+            resampler = Resampler(source, target, "barycentric", roi=cortex[own].astype(np.float64))
+            X.append(resampler(cohort.X[:, own]))
+            covered.append(resampler.coverage > 0.5)
+        sites = mesh if isinstance(mesh, str) else ico.Sites.both(ico6, ico6)
+        there = ico.Cohort.from_array(np.hstack(X), mesh=sites, hemi="both", mask=np.concatenate(covered))
+        found[name] = there, given
+    return found
+
+
 def main() -> None:
     only = {"help": "print only the tables whose title holds this"}
     repeats = {"--repeats": number(5)}
     choices = {"--only": {"choices": list(PARTS)}}
-    run_task(__doc__, {tables: {**repeats, "--only": only}, claims: choices, speed: repeats})
+    run_task(
+        __doc__,
+        {tables: {**repeats, "--only": only}, claims: choices, speed: repeats, weights: {"--splits": number(10)}},
+    )
 
 
 if __name__ == "__main__":

@@ -60,20 +60,28 @@ def check_engine(engine: str) -> None:
 def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_updates: int) -> Engine:
     """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and by the work."""
     scheme = method.scheme
-    work = n_updates * operations(p, n_components)
-    if scheme.sweeps:
-        work *= STEPPED  # what it costs the generic functions
+    work = work_of(p, method, n_components, n_updates)
     if engine == "jax":
         return _jax(p, method, "asked for")
     if engine == "cpu":
         return _cpu(p, method, "asked for")
     if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and has_gpu():
         return _jax(p, method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
-    if engine == "auto" and work >= WORTH_COMPILING:
+    if engine == "auto" and worth_compiling(work):
         return _cpu(p, method, f"the work is large ({work:.0e} operations)")
     return Engine(
         "numpy", solver.iterate, "asked for" if engine == "numpy" else f"the work is small ({work:.0e} operations)"
     )
+
+
+def work_of(p: Problem, method: Method, n_components: int, n_updates: float) -> float:
+    """Operations of `n_updates` updates, or as many as take the generic functions as long."""
+    return n_updates * operations(p, n_components) * (STEPPED if method.scheme.sweeps else 1)
+
+
+def worth_compiling(work: float) -> bool:
+    """Whether "auto" takes the compiled kernels for so much work."""
+    return work >= WORTH_COMPILING
 
 
 def operations(p: Problem, n_components: int) -> float:

@@ -107,9 +107,10 @@ def descend(p: Problem, B: Array, C: Array, t: Terms) -> Array:
     """
     xp = namespace(B)
     KB = p.times_K(B)
-    gradient = product(KB, t.CC) + product(t.LC, t.G) - 2 * t.LC
-    curvature = p.row_sums[:, None] * xp.einsum("...jj->...j", t.CC)[..., None, :]
-    step = xp.clip(B - xp.where(curvature > 0, gradient / xp.where(curvature > 0, curvature, 1.0), 0.0), 0.0, None) - B
+    gradient = product(KB, t.CC) + product(t.LC, t.G - 2 * xp.eye(t.G.shape[-1], dtype=t.G.dtype))
+    inverse = lambda x: xp.where(x > 0, 1 / xp.where(x > 0, x, 1.0), 0.0)
+    gradient = gradient * (inverse(p.row_sums)[:, None] * inverse(xp.einsum("...jj->...j", t.CC))[..., None, :])
+    step = xp.clip(B - gradient, 0.0, None) - B
     return B + best_length(p, KB, C, t, step) * step
 
 
