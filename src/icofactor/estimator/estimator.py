@@ -292,8 +292,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
         self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
-        self.measurement_ = Measurement.of(X)
-        self.n_features_in_ = given.X.shape[1]
+        self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
