@@ -8,6 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_watched: list[Callable[[str], None]] = []
+"""How to say something beside the stages that are shown now, innermost last."""
+
+
+def say(text: str) -> None:
+    """Say what takes long, where progress is shown."""
+    if _watched:
+        _watched[-1](text)
+
 
 class Stages:
     """Stages of a long call, each a fraction from 0 to 1."""
@@ -24,7 +33,8 @@ class Stages:
         if not sys.stderr.isatty():
             begin = time.perf_counter()
             print(f"{name} ...", file=sys.stderr, flush=True)
-            yield _ignore
+            with _heard(lambda text: print(text, file=sys.stderr, flush=True)):
+                yield _ignore
             print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
             return
         from tqdm import tqdm
@@ -35,10 +45,20 @@ class Stages:
             bar.update(round(100 * min(fraction, 1.0)) - bar.n)
 
         try:
-            yield show
+            with _heard(lambda text: bar.write(text, file=sys.stderr)):
+                yield show
             show(1.0)
         finally:
             bar.close()
+
+
+@contextmanager
+def _heard(how: Callable[[str], None]) -> Iterator[None]:
+    _watched.append(how)
+    try:
+        yield
+    finally:
+        _watched.remove(how)
 
 
 def _ignore(fraction: float) -> None:

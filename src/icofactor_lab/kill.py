@@ -180,7 +180,7 @@ def results(folder: Path) -> State:
     if wrong:
         raise AssertionError(f"the list names {wrong[0]}, which is not there or another file")
     names = set(there) - hidden - {LIST, *MINE}
-    if listed and names - set(listed) - {"new.tsv", "new.json"}:
+    if listed and names - set(listed) - {"new.tsv", "new.json", "new.html"}:
         raise AssertionError(f"{sorted(names - set(listed))[0]} is not in the list")
     return {name: _content(there[name]) for name in sorted(names)}
 
@@ -509,8 +509,8 @@ class Campaign:
 
 
 def _is_of_fit(name: str) -> bool:
-    others = r"figures/|associations|comparison|selection|stability|loadings_se|new\.|.*componentsse"
-    return re.match(others, name) is None
+    others = r"(figures|tables)/|methods\.md|associations|comparison|selection|stability|loadings_se|new\."
+    return re.match(rf"{others}|.*(componentsse|effects)", name) is None
 
 
 def _start(one: Command, two: Command) -> str:

@@ -16,7 +16,9 @@ import pytest
 import icofactor
 from icofactor.cli.main import main, option_naming
 from icofactor.errors import CohortError, render
-from icofactor.progress import Stages
+from icofactor.factorization.engines import kernels
+from icofactor.factorization.engines.cpu import compiled_kernels
+from icofactor.progress import Stages, say
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
@@ -77,7 +79,21 @@ def test_wrong_options_are_answered_by_their_command(capsys: pytest.CaptureFixtu
 def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
     with Stages(True).stage("fit") as show:
         show(0.5)
-    assert capsys.readouterr().err == "fit ...\nfit: 0 s\n"
+        say("compiling once")
+    say("nobody watches")
+    with Stages(False).stage("fit"):
+        say("nobody watches")
+    assert capsys.readouterr().err == "fit ...\ncompiling once\nfit: 0 s\n"
+
+
+def test_the_first_fit_on_a_machine_says_that_it_compiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "is_cached", lambda dtype: False)
+    monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
+    with Stages(True).stage("starts"):
+        compiled_kernels.__wrapped__("float64")
+    assert "compiling once on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

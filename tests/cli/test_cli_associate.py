@@ -170,6 +170,8 @@ BAD = [
     (["--pls", "people.tsv"], "--pls: column 'group' must hold numbers; found 'patient'"),
     (["--reference", "sex=Q"], "--reference must be a value that somebody has: F, M"),
     ([], "Nothing is asked for: give --formula, --pls or --reference"),
+    (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
+    (["--reference", "group"], "--reference must be of the form COLUMN=VALUE"),
 ]
 
 

@@ -121,7 +121,8 @@ def test_nothing_is_read_for_what_cannot_be_kept(
         assert f"{file} exists; pass --overwrite" in capsys.readouterr().err
         (out / file).unlink()
     # of an atlas alone the model tells all
-    assert main([*trust, "--overwrite"]) == 0
+    with pytest.warns(UserWarning, match=r"maps\.npy is not read: --atlas"):
+        assert main([*trust, "--overwrite"]) == 0
     assert "Component 3: " in capsys.readouterr().out
     bare = ["select", "-o", str(out), "--model", str(maps / "fitted"), "--spins", "20", "--overwrite", "-q"]
     assert main([*bare, "--atlas", str(maps / "lh.annot")]) == 0

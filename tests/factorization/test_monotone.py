@@ -173,6 +173,17 @@ def test_deviations_raise_no_false_alarm(n_subjects: int) -> None:
         solve(z_scores, "DL", 3, n_iter=1, penalty=1e3, random_state=0)
 
 
+@pytest.mark.parametrize("call", [solve, multistart])
+def test_a_number_that_was_the_penalty_of_larger_data_is_warned_of(call: Callable[..., Solution]) -> None:
+    """Not so large that the strongest component suffers, but the others do."""
+    problem = small()
+    penalty = solve(problem.stats, "SPNNMF", 3, n_iter=1, random_state=0).penalty
+    more = {"n_iter": 1, "random_state": 0} | ({} if call is solve else {"n_starts": 1})
+    call(scaled(problem, 0.3), "SPNNMF", 3, penalty=penalty, **more)  # warnings are errors: there is none
+    with pytest.warns(UserWarning, match=r"is 32 times the usual one .* penalty='paper', which is relative"):
+        call(scaled(problem, 0.1), "SPNNMF", 3, penalty=penalty, **more)
+
+
 def test_a_dwarfed_fit_is_zero() -> None:
     """What the warning says: the sparse schemes end at nothing."""
     tiny = scaled(small(), 1e-3)

@@ -552,6 +552,15 @@ def test_an_interrupt_that_comes_just_before_the_cleaning_up_leaves_nothing(
     assert len(waits) == 2 and not list(tmp_path.iterdir())
 
 
+def test_an_error_that_names_no_file_is_about_the_one_being_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as raised, Publication(tmp_path).filled() as new:
+        (new / "first.tsv").write_text("a")
+        os.utime(new / "first.tsv", (1, 1))
+        (new / "second.tsv").write_text("b")
+        raise OSError(28, "No space left on device")
+    assert raised.value.filename == str(tmp_path / "second.tsv")
+
+
 def test_a_file_that_came_after_a_kill_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, *EARLIER)
     refuse = lambda *given: interrupt()
@@ -570,15 +579,52 @@ def test_a_file_that_came_after_a_kill_is_kept(tmp_path: Path, monkeypatch: pyte
     assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
 
 
-def test_a_journal_from_elsewhere_moves_nothing(tmp_path: Path) -> None:
-    stage = tmp_path / "out" / ".tmp-1"
-    stage.mkdir(parents=True)
-    (tmp_path / "mine.txt").write_text("mine")
-    (stage / "journal.json").write_text('{"old": {"../mine.txt": ""}, "new": {}}')
+def link_of(name: str) -> Callable[[Path, Path], None]:
+    return lambda stage, outside: (stage / name).symlink_to(outside)
+
+
+FORGED: dict[str, tuple[dict[str, str], dict[str, str], Callable[[Path, Path], object]]] = {
+    "above": ({"../outside/mine.txt": "MINE"}, {}, lambda stage, outside: None),
+    "from a link": ({}, {"mine.txt": "MINE"}, link_of("new")),
+    "to a link": ({"m.gii": "THERE"}, {}, link_of("old")),
+    "a link": ({}, {"a.txt": "MINE"}, lambda stage, outside: link_of("new/a.txt")(stage, outside / "mine.txt")),
+    "into a link": ({}, {"figures/a.txt": "MINE"}, lambda stage, outside: link_of("figures")(stage.parent, outside)),
+    "lost": ({}, {"a.txt": "MINE"}, lambda stage, outside: None),
+    "lost over an earlier one": ({"m.gii": "THERE"}, {"m.gii": "MINE"}, lambda stage, outside: None),
+    "damaged": ({}, {"a.txt": "MINE"}, lambda stage, outside: (stage / "new" / "a.txt").write_text("else")),
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="makes links")
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_journal_moves_nothing(tmp_path: Path, kind: str) -> None:
+    old, new, change = FORGED[kind]
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    write(out, "m.gii")
+    outside.mkdir()
+    (outside / "mine.txt").write_text("mine")
+    known = {"MINE": hash_file(outside / "mine.txt"), "THERE": hash_file(out / "m.gii")}
+    stage = out / ".tmp-1"
+    (stage / ("other" if kind == "from a link" else "new")).mkdir(parents=True)
+    change(stage, outside)
+    journal = {part: {name: known[one] for name, one in names.items()} for part, names in (("old", old), ("new", new))}
+    (stage / "journal.json").write_text(json.dumps(journal))
+    before = contents(tmp_path)
     with pytest.raises(FileError) as raised:
-        FitFolder(tmp_path / "out")
+        FitFolder(out, overwrite=True)
     assert raised.value.path == str(stage / "journal.json")
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert contents(tmp_path) == before
+
+
+def test_a_forged_journal_takes_no_file_that_no_list_names(tmp_path: Path) -> None:
+    write(tmp_path, "m.gii")
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / ".tmp-1").mkdir()
+    journal = {"old": {"mine.txt": hash_file(tmp_path / "mine.txt")}, "new": {}}
+    (tmp_path / ".tmp-1" / "journal.json").write_text(json.dumps(journal))
+    with pytest.warns(UserWarning, match="killed"):
+        FitFolder(tmp_path, overwrite=True)
+    assert (tmp_path / "mine.txt").read_text() == "mine" and not list(tmp_path.glob(".tmp-*"))
 
 
 def test_figures_come_and_go_with_the_fit(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def fitted(cohort: Cohort) -> CorticalFactorization:
 def test_the_last_line_says_where_select_is_described(fitted: Any, cohort: Cohort) -> None:
     text = methods_text(fitted, cohort)
     paragraph, last = text.removesuffix("\n").rsplit("\n\n", 1)
-    assert "`icofactor select`" in last and "`report.html`" in last and "\n" not in last
+    assert "`icofactor select`" in last and "`icofactor report FOLDER --overwrite`" in last and "\n" not in last
     assert with_assessment(text, SelectionFiles()) == paragraph + "\n"  # the page does not refer to itself
 
 
@@ -152,7 +152,11 @@ def test_what_select_did_stands_before_the_references(fitted: Any, cohort: Cohor
     assert "fits to 200 resamples of the subjects" in text
     assert "the 2 regions of an atlas was tested against 1000 random rotations" in text
     assert "SciPy" in references
-    assert "is not in this file" not in text + references
+    assert "do later" not in text + references
+    assert "## Assessment" in text
+    twice = with_assessment(methods_text(fitted, cohort), found, last=True)
+    assert with_assessment(twice, found, last=True) == twice and "do later" in twice.splitlines()[-1]
+    assert with_assessment(twice, SelectionFiles(), last=True) == methods_text(fitted, cohort)
     assert with_assessment("", found) == "" and with_assessment("a", SelectionFiles()) == "a"
 
 

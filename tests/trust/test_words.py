@@ -231,6 +231,25 @@ def test_names_of_files_are_shown_on_one_line(
     assert shown in said and said.count("\n") == 1 and not UNSAFE.search(said.strip("\n"))
 
 
+@pytest.mark.parametrize("name", CohortError.ARGUMENTS)
+def test_a_path_that_reads_like_an_option_is_shown_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    surf = Path(name, "s1", "surf")
+    surf.mkdir(parents=True)
+    for fwhm in (5, 10):
+        (surf / f"lh.thickness.fwhm{fwhm}.fsaverage3.mgh").touch()
+    assert main(["fit", name, "-o", "o", "-q"]) == 2
+    assert capsys.readouterr().err.startswith(f"icofactor fit: ./{name}: choose with --smoothing")
+    assert main(["fit", name, "-o", "o", "-q", "--smoothing", "5", "--exclude", "s2"]) == 2
+    assert "--exclude: names s2" in capsys.readouterr().err
+    if name == "paths":
+        Path("participants").write_text("participant_id\n")
+        assert main(["fit", name, "-o", "o", "-q", "--participants", "participants"]) == 2
+        assert "./participants: lists no subjects" in capsys.readouterr().err
+
+
 def test_very_long_names_are_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "x" * 5000 + ".npz", "-o", str(tmp_path / "o"), "-q"]) == 2
     assert len(capsys.readouterr().err) < 600

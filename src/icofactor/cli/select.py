@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from icofactor.cli.options import (
     read_by,
     words,
 )
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, named
 
 if TYPE_CHECKING:
     from icofactor.io.publish import Publication
@@ -108,6 +109,8 @@ def run(options: argparse.Namespace) -> None:
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
         raise ArgumentError("model", None, "{model} alone asks for nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
+    if options.inputs and not search and not options.bootstrap:
+        warnings.warn(f"{named(options.inputs[0])} is not read: --atlas is about the model alone", stacklevel=2)
     model = None if options.model is None else _load(options.model)
     if search and model is not None:
         _take_over(options, model)
@@ -158,7 +161,9 @@ def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, 
     if search:
         found["ranks"] = Publication(options.out, options.overwrite, names=FILES, inputs=inputs)
     # what is about a model does not go into a folder where it was replaced meanwhile
-    about: dict[str, Any] = {"inputs": inputs, "steady": ["model.zip"] if options.out == options.model else []}
+    given = None if options.model is None else options.model.resolve()
+    own = given is not None and options.out.resolve() in (given, given.parent)
+    about: dict[str, Any] = {"inputs": inputs, "steady": ["model.zip"] if own else []}
     if options.bootstrap:
         check_resamples(options.bootstrap)
         found["bootstrap"] = bootstrap_place(options.out, model, options.overwrite, **about)

@@ -228,7 +228,9 @@ def _names_in(pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: in
             names = list(piece.maps.names)
         if len(set(names)) == n:
             return names
-    return unnamed(n, str(path), details.selection.participants if n_groups == 1 else None, details.journal)
+    return unnamed(
+        n, CohortError.place(path), details.selection.participants if n_groups == 1 else None, details.journal
+    )
 
 
 # ---------------------------------------------------------------------- files of either kind

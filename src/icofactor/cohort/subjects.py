@@ -91,7 +91,7 @@ def read_participants(given: Any) -> Participants | None:
         path = Path(given).expanduser()
         with reading(path, "table of participants"):
             columns, source = read_table(path)
-        return _from_columns(columns, str(path), source)
+        return _from_columns(columns, CohortError.place(path), source)
     if isinstance(given, Mapping) or hasattr(given, "columns"):
         columns = {str(name): ["n/a" if v is None else str(v) for v in values] for name, values in given.items()}
         return _from_columns(columns, "participants", {})

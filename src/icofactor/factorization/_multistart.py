@@ -24,7 +24,7 @@ from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
-from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules
+from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
@@ -183,7 +183,7 @@ def best_of_starts(
     """`multistart` with parameters that are checked already."""
     check_problem(stats, chosen, n_components)
     whole = Problem.of(stats, chosen.scheme, rules, penalty)
-    warn_if_penalty_dwarfs(whole, chosen.scheme)
+    warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty))
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
         where = choose_engine(engine, p, chosen, n_components, expected_updates(chosen, n_starts, n_iter, tol))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LARGE = 0.02
 """A penalty is warned of when shrinking one component adds this much of the between-subject variance to the error."""
+FAR = 20.0
+"""A penalty given as a number is warned of when it is so many times the usual one of the data."""
 _RANDOM_STATE = "a whole number ≥ 0, None, a SeedSequence, a Generator or a RandomState"
 RandomState = int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None
 
@@ -160,9 +162,9 @@ def check_enough_subjects(n_components: int, n_subjects: int) -> None:
         )
 
 
-def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
+def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme, usual: float = 0.0) -> None:
     """Say so where the penalty shrinks the strongest component so far that the error grows by much of what subjects
-    differ by."""
+    differ by, or where it is far from the usual one (if that is given): then weaker components may suffer."""
     if p.penalty == 0:
         return
     L, sizes = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
@@ -185,6 +187,13 @@ def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme) -> None:
             f"penalty {p.penalty:g} dwarfs the data: shrinking the strongest component alone costs "
             f"{more / differ:.2g} times what subjects differ by, so {scheme.name} will tend to zero; bring X to larger "
             "values or give a smaller penalty",
+            UserWarning,
+            stacklevel=3,
+        )
+    elif p.penalty > FAR * usual > 0:
+        warnings.warn(
+            f"penalty {p.penalty:g} is {p.penalty / usual:.0f} times the usual one of data of this size ({usual:.3g}) "
+            "and may cost much of the fit: compare explained_ with penalty='paper', which is relative to the data",
             UserWarning,
             stacklevel=3,
         )

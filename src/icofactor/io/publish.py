@@ -163,7 +163,7 @@ class Publication:
             if problem.errno is None or str(stage) not in str(problem.filename or stage):
                 raise
             # by the name that the file would have had
-            inner = Path(problem.filename or stage).relative_to(stage).parts
+            inner = Path(problem.filename or _last_written(stage)).relative_to(stage).parts
             named = folder.joinpath(*inner[1:]) if inner[:1] in (("new",), ("old",)) else folder
             raise OSError(problem.errno, problem.strerror, str(named)) from problem
         finally:
@@ -219,6 +219,12 @@ def _make(stage: Path, held: ExitStack) -> None:
         except FileNotFoundError:  # a process that fails removes the folder that it made
             if attempt == 19:
                 raise
+
+
+def _last_written(stage: Path) -> Path:
+    """What was being written when a disk was full, which an error does not say."""
+    files = [path for path in (stage / "new").rglob("*") if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_mtime_ns, default=stage)
 
 
 def _clean(stage: Path, held: ExitStack, made: Iterable[Path]) -> None:
@@ -293,6 +299,10 @@ def recover(folder: Path) -> None:
         with naming(journal, "record", FileError, "Move the folder that holds it away"):
             found = read_json(journal)
             old, new = (_checked_names(found[kind]) for kind in ("old", "new"))
+            _check_moves(stage, folder, old, new)
+            # of files that no list names, only those leave that others replace
+            listed = {**list_of(folder), **list_of(stage / "old"), LIST: ""}
+            old = {name: known for name, known in old.items() if name in listed or name in new}
         for name in {**old, **new}:
             here = folder / name
             expected = {old.get(name), new.get(name) if not (stage / "new" / name).exists() else None}
@@ -305,6 +315,22 @@ def recover(folder: Path) -> None:
             f"{folder}: an earlier run was killed in its last moves; its results were complete and are whole now",
             stacklevel=2,
         )
+
+
+def _check_moves(stage: Path, folder: Path, old: Names, new: Names) -> None:
+    """Refuse a journal that leads out of its folder, or whose files are not there."""
+    for place in (stage / "new", stage / "old", folder):
+        for linked in (place, *(place / inner for inner in _INNER)):
+            if linked != folder and linked.is_symlink():
+                raise ValueError(f"{linked.relative_to(folder)} is a link")
+    for name, known in new.items():
+        staged, here = stage / "new" / name, folder / name
+        if os.path.lexists(staged):
+            lost = staged.is_symlink() or hash_file(staged) != known
+        else:
+            lost = not here.is_file() or hash_file(here) == old.get(name) != known
+        if lost:
+            raise ValueError(f"{name} is not there; what was there before lies in {stage.name}/old")
 
 
 @contextmanager

@@ -60,11 +60,12 @@ _LEFT_OUT = {
 """Why subjects were left out, as the journal has it → as a paper says it."""
 
 
-_ELSEWHERE = (
-    "\nWhat `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) and `icofactor associate` did is not in this "
-    "file: it is in the methods paragraph of `report.html` after `icofactor report FOLDER --overwrite`.\n"
+_LATER = (
+    "\nWhat `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) and `icofactor associate` do later comes into "
+    "this file and into `report.html` with `icofactor report FOLDER --overwrite`.\n"
 )
 """The end of methods.md, which the page leaves out."""
+_ASSESSED, _REFERENCES = "\n\n## Assessment\n\n", "\n\n## References"
 
 
 class _Citations:
@@ -108,7 +109,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
         _software(cite),
     ]
     text = " ".join(sentence for sentence in sentences if sentence)
-    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n{_ELSEWHERE}"
+    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n{_LATER}"
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
@@ -222,16 +223,26 @@ def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
 
 
-def with_assessment(text: str, selection: Any, associations: Any = None, latent: Any = None, norm: Any = None) -> str:
-    """A methods text with what `icofactor select` and `icofactor associate` did, before its references."""
-    text = text.removesuffix(_ELSEWHERE)
+def with_assessment(
+    text: str, selection: Any, associations: Any = None, latent: Any = None, norm: Any = None, *, last: bool = False
+) -> str:
+    """A methods text with what `icofactor select` and `icofactor associate` did, before its references.
+
+    Parameters
+    ----------
+    last : whether to keep the last line, which says how that gets there.
+    """
+    if not text:
+        return ""
     said = [
         *(_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)),
         *(_associations(associations), _latent(latent), _norm(norm)),
     ]
     added = " ".join(filter(None, said))
-    body, mark, references = text.partition("\n\n## References")
-    return f"{body} {added}{mark}{references}" if text and added else text
+    body, mark, references = text.removesuffix(_LATER).partition(_REFERENCES)
+    body = body.partition(_ASSESSED)[0]  # of an earlier report
+    end = _LATER if last and text.endswith(_LATER) else ""
+    return f"{body}{_ASSESSED * bool(added)}{added}{mark}{references}{end}"
 
 
 def _selection(choice: Any) -> str:

@@ -17,6 +17,13 @@ from icofactor.results.associations import write_associations
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.sphere.sites import Sites
 
+PROVENANCE = {
+    "data": {"inputs": [{"path": "/private/a.npy"}]},
+    "inputs": {"/private/a.npy": "0"},
+    "model": {"mask": "/private/lh.mask", "n_components": 3},
+    "warnings": [IMAGE],
+}
+
 
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
@@ -34,7 +41,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     model.save(folder / "model.zip")
     save_diagnostics(diagnostics, folder / "diagnostics.npz")
     (folder / "methods.md").write_text(f"Cortical maps were factorized. {CLOSING}")
-    (folder / "provenance.json").write_text(json.dumps({"data": {"files": [IMAGE]}}))
+    (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
     selection = {
         "table": {"n_components": [2, 3], "score": [0.1, float("0.2")], IMAGE: [1.0, None]},
         "recommended": 3,

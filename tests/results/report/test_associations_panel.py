@@ -26,6 +26,7 @@ from icofactor.results.report.association_files import (
     read_latent_files,
     read_norm_files,
 )
+from icofactor.results.report.page import write_page
 from icofactor.results.report.panels import PANELS, drawings_of, figure_bytes, is_panel
 from icofactor.results.report.selection_files import SelectionFiles
 
@@ -149,6 +150,20 @@ def test_tests_of_another_fit_are_refused_and_of_other_people_not_shown(associat
         (copy / f"associations_{name}.tsv").write_text(kept)
     (copy / "associations.json").unlink()
     assert read_association_files(copy, K) is None
+
+
+def test_a_report_brings_the_methods_up_to_date_unless_they_were_edited(associated: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "fit"
+    shutil.copytree(associated, copy)
+    before = (copy / "methods.md").read_text()
+    write_page(copy, tmp_path / "page", figures=False)
+    assert (copy / "methods.md").read_text() == before
+    for _ in range(2):
+        write_page(copy, figures=False, overwrite=True)
+        assert (copy / "methods.md").read_text().count("Associations of the loadings of 30 subjects") == 1
+    (copy / "methods.md").write_text(before)
+    write_page(copy, figures=False, overwrite=True)
+    assert (copy / "methods.md").read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,16 @@ def test_hostile_words_arrive_as_they_are(page: str) -> None:
     content = content_of(page)
     assert content["panels"]["subjects"][:3] == [SCRIPT, IMAGE, CLOSING]
     assert IMAGE in {column["column"] for column in content["panels"]["columns"]}
-    assert content["methods"].startswith(f"Cortical maps were factorized. {CLOSING} ")
+    assert content["methods"].startswith(f"Cortical maps were factorized. {CLOSING}\n\n## Assessment\n")
     assert content["selection"]["reasons"] == [SCRIPT]
-    assert IMAGE in json.loads(content["provenance"])["data"]["files"]
+    assert json.loads(content["provenance"])["warnings"] == [IMAGE]
     assert "window.hacked" not in re.sub(r"<script type=\"application/json\".*?</script>", "", page, flags=re.S)
+
+
+def test_the_page_says_how_and_not_where(page: str) -> None:
+    shown = json.loads(content_of(page)["provenance"])
+    assert shown["model"] == {"mask": "lh.mask", "n_components": 3} and shown["inputs"].startswith("1 file; ")
+    assert "private" not in page
 
 
 def test_layers_hold_the_maps(page: str, fitted: Fitted) -> None:

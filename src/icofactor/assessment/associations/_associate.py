@@ -18,6 +18,7 @@ from icofactor.assessment.associations.result import DESCRIPTIONS, LEVEL, Associ
 from icofactor.assessment.false_discovery import false_discovery
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.factorization.starts import seeds_of
 from icofactor.io.tables import cell_text, numbered
 
 TAKEN_OUT = "taken_out"
@@ -83,6 +84,7 @@ def associate(
     component02 group False
     """
     check_parameters(n_permutations=n_permutations)
+    seeds_of(random_state)  # refuses what is not one
     Y, names, taken_out = loadings_of(loadings)
     columns = rows_of(table, len(Y))
     terms = smoothed(parse(formula), smooth)

@@ -14,7 +14,9 @@ from icofactor.assessment.associations.exchange import Exchange, p_of
 from icofactor.assessment.associations.regression import Groups
 from icofactor.assessment.selection.choice import verbatim
 from icofactor.checks import Whole, check_parameters, check_value
+from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.factorization.starts import seeds_of
 from icofactor.io.tables import cell_text, is_number
 
 _NAMES = ("participant_id", "session_id")
@@ -181,6 +183,7 @@ def pls(
     (True, 0)
     """
     check_parameters(n_permutations=n_permutations, n_bootstrap=n_bootstrap)
+    seeds_of(random_state)  # refuses what is not one
     check_value("n_splits", n_splits, Whole(0))
     X, components, taken_out = loadings_of(loadings)
     table = rows_of(behaviour, len(X))
@@ -196,7 +199,7 @@ def pls(
         raise ArgumentError("behaviour", Phrase(f"{len(rows)} complete rows"), "known in at least 10 rows")
     flat = [name for name, column in zip(measures, Y.T, strict=True) if np.ptp(column) == 0]
     if flat:
-        raise ArgumentError("behaviour", None, f"{{behaviour}}: {literal(', '.join(flat))} has one value in all rows")
+        raise ArgumentError("behaviour", None, f"{{behaviour}}: {some(flat, 10)} has one value in all rows")
     X = X[rows]
     gone = [name for name in measures if name in taken_out]
     notes = [f"{name}: the fit took it out of the maps, so nothing should go with it" for name in gone]

@@ -39,7 +39,7 @@ def rows_of(table: Any, n: int) -> dict[str, list[Any]]:
 
 def row_names(table: Mapping[str, Sequence[Any]], n: int) -> list[str]:
     """What rows are called in messages."""
-    people = [cell_text(value) for value in table.get("participant_id", [])] or [f"row {i}" for i in range(n)]
+    people = [cell_text(value) for value in table.get("participant_id", [])] or [f"row {i + 1}" for i in range(n)]
     sessions = [cell_text(value) for value in table.get("session_id", [""] * n)]
     return [f"{person} {session}".strip() for person, session in zip(people, sessions, strict=True)]
 
@@ -103,11 +103,13 @@ class Variable:
         wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
         if wrong:
             where = some([who[i] for i in wrong], 10)
-            other = literal(repr(cells[wrong[0]]))
+            other = literal(repr(cells[wrong[0]][:40]))
             raise unusable(
                 f"{name} holds numbers, but {other} in {where}; for a category write C({literal(factor.column)})"
             )
         numbers = [float(cell) for cell in cells]
+        if not 1e-100 < (largest := max(map(abs, numbers))) < 1e100:
+            raise unusable(f"{name} has values up to {largest:.3g}: bring it to another unit")
         return cls(factor.column, None, min(numbers), max(numbers))
 
     def values(self, cells: Sequence[Any]) -> Any:

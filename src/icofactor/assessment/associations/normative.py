@@ -162,7 +162,8 @@ def _reference(reference: Any, table: Mapping[str, Sequence[Any]], n: int) -> np
     column, equals, value = reference.partition("=")
     if not equals or column.strip() not in table:
         known = ", ".join(name for name in table if name != "participant_id")
-        raise ArgumentError("reference", reference, literal(f"COLUMN=VALUE, e.g. group=control; columns: {known}"))
+        form = f"of the form COLUMN=VALUE, e.g. group=control; columns: {known}"
+        raise ArgumentError("reference", reference, literal(form))
     cells = [cell_text(cell) for cell in table[column.strip()]]
     chosen = np.array([cell == cell_text(value.strip()) for cell in cells])
     if not chosen.any():

@@ -6,7 +6,6 @@ rounding.
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,9 +20,9 @@ from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate, first_look
+from icofactor.progress import say
 from icofactor.streaming.runners import in_order, one_blas_thread
 
-_log = logging.getLogger("icofactor")
 CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
 STRETCH = 100
@@ -209,7 +208,7 @@ def compiled_kernels(dtype: str) -> ModuleType:
     from icofactor.factorization.engines import kernels
 
     if not kernels.is_cached(dtype):
-        _log.info("compiling the kernels for %s, once on this machine (about 11 s)", dtype)
+        say("compiling once on this machine (about 11 s)")
         program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
         with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
             subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)

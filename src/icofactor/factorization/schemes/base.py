@@ -390,3 +390,11 @@ def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | flo
         scale = stats.scale
         return scheme.paper_penalty(frobenius(stats.root_L) / scale) * scale**scheme.penalty_degree if scale else 0.0
     return float(penalty)
+
+
+def usual_penalty(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
+    """The λ that default rules have for these data, where another was given; else 0, and for squares: there it is next
+    to nothing, and far more does no harm."""
+    if isinstance(penalty, str) or rules == "paper" or scheme.penalty_degree == 1:
+        return 0.0
+    return penalty_of(stats, scheme, rules, "paper")

@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,7 +151,20 @@ def _settings(fit: FitDescription) -> list[tuple[str, str]]:
 
 
 def _readable(record: Mapping[str, Any]) -> str:
-    return json.dumps(_short(record), indent=2, ensure_ascii=False)
+    """How the fit was made. Where its files lie stays in provenance.json: a page is shared more freely."""
+    read = record.get("inputs")
+    inputs = counted(len(read) if isinstance(read, Mapping) else 0, "file")
+    shown = {name: _without_folders(_short(value)) for name, value in record.items() if name not in ("data", "inputs")}
+    shown["inputs"] = f"{inputs}; provenance.json has their paths and checksums, and the steps of reading"
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_folders(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _selection(choice: Choice, n_components: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icofactor.io.publish import FIGURES, TABLES, Names, Publication
+from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
 from icofactor.results.report.surfaces import Surfaces
@@ -84,7 +85,7 @@ def write_page(
     -------
     The page's path.
     """
-    from icofactor.results.description import MODEL, read_fit  # which imports this package
+    from icofactor.results.description import METHODS, MODEL, read_fit  # which imports this package
 
     if not Path(fitted).is_dir():
         read_fit(fitted)  # says what is wrong
@@ -103,19 +104,22 @@ def write_page(
     with place.filled() as new:
         tables = {name: name for name in write_page_tables(new, fit)} | tables_beside(target, source)
         (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
+        methods = with_assessment(fit.methods, fit.selection, fit.associations, fit.latent, fit.norm, last=True)
+        if overwrite and methods != fit.methods and _is_there(target, place.owned(), METHODS, fit.methods.encode()):
+            (new / METHODS).write_text(methods, encoding="utf-8", newline="\n")
         if figures:
             (new / FIGURES).mkdir()
             for name, content, done in drawn_panels(fit):
-                if not (name == COMPONENTS and _is_there(target, place.owned(), content)):
+                if not (name == COMPONENTS and _is_there(target, place.owned(), COMPONENTS, content)):
                     (new / FIGURES / name).write_bytes(content)
                 if report is not None:
                     report(done)
     return target / PAGE
 
 
-def _is_there(folder: Path, owned: Names, content: bytes) -> bool:
-    """Whether the fit has written this very picture of its components."""
-    return (folder / COMPONENTS).is_file() and owned.get(COMPONENTS) == hashlib.sha256(content).hexdigest()
+def _is_there(folder: Path, owned: Names, name: str, content: bytes) -> bool:
+    """Whether icofactor has written a file with this very content."""
+    return (folder / name).is_file() and owned.get(name) == hashlib.sha256(content).hexdigest()
 
 
 def panels_in(folder: Path) -> list[str]:
