@@ -17,6 +17,7 @@ from helpers.region_tables import (
     aparcstats2table,
     enigma,
     people,
+    toy_labels,
     toy_values,
     write_rows,
     write_toy_atlas,
@@ -24,6 +25,8 @@ from helpers.region_tables import (
 )
 from icofactor.errors import CohortError
 from icofactor.io.cifti import write_pscalar
+from icofactor.io.freesurfer import write_annot
+from icofactor.results.colours import distinct_colours
 from icofactor.sphere.sites import Sites
 
 X = toy_values()
@@ -156,6 +159,16 @@ def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tm
     rows = [[*row[:3], "NaN", *row[4:]] for row in rows]
     cohort = ico.load_cohort(write_rows(tmp_path / "table.csv", header, rows, ","), parcels=atlas)
     assert cohort.mask.tolist() == [i != 2 for i in range(len(NAMES))] and "(lh_fusiform)" in notes(cohort)
+
+
+def test_regions_of_the_atlas_off_the_surface_are_left_out(tmp_path: Path) -> None:
+    names = (*NAMES, "hippocampus")  # in the table of the atlas, on no vertex
+    write_annot(tmp_path / "lh.x.annot", toy_labels(), names, distinct_colours(len(names)))
+    header, rows = _wrong("")
+    rows = [[*row, 4.0] for row in rows]
+    path = write_rows(tmp_path / "t.tsv", [*header, "Left-Hippocampus"], rows)
+    cohort = ico.load_cohort(path, parcels=tmp_path / "lh.x.annot")
+    assert cohort.sites.n == len(NAMES) and "not on the surface: Left-Hippocampus" in notes(cohort)
 
 
 def test_atlas_of_another_parcellation_or_mesh(atlas: tuple[Path, Path], tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ def test_table_without_atlas_is_drawn_as_bars(tmp_path: Path, capsys: pytest.Cap
     assert next(drawn_panels(read_fit(out)))[0] == "regions.png" and not list(out.glob("hemi-*"))
     assert "regions" in (out / "methods.md").read_text() and "icosahedral" not in (out / "methods.md").read_text()
     assert main(["transform", str(out), str(table), "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    found = ico.choose_n_components(ico.load_cohort(table), [2, 3], n_splits=2, n_nulls=5, n_starts=2)
+    assert "exchanged between regions" in found.reasons[-1]
 
 
 def test_pscalar_to_page_and_back(tmp_path: Path) -> None:

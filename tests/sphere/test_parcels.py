@@ -132,6 +132,23 @@ def test_rotated_parcels_take_the_nearest(atlas: tuple[Path, Path]) -> None:
     assert sorted(exchanged) == list(range(N)) and (unplaced.hemisphere[exchanged] == unplaced.hemisphere).all()
 
 
+def test_regions_are_the_same_by_name(atlas: tuple[Path, Path]) -> None:
+    from helpers.region_tables import toy_values
+
+    X, names = toy_values(20), [f"{side}_{name}" for side in "LR" for name in NAMES]
+    fit = lambda sites, X: ico.CorticalFactorization(2, mesh=sites, n_starts=2, weights="none").fit(X)
+    model, backward = fit(Sites.parcels(None, names), X), fit(Sites.parcels(atlas, names[::-1]), X[:, ::-1])
+    assert ico.match_components(model, backward).similarity.min() > 0.999
+    assert ico.compare(model, backward, n_spins=5).how == "same regions, by name"
+    others = Sites.parcels(None, [f"{name}x" for name in names])  # as many, elsewhere
+    with refused("mesh", "another order"):
+        model.transform(ico.Cohort(X, tuple(f"s{i}" for i in range(20)), others, hemisphere="both"))
+    with refused("b", "by name"):
+        ico.match_components(model, fit(others, X))
+    same = Sites.parcels(None, [name.replace("L_", "ctx-lh-").replace("R_", "ctx-rh-") for name in names])
+    assert model.transform(ico.Cohort(X, tuple(f"s{i}" for i in range(20)), same, hemisphere="both")).shape == (20, 2)
+
+
 def test_fit_on_arrays(atlas: tuple[Path, Path], tmp_path: Path) -> None:
     from helpers.region_tables import toy_values
 

@@ -152,9 +152,11 @@ def _on_sites_of(a: Any, b: Any, spheres: str | os.PathLike[str] | None) -> tupl
     names = [mesh_name_of(model.sites_) for model in (a, b)]
     known = [mesh_known_as(name) for name in names]
     spaces = {mesh.space for mesh in known if mesh is not None}
-    if None in known or len(spaces) == 1:
+    regions = (a.sites_.regions or b.sites_.regions) is not None
+    if None in known or len(spaces) == 1 or regions:
         taken = sites_taken(a, b)
         how = "same sites" if isinstance(taken, slice) else f"nearest vertex of {names[1]} for each of {names[0]}"
+        how = "same regions, by name" if regions else how
         return maps[:, taken], mask[taken], how
     sides = [getattr(model, "hemi_", None) for model in (a, b)]
     if sides[0] != sides[1] or sides[0] is None:

@@ -257,9 +257,10 @@ def _match(
             found.append((table, {_said(name, table.side): i for i, name in enumerate(names)}))
             continue
         numbers = find_regions(names, atlas, table.side)
-        elsewhere = set(map(region_key, atlas.elsewhere))
+        off = set(map(region_key, atlas.elsewhere))
+        is_off = lambda key, off=off: key in off or (None, key[1]) in off or not is_region(key[1])
         lost = [i for i, number in enumerate(numbers) if number is None]
-        away = [names[i] for i in lost if region_key(names[i]) in elsewhere or not is_region(region_key(names[i])[1])]
+        away = [names[i] for i in lost if is_off(region_key(names[i]))]
         if away:
             journal.note(f"{table.path.name}: left out {counted(len(away), 'region')} not on the surface: {some(away)}")
         wrong = [names[i] for i in lost if names[i] not in away]

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.sphere.parcels import places_of
 
 _SAME_POSITION = 1e-3
 """On the unit sphere; meshes are written with some four decimals."""
@@ -89,6 +90,13 @@ def sites_taken(a: Any, b: Any) -> Any:
         raise ArgumentError("b", found, "a model with maps of as many measures as a")
     if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
         raise ArgumentError("b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as a")
+    if (ours.regions or theirs.regions) is not None:
+        taken = places_of(ours.regions, theirs.regions)
+        if taken is None or ours.n_measures != theirs.n_measures:
+            expected = "with all regions that a has, by name; parcels cannot be compared with vertices"
+            raise ArgumentError("b", Phrase(f"{theirs!r} and {ours!r}"), expected)
+        size = len(theirs.regions.names)
+        return np.concatenate([taken + size * measure for measure in range(ours.n_measures)])
     if ours.n == theirs.n and np.allclose(ours.coordinates, theirs.coordinates, atol=_SAME_POSITION):
         return slice(None)
     if not all(str(sites.name).startswith("fsaverage") for sites in (ours, theirs)):

@@ -13,6 +13,7 @@ from icofactor.io.cifti import N_FS_LR
 from icofactor.io.guard import Unreadable
 from icofactor.sphere.hierarchy import MAX_LEVEL, n_faces, n_nodes
 from icofactor.sphere.names import MESHES, SIDES, is_fs_lr
+from icofactor.sphere.parcels import places_of
 from icofactor.sphere.sites import MOST_MEASURES, Sites
 from icofactor.sphere.standard import fs_lr_sphere
 
@@ -30,6 +31,10 @@ def same_sites(a: Sites, b: Sites) -> bool:
     """Whether two sets of sites are the same places in the same order (files round coordinates to 1e-4)."""
     if a is b:
         return True
+    if (a.regions or b.regions) is not None:
+        taken = places_of(a.regions, b.regions)
+        if taken is None or not np.array_equal(taken, np.arange(b.n_mesh // b.n_measures)):
+            return False
     return a.n == b.n and a.n_roots == b.n_roots and bool(np.abs(a.coordinates - b.coordinates).max() < 1e-3)
 
 

@@ -130,6 +130,15 @@ def region_key(name: str, side: str | None = None) -> tuple[str | None, str]:
     return side, text
 
 
+def places_of(ours: Parcels | None, theirs: Parcels | None) -> Ints | None:
+    """Number among `theirs` of each of `ours`, by name; None where one is missing, or either is not of regions."""
+    if ours is None or theirs is None:
+        return None
+    number = {region_key(name): i for i, name in enumerate(theirs.names)}
+    found = [number.get(region_key(name), -1) for name in ours.names]
+    return None if -1 in found else np.array(found, dtype=np.int64)
+
+
 def parcel_sites(atlas: Any, regions: Sequence[str] | None, mesh: Any = None) -> Sites:
     """The sites of `Sites.parcels`."""
     names = None if regions is None else [str(name) for name in regions]

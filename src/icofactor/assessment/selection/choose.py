@@ -51,6 +51,11 @@ _SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS, _THIRDS, _NULL_THIRDS = range(7)
 # and of the fits
 _ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES, _THIRD_GROUPS, _NULL_THIRD_GROUPS = range(10, 17)
 
+_EXCHANGED = (
+    "It is not known where the regions lie. So values were exchanged between regions at random where this says rotated "
+    "maps. That keeps nothing of how alike neighbours are, and data beat it easily; parcels, their atlas, are better."
+)
+
 
 def choose_n_components(
     cohort: Any,
@@ -157,6 +162,7 @@ def choose_n_components(
         if recommended is not None:
             with stages.stage("full size") as show:
                 reasons = (*reasons, work.full_resolution_reason(recommended, show))
+        reasons = reasons if sites.placed else (*reasons, _EXCHANGED)
     settings = {**store.run, "ranks": tried, "stratify": list(stratify), **scans.record}
     settings |= {} if weighting is None else {"weights": weighting}
     return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
@@ -202,10 +208,10 @@ def _check_faces(ranks: list[int], data: Coarse) -> None:
     n_faces, level = data.stats.n_columns, int(data.design.level)
     most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
     if ranks[-1] > most:
-        expected = (
-            f"at most {most}, or {{level}} higher: the maps lie on {n_faces} faces of level {level}, of which a third "
-            "is left out at a time"
-        )
+        where = f"at most {most}, or {{level}} higher: the maps lie on {n_faces} faces of level {level}"
+        if data.design.sites.regions is not None:
+            where = f"at most {most}: the maps have {n_faces} regions"
+        expected = f"{where}, of which a third is left out at a time"
         raise ArgumentError("ranks", ranks[-1], expected)
 
 
