@@ -109,8 +109,6 @@ def run(options: argparse.Namespace) -> None:
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
         raise ArgumentError("model", None, "{model} alone asks for nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
-    if options.inputs and not search and not options.bootstrap:
-        warnings.warn(f"{named(options.inputs[0])} is not read: --atlas is about the model alone", stacklevel=2)
     model = None if options.model is None else _load(options.model)
     if search and model is not None:
         _take_over(options, model)
@@ -118,6 +116,8 @@ def run(options: argparse.Namespace) -> None:
     places = _places(options, model, search)
     ranks = _checked_ranks(options, model) if search else []
     regions = None if model is None or not options.atlas else _atlas(options, model)
+    if options.inputs and not search and not options.bootstrap:
+        warnings.warn(f"{named(options.inputs[0])} is not read: --atlas is about the model alone", stacklevel=2)
     cohort = _read(options, model, ranks) if search or options.bootstrap else None
     if search:
         _search(cohort, options, model, ranks, places["ranks"])
