@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,8 @@ def test_the_table_says_how_well_it_went(place: Path, tmp_path: Path, capsys: py
     assert header[4:] == [*QUALITY, "age", "sex"]
     assert [row[header.index("sex")] for row in rows] == people(range(N_FITTED, N))["sex"]
     page = (tmp_path / "new.html").read_text()
+    assert re.search(r"<strong>(None|\d+) of \d+ new subjects (is|are) unusual\. ", page)
+    assert '<a href="new.tsv">new.tsv</a>' in page and page.count('role="img" aria-label="') == 2
     assert "<script" not in page and "default-src &#x27;none&#x27;" in page.replace("'", "&#x27;")
     assert all(name in page for name in IDS[N_FITTED:])
     about = json.loads((tmp_path / BESIDE).read_text())

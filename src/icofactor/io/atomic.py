@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +16,11 @@ from icofactor.errors import ExistsError
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 """A pipe that lies where a file or folder should be is not waited for."""
+_WINDOWS = os.name == "nt"
+_TRIES, _PAUSE = 20, 0.05
+"""How often, and after how many seconds, Windows is asked again."""
+_READERS = 64
+"""Bytes of a lock's file on Windows: a reader locks one of them, a writer all."""
 _FOLDER = os.O_RDONLY | _AT_ONCE | getattr(os, "O_DIRECTORY", 0)
 
 
@@ -38,11 +46,23 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
             raise FileNotFoundError(f"nothing was written for {target}")
         # again: a long computation may have passed, and another process may have written meanwhile
         check_target(target, overwrite)
-        os.replace(temporary, target)
+        replace(temporary, target)
     except OSError as problem:
         raise _about(problem, target, temporary) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Move a file, in place of one that is there. Windows refuses while a scanner holds it: it is asked again."""
+    for attempt in range(_TRIES):
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            if not _WINDOWS or attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE)
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -55,9 +75,9 @@ def write_durably(path: Path, text: str) -> None:
 
 def sync(path: Path) -> None:
     """Have a file, or the entries of a folder, on the disk."""
-    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
+    if path.is_dir() and _WINDOWS:  # folders cannot be opened there
         return
-    number = os.open(path, os.O_RDONLY | _AT_ONCE if os.name != "nt" else os.O_RDWR)
+    number = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY | _AT_ONCE)
     try:
         os.fsync(number)
     finally:
@@ -95,8 +115,9 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
     # the folder itself is locked, so that no file is left behind
     try:
         import fcntl
-    except ImportError:  # Windows has none: there the user keeps two writers apart
-        yield False
+    except ImportError:
+        with _locked_file(folder, with_others, wait) as held:
+            yield held
         return
     number = os.open(folder, _FOLDER)
     held = True
@@ -112,12 +133,54 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
         os.close(number)
 
 
+@contextmanager
+def _locked_file(folder: Path, with_others: bool, wait: bool) -> Iterator[bool]:
+    """`alone_in` on Windows, where folders cannot be locked: bytes of a file in the user's temporary folder are.
+
+    Processes of other users and of other machines are not kept out.
+    """
+    try:
+        import msvcrt
+    except ImportError:
+        yield False
+        return
+    known = hashlib.sha256(os.path.normcase(os.path.realpath(folder)).encode()).hexdigest()[:32]
+    number = os.open(Path(tempfile.gettempdir()) / f"icofactor-{known}.lock", os.O_RDWR | os.O_CREAT)
+    places = [(at, 1) for at in range(_READERS)] if with_others else [(0, _READERS)]
+    locking = getattr(msvcrt, "locking")  # noqa: B009 - type checkers know it on Windows only
+    try:
+        while (taken := next((place for place in places if _lock(locking, number, *place)), None)) is None:
+            if not wait:
+                raise BlockingIOError(errno.EAGAIN, "another process works in this folder", str(folder))
+            time.sleep(_PAUSE)
+        try:
+            yield True
+        finally:
+            os.lseek(number, taken[0], os.SEEK_SET)
+            locking(number, msvcrt.LK_UNLCK, taken[1])  # type: ignore[attr-defined]
+    finally:
+        os.close(number)
+
+
+def _lock(locking: Callable[[int, int, int], None], number: int, at: int, length: int) -> bool:
+    """Whether bytes of a file could be locked now."""
+    os.lseek(number, at, os.SEEK_SET)
+    with suppress(OSError):
+        locking(number, 2, length)  # LK_NBLCK: without waiting
+        return True
+    return False
+
+
 def nobody_in(folder: Path) -> bool:
     """Whether no process is `alone_in` a folder now; False where that cannot be known."""
     try:
         import fcntl
     except ImportError:
-        return False
+        try:
+            with _locked_file(folder, with_others=False, wait=False) as held:
+                return held
+        except OSError:
+            return False
     with suppress(OSError):
         number = os.open(folder, _FOLDER)
         try:

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any
 
 from icofactor.errors import ArgumentError, ExistsError, FileError, Phrase, literal
-from icofactor.io.atomic import alone_in, nobody_in, sync, write_durably
+from icofactor.io.atomic import alone_in, nobody_in, replace, sync, write_durably
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.json import read_json
 
@@ -246,20 +246,20 @@ def _move(stage: Path, folder: Path, old: Names, new: Names) -> None:
     for name in sorted(old, key=_last_of_all, reverse=True):
         here = name not in new or (stage / "new" / name).exists()
         if here and (folder / name).exists() and not (stage / "old" / name).exists():
-            os.replace(folder / name, stage / "old" / name)
+            replace(folder / name, stage / "old" / name)
     for name in sorted(new, key=_last_of_all):
         if (stage / "new" / name).exists():
-            os.replace(stage / "new" / name, folder / name)
+            replace(stage / "new" / name, folder / name)
 
 
 def _move_back(stage: Path, folder: Path, old: Names, new: Names) -> None:
     # where a file lies shows whether it was moved; a list of moves could miss the one that was interrupted
     for name in new:
         if not (stage / "new" / name).exists():
-            os.replace(folder / name, stage / "new" / name)
+            replace(folder / name, stage / "new" / name)
     for name in old:
         if (stage / "old" / name).exists():
-            os.replace(stage / "old" / name, folder / name)
+            replace(stage / "old" / name, folder / name)
     _remove_empty(folder)
 
 

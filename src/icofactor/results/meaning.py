@@ -20,6 +20,8 @@ _MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin
 """Modality → how people above and below the average are described."""
 _HIGH, _MODERATE = 0.9, 0.7
 """Median correlation of maps with those of resamples from which stability is called high, or moderate."""
+_MOST = 0.5
+"""Share of the cortex from which components are not called parts."""
 _HIGHER = ("values are higher", "they are lower")
 
 
@@ -164,6 +166,9 @@ def verdict(fit: FitDescription) -> Verdict:
         else agreement_line(choice, k),
         recurrence_line(model),
         stability_line(fit.selection.stability),
+        "Most of them cover most of the cortex: they overlap, and are not parts of it."
+        if k > 1 and np.median(d.extent) > _MOST
+        else "",
         f"{which} {100 * d.explained:.1f} % of the between-subject variance{left}.",
     )
     return Verdict(" ".join(headline), tuple(line for line in lines if line), best, again)
@@ -176,8 +181,8 @@ def stability_line(stability: Any) -> str:
         return ""
     low, middle, high = np.nanmin(values), np.nanmedian(values), np.nanmax(values)
     word = "high" if middle >= _HIGH else "moderate" if middle >= _MODERATE else "low"
-    span = f"{middle:.2f}" if len(values) == 1 else f"{low:.2f} to {high:.2f}, median {middle:.2f}"
-    return f"Stability over resampled people is {word}: maps correlate {span} with those of other resamples."
+    span = f"{middle:.2f}" if len(values) == 1 else f"{low:.2f} to {high:.2f} (median {middle:.2f})"
+    return f"Stability over resampled people is {word}: maps correlate {span} with their partners in resamples."
 
 
 def _listed(names: Sequence[str]) -> str:

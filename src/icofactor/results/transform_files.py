@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -82,7 +83,8 @@ def write_loadings(
     with _place(table, overwrite).filled() as new:
         write_tsv(new / table.name, {**columns, **joined})
         if model is not None:
-            (new / _page(table).name).write_text(render_transform(found, model, cohort), encoding="utf-8", newline="\n")
+            text = render_transform(found, model, cohort, table.name)
+            (new / _page(table).name).write_text(text, encoding="utf-8", newline="\n")
         about["files"] = {file.name: hash_file(new / file.name) for file in files if file != sidecar(table)}
         write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
     return files
@@ -115,16 +117,19 @@ def _page(table: Path) -> Path:
 # ---------------------------------------------------------------------- the page
 
 
-def render_transform(found: NewLoadings, model: Any, cohort: Any) -> str:
-    """The page as text."""
+def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) -> str:
+    """The page as text; `table` is the name of the file beside it that holds its numbers."""
     what = "" if cohort.modality in ("", "unknown") else f": {measure_title(cohort.modality)}"
     title = f"{counted(len(found.subjects), 'new subject')} on {counted(len(model.components_), 'component')}{what}"
     share, style = found.quality["explained_variance"], asset("style.css")
-    n_unusual = sum(map(bool, found.quality["unusual"]))
+    n_unusual, n = sum(map(bool, found.quality["unusual"])), len(found.subjects)
+    median = f"{100 * np.nanmedian(share):.0f} %" if np.isfinite(share).any() else "n/a"
+    many = f"{n_unusual if n_unusual else 'None'} of {counted(n, 'new subject')} {'is' if n_unusual <= 1 else 'are'}"
+    said = f"{many} unusual. The components explain {median} of a new subject's variance (median)."
     cards = {
         "new subjects": str(len(found.subjects)),
         "fitted subjects": str(len(model.loadings_)),
-        "explained, median": f"{100 * np.nanmedian(share):.0f} %" if np.isfinite(share).any() else "n/a",
+        "explained, median": median,
         "unusual": str(n_unusual),
     }
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in found.notes)
@@ -148,6 +153,8 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any) -> str:
             '<meta name="generator" content="icofactor">',
             f"<title>{html.escape('icofactor: ' + title)}</title><style>{style}</style></head><body>",
             f"<header><h1>{html.escape(title)}</h1>",
+            f'<div id="verdict" role="region" aria-label="Verdict"><p><strong>{html.escape(said)}</strong></p>',
+            f'<p>Table: <a href="{quote(table)}">{html.escape(table)}</a></p></div>',
             '<dl id="cards">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items()) + "</dl>",
             f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
             "</header>",
@@ -209,7 +216,8 @@ def _ticks(span: tuple[float, float]) -> np.ndarray:
 
 
 def _svg(parts: Sequence[str], label: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
+    box = f'class="plain" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
+    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
 
 
 def _dot(place: tuple[float, float], colour: str, title: str = "", size: float = 3.5) -> str:
@@ -234,10 +242,11 @@ def _quality_chart(found: NewLoadings, units: str) -> str:
     )
     if together:
         parts += [_dot(axes.at(x, y), "#8a939e", "fitted subject", 2.5) for x, y in zip(*own, strict=True)]
+    named = sorted(np.flatnonzero([bool(text) for text in new["unusual"]]), key=lambda s: -new["residual"][s])[:6]
     for s, name in enumerate(found.subjects):
         strange, place = bool(new["unusual"][s]), axes.at(new["distance"][s], new["residual"][s])
         parts.append(_dot(place, "#d55e00" if strange else "#0b6ea8", name))
-        if strange:
+        if s in named:  # the furthest; all are in the table
             parts.append(
                 f'<text x="{place[0] - 6}" y="{place[1] - 5}" text-anchor="end">{html.escape(name[:30])}</text>'
             )
@@ -289,4 +298,5 @@ def _table(found: NewLoadings) -> str:
     more = (
         f"<p>{len(first) - _MOST_ROWS} more are in the table beside this page.</p>" if len(first) > _MOST_ROWS else ""
     )
-    return f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'
+    table = f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>{more}'

@@ -81,7 +81,7 @@ class Checkpoint:
             # where there are no locks, another process may be first
             with suppress(ExistsError), atomic_path(file) as temporary:
                 header = sealed({"format": FORMAT, "version": VERSION, "run": self.run}, {})
-                temporary.write_text(json.dumps(header, indent=1))
+                temporary.write_text(json.dumps(header, indent=1), encoding="utf-8", newline="\n")
         differences = _differences(_read_run(file), self.run)
         if differences:
             raise CheckpointError(

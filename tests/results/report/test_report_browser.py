@@ -239,6 +239,7 @@ def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
     assert "Recommended: 3 components." in chosen.inner_text()
     assert SCRIPT in chosen.inner_text()
     assert chosen.locator("svg circle").count() == 2
+    chosen.get_by_text("All numbers").click()
     assert chosen.locator("tbody tr").nth(1).inner_text().split() == ["3", "0.200", "n/a"]
     trust = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Stability of components"))
     assert trust.locator("tbody tr").first.locator("td").nth(1).inner_text() == "0.684"

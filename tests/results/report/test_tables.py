@@ -81,6 +81,10 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
     explained = f"{100 * fit.diagnostics.explained:.0f} % of the differences between people explained,"
     assert f"{explained} not adjusted for age, sex or anything else." in found.headline
     assert found.found_again == "not known"  # of two starts
+    parts = "Most of them cover most of the cortex: they overlap, and are not parts of it."
+    for extent in (0.2, 0.9):
+        other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.full(3, extent)))
+        assert (parts in verdict(other).lines) == (extent > 0.5)
     fit.model.recurrence_, kept = np.array([1.0, 0.9, 0.2]), fit.model.recurrence_
     assert "2 of 3 found again by other starts." in verdict(fit).headline
     fit.model.recurrence_ = kept
@@ -91,7 +95,7 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
     [
         (None, ""),
         ([np.nan, np.nan], ""),
-        ([0.45, 0.57, 0.5], "Stability over resampled people is low: maps correlate 0.45 to 0.57, median 0.50"),
+        ([0.45, 0.57, 0.5], "Stability over resampled people is low: maps correlate 0.45 to 0.57 (median 0.50)"),
         ([0.8, 0.75], "moderate"),
         ([0.95], "is high: maps correlate 0.95 with"),
     ],

@@ -354,8 +354,7 @@ function runPanel(data) {
 /** Settings and versions as a table, the whole record folded below. */
 function provenancePanel(data) {
   if (!data.provenance) return null;
-  const rows = data.settings.map(([name, value]) => [name, value]);
-  return section("Settings and versions", "", [rows.length ? table(["", ""], rows) : null,
+  return section("Settings and versions", "", [el("dl", { class: "settings" }, ...data.settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("details", {}, el("summary", {}, "provenance.json, with every input file and its hash"), el("pre", {}, data.provenance))], true);
 }
 

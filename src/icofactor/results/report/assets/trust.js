@@ -34,7 +34,7 @@ function selectionPanel(selection) {
   if (names.length > 8) numbers.classList.add("tight");
   return section("How many components", "Curves over numbers of components, by icofactor select; grey: the recommended one.", [
     el("p", {}, el("strong", {}, found), ` ${selection.agreement}`), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
-    el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), numbers], true);
+    el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), el("details", {}, el("summary", {}, "All numbers"), numbers)], true);
 }
 
 function stabilityPanel(stability, p) {

@@ -1,0 +1,146 @@
+"""Locks and moves as Windows has them: no fcntl, no folders that can be opened, files that are held for a moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from icofactor.io import atomic
+from icofactor.io.atomic import alone_in, atomic_path, nobody_in, sync
+from icofactor.io.publish import Publication
+
+
+class FakeLocks(ModuleType):
+    """msvcrt.locking: bytes of a file, from where the handle stands, belong to one handle."""
+
+    LK_UNLCK, LK_NBLCK = 0, 2
+
+    def __init__(self) -> None:
+        super().__init__("msvcrt")
+        self.held: dict[tuple[int, int], int] = {}
+
+    def locking(self, number: int, mode: int, length: int) -> None:
+        first = os.lseek(number, 0, os.SEEK_CUR)
+        keys = [(os.fstat(number).st_ino, at) for at in range(first, first + length)]
+        if mode == self.LK_UNLCK:
+            assert all(self.held.pop(key) == number for key in keys)
+        elif any(key in self.held for key in keys):
+            raise OSError(errno.EACCES, "Permission denied")
+        else:
+            self.held |= dict.fromkeys(keys, number)
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeLocks]:
+    locks = FakeLocks()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "msvcrt", locks)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(atomic, "_PAUSE", 0.001)
+    yield locks
+    assert not locks.held
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_writer_is_alone_and_readers_are_not(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with alone_in(folder) as held:
+        assert held and not nobody_in(folder)
+        for others in (False, True):
+            with pytest.raises(BlockingIOError), alone_in(folder, with_others=others, wait=False):
+                pass
+        with alone_in(tmp_path, wait=False) as held:  # another folder
+            assert held
+    assert nobody_in(folder)
+    with alone_in(folder, with_others=True), alone_in(folder, with_others=True):
+        assert not nobody_in(folder)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_second_writer_waits(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with alone_in(tmp_path):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with alone_in(tmp_path):
+        waiting.start()
+        waiting.join(0.05)
+        order.append("first")
+    waiting.join(10)
+    assert order == ["first", "second"]
+
+
+def test_without_any_locks_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fcntl", "msvcrt"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with alone_in(tmp_path) as held:
+        assert not held
+    assert not nobody_in(tmp_path)
+
+
+@pytest.mark.usefixtures("windows")
+def test_results_appear_whole_and_are_replaced(tmp_path: Path) -> None:
+    for text in ("one", "two"):
+        with Publication(tmp_path / "out", overwrite=text == "two", names=["a.txt"]).filled() as new:
+            (new / "a.txt").write_text(text)
+            assert not list(tmp_path.glob("out/a.txt")) or text == "two"
+        assert (tmp_path / "out" / "a.txt").read_text() == text
+    assert not list((tmp_path / "out").glob(".tmp-*"))
+
+
+@pytest.mark.parametrize(("refusals", "windows", "moved"), [(3, True, True), (99, True, False), (1, False, False)])
+def test_a_file_that_is_held_for_a_moment_is_moved_later(
+    refusals: int, windows: bool, moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("old")
+    left, real = refusals, os.replace
+
+    def busy(source: Any, target: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise PermissionError(errno.EACCES, "The process cannot access the file", str(source))
+        real(source, target)
+
+    monkeypatch.setattr(atomic, "_PAUSE", 0.0)
+    monkeypatch.setattr(atomic.os, "replace", busy)
+    monkeypatch.setattr(atomic, "_WINDOWS", windows)
+    try:
+        with atomic_path(tmp_path / "a", overwrite=True) as temporary:
+            temporary.write_text("new")
+    except PermissionError as problem:
+        assert problem.filename == str(tmp_path / "a")
+    monkeypatch.undo()
+    assert (tmp_path / "a").read_text() == ("new" if moved else "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_folders_are_not_opened_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(atomic.os, "open", lambda *words: opened.append(words))
+    monkeypatch.setattr(atomic, "_WINDOWS", True)
+    sync(tmp_path)
+    monkeypatch.undo()
+    assert not opened
+
+
+def test_memory_is_not_known_without_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    from icofactor.results.diagnostics.diagnose import _peak_memory
+
+    assert _peak_memory() > 2**20
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert _peak_memory() == 0
