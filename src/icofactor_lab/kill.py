@@ -35,7 +35,7 @@ from typing import Any
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MINE = {"mine.txt": "mine\n", "participants.tsv": "participant_id\texclude\nsub-01\t1\n"}
-_TIMED = {"provenance.json", "diagnostics.npz", "report.html", "model.zip"}
+_TIMED = {"provenance.json", "diagnostics.npz", "report.html", "model.zip", "resources.tsv"}
 """Files that hold times or memory; of the model everything but these is compared."""
 _FIT = ["--n-components", "2", "--n-starts", "1", "--level", "0", "-q", "--overwrite"]
 _SELECT = ["--ranks", "2,3", "--splits", "2", "--starts", "1", "--nulls", "5", "--level", "0", "-q", "--overwrite"]
