@@ -59,7 +59,7 @@ def pictures(options: argparse.Namespace) -> None:
 
 
 def take_picture(page: Path, chromium: str) -> bytes:
-    """The top of the page, with the active faces drawn over the first component."""
+    """The top of the page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -67,7 +67,6 @@ def take_picture(page: Path, chromium: str) -> bytes:
         tab: Any = browser.new_page(viewport=SIZE)
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
-        tab.locator("#edges").check()
         shot: bytes = tab.screenshot()
         browser.close()
     return shot
