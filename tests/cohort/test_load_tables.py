@@ -69,6 +69,7 @@ def test_pscalar_brings_its_atlas(tmp_path: Path) -> None:
         write_pscalar(tmp_path / f"{who}.thickness.pscalar.nii", row[None], sites.regions, ["thickness"])
     cohort = ico.load_cohort(tmp_path)
     np.testing.assert_allclose(cohort.X, values, rtol=1e-6)
+    assert cohort.subjects == tuple(people())
     assert cohort.sites.regions.names == tuple(names) and cohort.sites.regions.mesh == "fsLR32k"
     np.testing.assert_array_equal(cohort.sites.regions.labels, sites.regions.labels)
     (tmp_path / "many").mkdir()
@@ -177,6 +178,14 @@ def test_atlas_of_another_parcellation_or_mesh(atlas: tuple[Path, Path], tmp_pat
         ico.load_cohort(tmp_path / "in", parcels=tmp_path / "lh.nowhere.annot")
     with refused("parcels", "vertices"):
         ico.load_cohort(tmp_path / "in", parcels=Sites.named("fsaverage3"))
+
+
+def test_tables_of_two_measures(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    for path in aparcstats2table(tmp_path, X):
+        (tmp_path / path.name.replace("thickness", "area")).write_text(path.read_text().replace("_thickness", "_area"))
+    with refused("lh.aparc.thickness.tsv", "same people and hemisphere as lh.aparc.area.tsv"):
+        ico.load_cohort(tmp_path, parcels=atlas)
+    assert ico.load_cohort(tmp_path, parcels=atlas, measure="area").modality == "area"
 
 
 def test_vertices_and_regions_do_not_mix(atlas: tuple[Path, Path], tmp_path: Path) -> None:

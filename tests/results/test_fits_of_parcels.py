@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from helpers.region_tables import (
     NAMES,
     N,
@@ -23,6 +24,7 @@ from helpers.region_tables import (
     write_toy_atlas,
     xcp_d,
 )
+from icofactor.assessment.atlas import overlap
 from icofactor.cli.main import main
 from icofactor.io.cifti import read_pscalar, write_pscalar
 from icofactor.io.gifti import read_gifti, write_maps
@@ -189,6 +191,9 @@ def test_commands_after_a_fit_of_parcels(tmp_path: Path) -> None:
     assert len(columns_of(out / "effects_by_region.tsv")["region"]) == N
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
     assert content_of(out / "report.html")["stability"]
+    (tmp_path / "again").mkdir()
+    with refused("atlas", "desc-icofactor_regions.tsv"):
+        overlap(ico.load_model(out), write_toy_atlas(tmp_path / "again"))
     other = tmp_path / "other"
     assert main(["fit", tables, *parcels, "-o", str(other), *QUICK, "--random-seed", "1", "--no-figures"]) == 0
     assert main(["compare", str(out), str(other), "-o", str(tmp_path / "both"), "--spins", "20", "-q"]) == 0

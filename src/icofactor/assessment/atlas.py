@@ -293,6 +293,9 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
     Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall, and what is called
     unknown, is not a region.
     """
+    if sites.regions is not None:
+        what = "{atlas} names components on vertices; these lie on parcels, named in desc-icofactor_regions.tsv"
+        raise ArgumentError("atlas", None, what)
     found = read_regions(paths, sites, hemi)
     # a table may list both hemispheres' names in each of its files: what counts is what lies there
     there = [{table.get(int(key), "") for key in np.unique(keys)} for keys, table in found.values()]

@@ -336,11 +336,22 @@ def _arranged(matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, pro
 def _group(found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems, journal: Journal) -> None:
     """Hemispheres by content; tables of a left and a right hemisphere with rows of the same people are one group."""
     sources = []
+    of_people = {path for path, own in maps.items() if own.reader == "table" and own.names}
     for source in found.sources:
-        own = maps[source.path]
-        side = next(iter(own.parts)) if len(own.parts) == 1 else None
-        sources.append(replace(source, side=side, subject=str(source.path) if own.names else source.subject))
-    named = {side: [s for s in sources if s.side == side and maps[s.path].names] for side in SIDES}
+        side = next(iter(maps[source.path].parts)) if len(maps[source.path].parts) == 1 else None
+        subject = str(source.path) if source.path in of_people else source.subject
+        sources.append(replace(source, side=side, subject=subject))
+    people = [source for source in sources if source.path in of_people]
+    seen: dict[tuple[str, str | None], Path] = {}
+    for source in people:
+        keys = [(name, side) for name in maps[source.path].names for side in maps[source.path].parts]
+        twin = next((seen[key] for key in keys if key in seen), None)
+        if twin is not None:
+            text = f"has the same people and hemisphere as {literal(twin.name)}: give one table of each hemisphere"
+            problems.add(source.path, f"{text}, or choose one of several measures with {{measure}}")
+        seen |= dict.fromkeys(keys, source.path)
+    problems.check()
+    named = {side: [source for source in people if source.side == side] for side in SIDES}
     for left in named["left"]:
         ids = maps[left.path].names
         shared = lambda right, ids=ids: len(set(ids) & set(maps[right.path].names))

@@ -111,7 +111,7 @@ class FitDescription:
             names = dict(enumerate(sites.regions.names))
             known["regions"] = {half.side: (own, names) for half, own in zip(cortex.hemispheres, halves, strict=True)}
         if atlas and cortex.hemispheres:
-            known["regions"] = read_regions(atlas, model.sites_, model.hemi_)
+            known["regions"] = read_regions(atlas, sites.surface, model.hemi_)
         return cls(model, diagnostics, cortex, **known)
 
     @property
