@@ -36,6 +36,7 @@ EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit store -o out --harmonize site --keep age,sex
 icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 --smoothing 10 -o out
+icofactor fit tables --parcels lh.aparc.annot rh.aparc.annot -o out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper

@@ -107,7 +107,7 @@ class FitDescription:
         sites = model.sites_
         cortex = cortex_or_reason(sites, model.hemi_, surfaces)
         if sites.regions is not None and cortex.hemispheres and not atlas:
-            halves = np.split(sites.regions.labels, len(sites.frames))
+            halves = np.split(sites.regions.labels, sites.n_hemispheres)
             names = dict(enumerate(sites.regions.names))
             known["regions"] = {half.side: (own, names) for half, own in zip(cortex.hemispheres, halves, strict=True)}
         if atlas and cortex.hemispheres:
