@@ -79,6 +79,7 @@ def test_colours_differ(n: int) -> None:
     assert len(np.unique(colours, axis=0)) == n
     assert [25, 5, 25] not in colours.tolist()  # FreeSurfer's unknown
     np.testing.assert_array_equal(distinct_colours(n + 1)[:n], colours)
+    assert np.ptp(colours.astype(int), axis=1).min() > 40, "a grey parcel looks like cortex without one"
 
 
 @pytest.fixture

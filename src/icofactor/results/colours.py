@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from icofactor.io.freesurfer import UNKNOWN
 
 SEQUENTIAL = ("viridis", "cividis", "inferno", "gray")
-# Okabe & Ito's colours and two more, which colour-blind readers can tell apart
+# Okabe & Ito's colours and three more, which colour-blind readers can tell apart; no grey, which is cortex without one
 _DISTINCT = (
-    "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#7f7f7f", "#882255", "#44aa99",
+    "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#332288", "#882255", "#44aa99",
 )  # fmt: skip
 _GOLDEN, _BATCH = 0.6180339887, 300
 

@@ -27,7 +27,7 @@ from icofactor.errors import FileError
 from icofactor.factorization.recurrence import in_one_line
 from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
-from icofactor.results.folder import FitFolder, write_fit
+from icofactor.results.folder import FitFolder, component_table, write_fit
 from icofactor.results.report import charts, panels
 from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json, title_of
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
@@ -226,6 +226,8 @@ def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) 
     for alone, shown in ((d.unique + 0.1, True), (d.unique + 1, False), (d.unique - 0.01, False)):
         other = replace(d, alone=alone)
         assert alone_is_a_share(other) is shown
+        table = component_table(FitDescription.of(fitted.model, other))["variance_alone"]
+        np.testing.assert_array_equal(table, alone if shown else np.nan)
         figure = charts.draw_explained(other)
         assert len(figure.axes[0].patches) == len(d.unique) * (1 + shown)
 
