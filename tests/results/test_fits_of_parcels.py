@@ -154,6 +154,7 @@ def test_table_without_atlas_is_drawn_as_bars(tmp_path: Path, capsys: pytest.Cap
     assert "exchanged between regions" in found.reasons[-1]
 
 
+@pytest.mark.slow
 def test_pscalar_to_page_and_back(tmp_path: Path) -> None:
     labels = np.zeros(64984, dtype=int)
     left, right = np.arange(32492) % 9, np.arange(32492) % 9
