@@ -54,6 +54,18 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     assert time.perf_counter() - begin < 5
 
 
+@pytest.mark.parametrize("command", ["fit", "prepare", "select"])
+def test_descriptions_wrap_to_the_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text, _, examples = capsys.readouterr().out.partition("examples:")
+    assert max(map(len, text.splitlines())) <= 70
+    assert f"\n  icofactor {command} " in examples  # one per line, to copy
+
+
 @pytest.mark.parametrize(
     "words",
     [["unknown"], ["demo"], ["demo", "out", "--n-subjects", "many"], ["demo", "out", "--hemisphere", "top"]],
@@ -132,7 +144,7 @@ def test_the_place_is_looked_at_before_the_work(
     file = tmp_path / "file"
     file.write_text("mine")
     assert main(["demo", str(file), *SMALL]) == 2
-    assert capsys.readouterr().err == f"icofactor demo: {file} is a file; a folder is to be written there\n"
+    assert capsys.readouterr().err == f"icofactor demo: {file} is a file, but a folder must be written there\n"
     assert main(["demo", str(file / "deep"), *SMALL, "--overwrite"]) == 2
     assert "is a file" in capsys.readouterr().err
     for name in ("components.png", "desc-icofactor_loadings.tsv", "desc-icofactor_participants.tsv", "model.zip"):
@@ -166,7 +178,7 @@ def raising(problem: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("problem", "status", "message"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; nothing half-written was left"),
+        (KeyboardInterrupt(), 130, "interrupted; no partial results were left behind"),
         (OSError(28, "No space left on device"), 2, "No space left on device: {out}"),
         (OSError(30, "Read-only file system", "/x/y"), 2, "Read-only file system: /x/y"),
         (ValueError("two\nlines"), 2, "two lines"),
@@ -240,7 +252,7 @@ def test_interrupting_a_process(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert begun.strip() and "simulation".startswith(begun.strip())
     # not a line of its own when the signal comes while the bar is being made
-    assert rest.endswith("icofactor demo: interrupted; nothing half-written was left\n")
+    assert rest.endswith("icofactor demo: interrupted; no partial results were left behind\n")
     assert not any(tmp_path.iterdir())
 
 
@@ -266,7 +278,7 @@ def test_an_interrupt_that_a_destructor_meets_is_not_lost(
     monkeypatch.setattr("icofactor.cli.demo.run", run)
     hook = sys.unraisablehook
     assert main(["demo", "out"]) == 130
-    assert capsys.readouterr() == ("", f"icofactor demo: {said}; nothing half-written was left\n")
+    assert capsys.readouterr() == ("", f"icofactor demo: {said}; no partial results were left behind\n")
     assert sys.unraisablehook is hook
 
 
@@ -296,7 +308,7 @@ def test_more_signals_do_not_disturb_the_cleaning_up(
     monkeypatch.setattr("icofactor.cli.demo.run", run)
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     assert main(["demo", "out"]) == 130 and cleaned
-    assert capsys.readouterr().err.endswith("nothing half-written was left\n")
+    assert capsys.readouterr().err.endswith("no partial results were left behind\n")
     assert before == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
 
 
@@ -311,7 +323,7 @@ def test_an_interrupt_that_a_library_turns_into_another_error_is_one(
 
     monkeypatch.setattr("icofactor.cli.demo.run", run)
     assert main(["demo", "out"]) == 130
-    assert capsys.readouterr().err == "icofactor demo: interrupted; nothing half-written was left\n"
+    assert capsys.readouterr().err == "icofactor demo: interrupted; no partial results were left behind\n"
 
 
 EARLY = """
@@ -348,4 +360,4 @@ def test_a_full_disk_behind_what_is_said_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(words, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
-    assert ended.stderr == "icofactor: what it says could not be written (No space left on device)\n"
+    assert ended.stderr == "icofactor: cannot write its output (No space left on device)\n"

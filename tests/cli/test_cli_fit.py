@@ -296,7 +296,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(files: Files, capsys
     assert "of 6 subjects" in out
     assert "5124 sites of fsaverage4, both hemispheres" in out
     assert "fit 2 components by parts of deviations from the mean map from 1 start" in out
-    assert "take out the effects of age\n" in out
+    assert "regress out age\n" in out
     assert re.search(r"about \d+ MiB of memory", out)
     assert "Nothing was written." in out
     assert left_in(files.root) == ["participants.tsv", "subjects"]

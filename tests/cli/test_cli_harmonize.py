@@ -115,7 +115,7 @@ def test_a_selection_is_harmonized_in_every_part(
     assert "confounds" in done[1] and "confounds" not in done[0]
     # what a model was harmonized and adjusted by is done without saying it again
     assert main([*words, *few, "-o", str(tmp_path / "model"), "--model", str(place / "out")]) == 0
-    assert "As the model: every part is harmonized over site and adjusted for age" in capsys.readouterr().out
+    assert "As in the model, each half and fold is harmonized over site and adjusted for age" in capsys.readouterr().out
     again = json.loads((tmp_path / "model" / "selection.json").read_text())["settings"]
     assert again["confounds"] == done[1]["confounds"]
     assert main([*words, *few, "-o", str(tmp_path / "not"), "--harmonize", "scanner"]) == 2
@@ -123,7 +123,7 @@ def test_a_selection_is_harmonized_in_every_part(
 
 def test_what_would_be_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(place, "two", "planned", "--covariates", "age", "--dry-run") == 0
-    assert "harmonize over site (A, B), take out the effects of age\nand fit" in capsys.readouterr().out
+    assert "harmonize over site (A, B), regress out age\nand fit" in capsys.readouterr().out
     words = ["fit", str(place / "store"), "--keep", "age", "-o", str(place / "planned")]
     assert main(words) == 2
     assert "--keep is about harmonizing: give --harmonize too" in capsys.readouterr().err

@@ -109,7 +109,7 @@ def test_covariates_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[
     np.savez(tmp_path / "maps.npz", X=X, age=np.arange(6) ** 2, cortex=np.arange(2 * N) > 9)
     assert plan(tmp_path / "maps.npz", "--covariates", "age") == 0
     out = capsys.readouterr().out
-    assert "mask: given, 10 of 1284 sites left out" in out and "take out the effects of age\nand fit" in out
+    assert "mask: given, 10 of 1284 sites left out" in out and "regress out age\nand fit" in out
     assert plan(tmp_path / "maps.npz", "--covariates", "sex") == 2
     assert "no column 'sex' for a covariate; its columns: 'age'" in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "holds 3 maps, one per subject was expected" in capsys.readouterr().err
     signed = gifti_files(tmp_path / "sulc", IDS, {side: rows - 2.5 for side, rows in MAPS.items()})
     assert plan(signed, "--method", "CD-PNNMF") == 2
-    assert "The first file holds negative values (down to -0." in capsys.readouterr().err
+    assert "The first file has negative values (down to -0." in capsys.readouterr().err
     assert plan(signed, "--method", "DL") == 0
     capsys.readouterr()
     assert plan(signed, "--method", "parts", "--center", "zscore") == 0

@@ -255,7 +255,7 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
     assert f"alff_{RUNS[0]}: {RUNS[0]} of 2 subjects" in printed.out
     lines = printed.err.splitlines()
     assert lines[0] == f"icofactor prepare: {len(lines) - 1} problems:"
-    assert lines[1] == "  prepare: the stores lack maps that could not be made"
+    assert lines[1] == "  prepare: the stores lack the maps that could not be computed"
     for name, what in (
         ("2-nan", "must be finite, without NaN or inf; vertex 5 has nan at volume 0"),
         ("3-milliseconds", "1400.0 looks like milliseconds; it must be in seconds: 1.4"),
@@ -445,21 +445,27 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
         (["reho", "TREE"], "--spheres is missing"),
         (
             ["alff", "TREE", "--spheres", "x", "--limit-outliers"],
-            "--limit-outliers is for thickness and myelin, not alff",
+            "--limit-outliers applies to thickness and myelin, not to alff",
         ),
-        (["reho", "TREE", "TREE"], "takes one folder; found 2"),
-        (["reho", "TREE", "--mask", "x"], "--mask is not for icofactor prepare reho"),
-        (["TREE", "--tr", "2"], "--tr needs a kind before the input: thickness, myelin, reho, alff"),
-        (["thickness", "TREE", "--spheres", "x", "--rings", "2"], "--rings is for reho, not thickness"),
-        (["myelin", "TREE", "--spheres", "x", "--tr", "0.72"], "--tr is for reho and alff, not myelin"),
-        (["reho", "TREE", "--spheres", "x", "--detrend"], "--detrend is for alff, not reho"),
-        (["alff", "TREE", "--spheres", "x", "--no-tie-correction"], "--no-tie-correction is for reho, not alff"),
-        (["alff", "TREE", "--spheres", "x", "--map", "sulc"], "--map is for thickness and myelin, not alff"),
-        (["reho", "TREE", "--spheres", "x", "--no-limit-outliers"], "--no-limit-outliers is for thickness and myelin"),
-        (["reho", "TREE", "--spheres", "x", "--filter", "fft", "--order", "2"], "--order is of the Butterworth filter"),
+        (["reho", "TREE", "TREE"], "needs exactly one folder; found 2"),
+        (["reho", "TREE", "--mask", "x"], "--mask does not apply to icofactor prepare reho"),
+        (["TREE", "--tr", "2"], "--tr needs a kind of map before the input: thickness, myelin, reho, alff"),
+        (["thickness", "TREE", "--spheres", "x", "--rings", "2"], "--rings applies to reho, not to thickness"),
+        (["myelin", "TREE", "--spheres", "x", "--tr", "0.72"], "--tr applies to reho and alff, not to myelin"),
+        (["reho", "TREE", "--spheres", "x", "--detrend"], "--detrend applies to alff, not to reho"),
+        (["alff", "TREE", "--spheres", "x", "--no-tie-correction"], "--no-tie-correction applies to reho, not to alff"),
+        (["alff", "TREE", "--spheres", "x", "--map", "sulc"], "--map applies to thickness and myelin, not to alff"),
+        (
+            ["reho", "TREE", "--spheres", "x", "--no-limit-outliers"],
+            "--no-limit-outliers applies to thickness and myelin",
+        ),
+        (
+            ["reho", "TREE", "--spheres", "x", "--filter", "fft", "--order", "2"],
+            "--order applies to the Butterworth filter",
+        ),
         (
             ["myelin", "TREE", "--spheres", "x", "--no-limit-outliers", "--n-deviations", "3"],
-            "--n-deviations bounds outliers, which --no-limit-outliers leaves",
+            "--n-deviations has no effect with --no-limit-outliers",
         ),
         (
             ["myelin", "TREE", "--spheres", "x", "--target", "fsaverage4", "--resample-to", "fsaverage5"],
@@ -469,8 +475,8 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
             ["myelin", "TREE", "--spheres", "x", "--exclude", "nobody"],
             "exclude: names nobody, of whom there are no maps",
         ),
-        (["TREE", "--rings", "2"], "--rings needs a kind before the input"),
-        (["TREE", "--n-procs", "2"], "--n-procs needs a kind before the input"),
+        (["TREE", "--rings", "2"], "--rings needs a kind of map before the input"),
+        (["TREE", "--n-procs", "2"], "--n-procs needs a kind of map before the input"),
         (["TREE", "--n-deviations", "2"], "--n-deviations needs --limit-outliers"),
         (["TREE", "--surfaces", "x"], "--surfaces needs --smooth"),
         (["TREE", "--spheres", "x"], "--spheres needs --resample-to"),

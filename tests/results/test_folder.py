@@ -667,7 +667,7 @@ def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert not any(tmp_path.iterdir())
     (tmp_path / "file").write_text("x")
     for place in (tmp_path / "file", tmp_path / "file" / "deep"):
-        with pytest.raises(NotADirectoryError, match="file is a file; a folder is to be written there"):
+        with pytest.raises(NotADirectoryError, match="file is a file, but a folder must be written there"):
             Publication(place, True, names=["a"])
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="file exists"):

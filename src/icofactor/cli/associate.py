@@ -10,11 +10,11 @@ from icofactor.cli.options import words
 
 SUMMARY = "test the loadings of a fit against age, sex, group, behaviour or a reference group"
 DESCRIPTION = (
-    "Test what the loadings of a fit have to do with what is known of the people. --formula tests its terms by least "
-    "squares, or with a random intercept per group where people were scanned several times, with p-values by "
-    "permutation, corrected over components and terms (associations.tsv, and maps of the effects). --pls finds "
-    "patterns of components that go with patterns of behaviour (pls.tsv). --reference writes W-scores: deviations from "
-    "what a reference group has at the same age and sex (normative.tsv)."
+    "Test how the loadings of a fit relate to age, sex, group or behaviour. --formula tests its terms by least squares "
+    "(with a random intercept per group if people have several scans). It writes p-values from permutations, corrected "
+    "over components and terms (associations.tsv), and maps of the effects. --pls finds patterns of components that "
+    "correlate with patterns of behaviour (pls.tsv). --reference writes W-scores: deviations from a reference group of "
+    "the same age and sex (normative.tsv)."
 )
 EXAMPLES = """icofactor associate FITTED --formula "age + sex + group" --contrast "group: patient - control"
 icofactor associate FITTED --formula "sex + site" --smooth age --participants participants.tsv -o associations
@@ -28,50 +28,52 @@ _SURE = 0.05
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "fitted", metavar="FITTED", type=Path, help="folder of a fit, or a table of loadings as `transform` writes it"
+        "fitted", metavar="FITTED", type=Path, help="folder of a fit, or a table of loadings from `icofactor transform`"
     )
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="folder for the results (default: FITTED)")
     parser.add_argument(
         "--formula",
         metavar="TEXT",
-        help='terms, e.g. "age + sex + group", "age * group", "poly(age, 2) + C(visit)"; functions: C, cr, bs, poly, '
-        "center, scale, log, sqrt",
+        help='terms to test, e.g. "age + sex + group", "age * group", "poly(age, 2) + C(visit)"; functions: '
+        "C, cr, bs, poly, center, scale, log, sqrt",
     )
     parser.add_argument(
         "--smooth",
         metavar="COLUMN[=DF],...",
         type=words,
-        help="columns that act by a natural cubic spline, of 3 degrees of freedom unless said",
+        help="columns to model by a natural cubic spline (default: 3 degrees of freedom)",
     )
     parser.add_argument(
         "--contrast",
         metavar="TEXT",
         action="append",
-        help='difference to test, e.g. "group: patient - control" or "age: 70 - 20"; may be given several times',
+        help='difference to test, e.g. "group: patient - control" or "age: 70 - 20"; you may repeat it',
     )
     parser.add_argument(
         "--participants", metavar="TSV", type=Path, help="table with a column participant_id (default: the fit's own)"
     )
     parser.add_argument(
-        "--groups", metavar="COLUMN", help="rows that belong together: person (the default), family, pair"
+        "--groups", metavar="COLUMN", help="column of groups of related rows, e.g. family (default: the person)"
     )
-    parser.add_argument("--pls", metavar="TSV", type=Path, help="table of behaviour, one column of numbers per measure")
     parser.add_argument(
-        "--reference", metavar="COLUMN=VALUE", help="the reference group of W-scores, e.g. group=control"
+        "--pls", metavar="TSV", type=Path, help="table of behaviour with one numeric column per measure"
     )
+    parser.add_argument("--reference", metavar="COLUMN=VALUE", help="reference group for W-scores, e.g. group=control")
     parser.add_argument(
         "--missing-covariates",
         choices=["raise", "skip"],
         default="raise",
-        help="people of whom a column is not known are an error (raise, the default) or left out (skip)",
+        help="if a value is missing: stop with an error (raise, the default) or leave the person out (skip)",
     )
     parser.add_argument(
-        "--permutations", type=int, default=5000, metavar="N", help="permutations (default: 5000; 0 for none)"
+        "--permutations", type=int, default=5000, metavar="N", help="number of permutations (default: 5000; 0 for none)"
     )
     parser.add_argument(
-        "--bootstrap", type=int, default=2000, metavar="N", help="resamples of people for --pls (default: 2000)"
+        "--bootstrap", type=int, default=2000, metavar="N", help="number of resamples for --pls (default: 2000)"
     )
-    parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument(
+        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 

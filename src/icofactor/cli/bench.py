@@ -6,11 +6,11 @@ import argparse
 import time
 from pathlib import Path
 
-SUMMARY = "measure speed against the machine and against other libraries"
+SUMMARY = "compare speed with the machine's limits and with other libraries"
 DESCRIPTION = (
-    "Measure, in one run: (a) updates per second against the machine's own matrix product, (b) time to "
-    "error against other libraries, (c) growth of time and memory, (d) refinement, coordinate descent and GPU; "
-    "and (r) whether groups of people give the same components. Writes bench.json, bench.md, tables and plots. "
+    "Measure in one run: (a) updates per second, compared with the machine's matrix product; (b) time to reach an "
+    "error, compared with other libraries; (c) growth of time and memory; (d) refinement, coordinate descent and GPU; "
+    "(r) whether different groups of people give the same components. Writes bench.json, bench.md, tables and plots. "
     "Libraries that are not installed are listed as not run."
 )
 EXAMPLES = """icofactor bench -o bench-output
@@ -20,13 +20,17 @@ icofactor bench -o bench-output --quick"""
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--only", default="a,b,c,d,r", metavar="a,b,c,d,r", help="which experiments (default: all)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="medians of so many (default: 5)")
     parser.add_argument(
-        "--budget", type=float, default=120.0, metavar="SECONDS", help="longest run of one solver (default: 120)"
+        "--only", default="a,b,c,d,r", metavar="LETTER,...", help="experiments to run: a,b,c,d,r (default: all)"
     )
-    parser.add_argument("--splits", type=int, metavar="N", help="of people, in experiment r (default: 4)")
+    parser.add_argument("--quick", action="store_true", help="use tiny sizes, to check that everything runs")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="repeats for each median (default: 5)")
+    parser.add_argument(
+        "--budget", type=float, default=120.0, metavar="SECONDS", help="time limit for one solver (default: 120)"
+    )
+    parser.add_argument(
+        "--splits", type=int, metavar="N", help="number of splits of people in experiment r (default: 4)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from icofactor import __version__
+from icofactor.cli.main import Help
 from icofactor.cli.main import main as run
 
 DESCRIPTION = (
-    "Factorize the surface maps of BIDS derivatives (fMRIPrep, XCP-D and the like) of all participants. This is "
-    "`icofactor fit` by the command line that BIDS Apps share; any option of `icofactor fit` may follow."
+    "Factorize the surface maps of all participants in BIDS derivatives (fMRIPrep, XCP-D or similar). This runs "
+    "`icofactor fit` with the command line of BIDS Apps. It accepts all options of `icofactor fit`."
 )
 EXAMPLES = """examples:
   icofactor-bids derivatives/xcp_d out group --measure reho --target fsaverage5
@@ -25,12 +26,12 @@ def parser() -> argparse.ArgumentParser:
         prog="icofactor-bids",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     made.add_argument("bids_dir", metavar="BIDS_DERIVATIVES", type=Path, help="folder with sub-* folders of maps")
-    made.add_argument("output_dir", metavar="OUT", type=Path, help="folder for the results; made when missing")
-    made.add_argument("analysis_level", choices=["group"], help="a factorization is about all participants")
+    made.add_argument("output_dir", metavar="OUT", type=Path, help="folder for the results; created if missing")
+    made.add_argument("analysis_level", choices=["group"], help="a fit always uses all participants together")
     made.add_argument(
         "--participant-label",
         "--participant_label",
@@ -39,16 +40,16 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help='participants to analyse, with or without "sub-" (default: all)',
     )
-    made.add_argument("--session-label", "--session_label", metavar="LABEL", help="which session, e.g. 1")
-    made.add_argument("--task-label", "--task_label", metavar="LABEL", help="which task, e.g. rest")
-    made.add_argument("--measure", metavar="NAME", help="which measure, by its stat- entity or suffix, e.g. reho")
+    made.add_argument("--session-label", "--session_label", metavar="LABEL", help="session to read, e.g. 1")
+    made.add_argument("--task-label", "--task_label", metavar="LABEL", help="task to read, e.g. rest")
+    made.add_argument("--measure", metavar="NAME", help="measure to read: a stat- entity or a suffix, e.g. reho")
     made.add_argument("--target", metavar="NAME", help="mesh of the maps, e.g. fsaverage5, 32k")
     made.add_argument("--n-components", metavar="N", type=int, default=10, help="number of basis maps (default: 10)")
     made.add_argument(
         "--skip-bids-validator",
         "--skip_bids_validator",
         action="store_true",
-        help="accepted for compatibility; names and headers are checked when they are read",
+        help="accepted for compatibility; icofactor checks names and headers when it reads files",
     )
     made.add_argument("-v", "--version", action="version", version=f"icofactor-bids {__version__}")
     return made

@@ -7,9 +7,9 @@ from pathlib import Path
 
 SUMMARY = "match the components of two fits, with a table and a picture"
 DESCRIPTION = (
-    "Pair the components of two fits so that their maps are as similar as can be, and test the similarity of each pair "
-    "against rotated maps. Fits may lie on different meshes of fsaverage, or one on fs_LR (--spheres). Writes "
-    "comparison.tsv and comparison.json, and the pairs side by side as PNG and PDF."
+    "Match the components of two fits by the similarity of their maps, and test each pair against rotated maps. The "
+    "fits may use different fsaverage meshes, or one may use fs_LR (--spheres). Writes comparison.tsv, "
+    "comparison.json, and the pairs side by side as PNG and PDF."
 )
 EXAMPLES = """icofactor compare out_discovery out_replication -o comparison
 icofactor compare out_fsaverage5 out_fs_lr --spheres HCPpipelines -o comparison"""
@@ -22,8 +22,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
     )
-    parser.add_argument("--spins", type=int, default=1000, metavar="N", help="rotations of the null (default: 1000)")
-    parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument("--spins", type=int, default=1000, metavar="N", help="number of rotations (default: 1000)")
+    parser.add_argument(
+        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 

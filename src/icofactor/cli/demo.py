@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "simulate a cohort, factorize it and write maps, loadings and a report"
 DESCRIPTION = (
-    "Simulate a cohort on fsaverage5, factorize it and write what a fit gives: basis maps (GIFTI), "
+    "Simulate a cohort on fsaverage5, factorize it and write the results of a fit: basis maps (GIFTI), "
     "loadings (TSV), provenance (JSON), the model, a report page and figures for print. Needs no data and no network."
 )
 EXAMPLES = "icofactor demo demo-output"
@@ -20,15 +20,27 @@ _MESH = "fsaverage5"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder for the results; made when missing")
-    parser.add_argument("--n-subjects", type=int, default=100, help="subjects to simulate (default: 100)")
-    parser.add_argument("--n-components", type=int, default=10, help="components to simulate and find (default: 10)")
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder for the results; created if missing")
+    parser.add_argument("--n-subjects", type=int, default=100, metavar="N", help="number of subjects (default: 100)")
+    parser.add_argument("--n-components", type=int, default=10, metavar="N", help="number of components (default: 10)")
     parser.add_argument("--method", metavar="NAME", help="see icofactor fit --help (default: parts)")
-    parser.add_argument("--modality", default="thickness", help="thickness, myelin, reho or alff (default: thickness)")
-    parser.add_argument("--hemisphere", default="both", choices=["left", "right", "both"], help="default: both")
-    parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
     parser.add_argument(
-        "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
+        "--modality",
+        default="thickness",
+        metavar="NAME",
+        help="measure to simulate: thickness, myelin, reho or alff (default: thickness)",
+    )
+    parser.add_argument(
+        "--hemisphere",
+        default="both",
+        choices=["left", "right", "both"],
+        help="hemispheres to simulate (default: both)",
+    )
+    parser.add_argument(
+        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    )
+    parser.add_argument(
+        "--no-figures", action="store_true", help="do not write figures/, the figures for print; saves seconds"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 

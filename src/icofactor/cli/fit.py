@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from icofactor.cohort.people import Scans
     from icofactor.cohort.plan import Plan
 
-SUMMARY = "factorize a cohort: files of maps in, basis maps, loadings and a report out"
+SUMMARY = "factorize a cohort into basis maps and loadings, and write a report"
 DESCRIPTION = (
-    "Read the maps of a cohort, factorize them and write basis maps (GIFTI, CIFTI), a parcellation, loadings (TSV), "
-    "the model, provenance, a methods paragraph, a report page and its panels as figures for print into one folder. "
-    "The method 'parts' finds parts of the cortex where people deviate from the average together: take it for loadings "
-    "that go into statistics. Take CD-PNNMF to reconstruct maps with the smallest error."
+    "Read the maps of a cohort, factorize them, and write one folder: basis maps (GIFTI, CIFTI), a parcellation, "
+    "loadings (TSV), the model, provenance, a methods paragraph, a report page, and figures for print. "
+    "The default method, 'parts', finds regions of the cortex where people deviate from the average together. Use it "
+    "if you analyse loadings statistically. Use CD-PNNMF to reconstruct the maps with the smallest error."
 )
 EXAMPLES = """icofactor fit $SUBJECTS_DIR --measure thickness --target fsaverage5 --smoothing 10 -o out
 icofactor fit store -o out --n-components 20 --covariates age,sex,site
@@ -43,18 +43,18 @@ _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 _PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns", "weights")
 _OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
 _METHODS = (
-    "parts: parts of the cortex where people deviate from the average together, with signed loadings; what replicates "
-    "in other people, and the choice for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
-    "person's whole map; the smallest error, for reconstruction, but other people or another seed may give other "
-    "components. Also CD-SPNNMF, and the eleven of the paper: DL, PNNMF, SPNNMF, PPNMF, each also with E- before its "
-    "name and, except DL, with LE-"
+    "parts: regions of the cortex where people deviate from the average together, with signed loadings. They replicate "
+    "better in other people; use them for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
+    "person's map. They have the smallest reconstruction error, but other people or another seed may give other "
+    "components. Also: CD-SPNNMF, and the paper's DL, E-DL, PNNMF, E-PNNMF, LE-PNNMF, SPNNMF, E-SPNNMF, LE-SPNNMF, "
+    "PPNMF, E-PPNMF, LE-PPNMF"
 )
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     parser.add_argument(
-        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; made when missing"
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; created if missing"
     )
     group = parser.add_argument_group("the factorization")
     group.add_argument("--n-components", type=int, default=10, metavar="N", help="number of basis maps (default: 10)")
@@ -62,44 +62,49 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--center",
         choices=["auto", "none", "mean", "zscore"],
-        help="what to take out of every site first: its mean over subjects (mean), its mean and standard deviation "
-        "(zscore), or nothing (none). auto, the default: mean for parts, none for the others",
+        help="before the fit, subtract the mean of each site over subjects (mean), also divide by its standard "
+        "deviation (zscore), or do nothing (none). auto, the default: mean for parts, none for other methods",
     )
-    group.add_argument("--level", type=int, metavar="N", help="faces to start from: 20·4^N per hemisphere (default: 2)")
     group.add_argument(
-        "--n-starts", "--starts", type=int, metavar="N", help="random starts (default: 50 for parts, else 10)"
+        "--level", type=int, metavar="N", help="start from 20·4^N faces per hemisphere (default: 2, 320 faces)"
+    )
+    group.add_argument(
+        "--n-starts", "--starts", type=int, metavar="N", help="number of random starts (default: 50 for parts, else 10)"
     )
     group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
     group.add_argument(
-        "--penalty", type=penalty, metavar="X", help="weight of the penalty, or paper (default: the method's)"
+        "--penalty", type=penalty, metavar="X", help="weight of the penalty: a number, or paper (default: the method's)"
     )
     group.add_argument(
         "--columns",
         choices=["partition", "smooth", "exponential"],
-        help="what the coarse basis is made of: constants on faces (partition, the default), or bumps",
+        help="functions of the coarse basis: constant on each face (partition, the default), or bumps (smooth, "
+        "exponential)",
     )
     add_weights(group)
-    group.add_argument("--engine", metavar="NAME", help="auto, numpy, cpu or jax (default: auto)")
+    group.add_argument("--engine", metavar="NAME", help="how to compute: auto, numpy, cpu or jax (default: auto)")
     group.add_argument(
         "--paper",
         action="store_true",
-        help="the literal setting of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
+        help="use the exact settings of the paper (LE-PNNMF, 20 faces, 1000 starts, no lift); slow",
     )
     add_confounds(group)
     add_people(group)
-    group.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    group.add_argument(
+        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    )
     parser.add_argument(
         "--work-dir",
         metavar="DIR",
         type=Path,
-        help="keep finished pieces there; the same command goes on from them after an interruption",
+        help="folder for finished steps; after an interruption, the same command resumes from there",
     )
     add_dry_run(parser)
     parser.add_argument(
-        "--no-figures", action="store_true", help="leave out figures/, the panels for print; saves seconds"
+        "--no-figures", action="store_true", help="do not write figures/, the figures for print; saves seconds"
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace an earlier fit, with all that icofactor wrote about it"
+        "--overwrite", action="store_true", help="replace an earlier fit and everything icofactor wrote about it"
     )
 
 
@@ -165,8 +170,8 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         raise ArgumentError(
             "method",
             None,
-            f"The first file holds negative values (down to {plan.lowest:.3g}), which {{method={model.method!r}}} "
-            f"forbids; use {for_negative_data()}, or bring the maps to values ≥ 0",
+            f"The first file has negative values (down to {plan.lowest:.3g}), but {{method={model.method!r}}} "
+            f"needs values ≥ 0; use {for_negative_data()}, or shift the maps to values ≥ 0",
         )
     n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
     n_run = n_starts if method.scheme.n_finished is None else min(n_starts, method.scheme.n_finished)
@@ -194,7 +199,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         f"{counted(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory, "
         + ("" if plan.stored else f"{in_seconds(reading)} to read, ")
-        + f"{in_seconds(needed.seconds)} to fit and some seconds for the report (estimates for two cores).",
+        + f"{in_seconds(needed.seconds)} to fit and a few seconds for the report (estimates for two cores).",
         "Nothing was written.",
     ]
     return "\n".join(lines)

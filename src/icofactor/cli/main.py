@@ -54,6 +54,16 @@ _ALIASES = {
 
 _PATIENCE = 2.0
 """Seconds after a Ctrl-C in which another one does not disturb the cleaning up."""
+EXAMPLES = "examples:"
+
+
+class Help(argparse.HelpFormatter):
+    """Help whose descriptions wrap to the terminal, paragraph by paragraph; examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(EXAMPLES):
+            return text
+        return "\n\n".join(super(Help, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as problem:  # where our output goes: a pipe whose reader closed it, a full disk
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
         if not isinstance(problem, BrokenPipeError):
-            print(f"icofactor: what it says could not be written ({problem.strerror})", file=sys.stderr)
+            print(f"icofactor: cannot write its output ({problem.strerror})", file=sys.stderr)
         return 1
 
 
@@ -98,7 +108,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (Exception, KeyboardInterrupt) as problem:
         stop = _interrupt_behind(problem)
         if stop is not None:
-            what = str(stop) or "interrupted; nothing half-written was left"
+            what = str(stop) or "interrupted; no partial results were left behind"
             print(f"icofactor {options.command}: {what}", file=sys.stderr)
             return 130
         if options.verbose or not isinstance(problem, ValueError | OSError | MemoryError):
@@ -131,8 +141,8 @@ def _stopped_by_signals() -> Iterator[None]:
         nonlocal last
         early, last = time.monotonic() < last + _PATIENCE, time.monotonic()
         if not early and not over:
-            told = ("stopped by SIGTERM; nothing half-written was left",) if number == signal.SIGTERM else ()
-            raise KeyboardInterrupt(*told)
+            reason = ("stopped by SIGTERM; no partial results were left behind",) if number == signal.SIGTERM else ()
+            raise KeyboardInterrupt(*reason)
 
     def again(lost: Any) -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):
@@ -192,14 +202,14 @@ def _as_text(problem: Exception, options: argparse.Namespace) -> str:
         return "\n".join([first, *(f"  {line}" for line in rest)])
     text = str(problem)
     if isinstance(problem, MemoryError):
-        return f"this needs more memory than there is{text and f' ({text})'}: ask for less, or use a cohort store"
+        return f"not enough memory{text and f' ({text})'}: ask for less, or use a cohort store"
     if hasattr(problem, "describe"):
         text = problem.describe(options.naming)
     elif isinstance(problem, OSError) and problem.strerror:
         where = named(problem.filename or getattr(options, "out", ""))
         text = f"{problem.strerror}: {where}"
         if isinstance(problem, FileExistsError):  # what making a folder says
-            text = f"{where} is a file; a folder is to be written there"
+            text = f"{where} is a file, but a folder must be written there"
     return " ".join(text.split())
 
 
@@ -243,11 +253,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             name,
             help=command.SUMMARY,
             description=command.DESCRIPTION,
-            epilog=f"examples:\n{indent(command.EXAMPLES, '  ')}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=f"{EXAMPLES}\n{indent(command.EXAMPLES, '  ')}",
+            formatter_class=Help,
         )
         command.add(one)
-        one.add_argument("-q", "--quiet", action="store_true", help="no progress on the screen")
-        one.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error")
+        one.add_argument("-q", "--quiet", action="store_true", help="do not print progress")
+        one.add_argument("-v", "--verbose", action="store_true", help="print the full traceback of an error")
         one.set_defaults(naming=option_naming(one))
     return parser, dict(commands.choices)

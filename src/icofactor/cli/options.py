@@ -25,51 +25,58 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "inputs",
         metavar="INPUT",
         nargs="*" if optional else "+",
-        help="files of maps (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI of mri_surf2surf, npy, npz, mat, csv, text of "
-        "CIVET), globs, folders of them, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS derivatives "
-        "(fMRIPrep, XCP-D), folders of CAT12 or CIVET, tables with one column per region, or one cohort store",
+        help="map files (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI from mri_surf2surf, npy, npz, mat, csv, CIVET "
+        "text), globs, folders with map files, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS "
+        "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, or one cohort store",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
         "--participants",
         metavar="TSV",
         type=Path,
-        help="table with a column participant_id: selects and orders the subjects; a column exclude leaves some out. "
-        "With a column session_id it may list several scans of a person",
+        help="table with a column participant_id. It selects and orders the subjects. A column named exclude leaves "
+        "subjects out. With a column session_id, a person may have several rows",
     )
     group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
     group.add_argument(
         "--subjects",
         metavar="ID,...|FILE|PATTERN",
         type=subjects,
-        help="who the maps are of, where names of files do not tell: names in the order of the maps, a FILE with one "
-        "per line, or a PATTERN of the files' names, e.g. 'lh.thickness.{subject}.mgh'",
+        help="subject names, if file names do not contain them: names in the order of the maps, a FILE with one name "
+        "per line, or a PATTERN of the file names, e.g. 'lh.thickness.{subject}.mgh'",
     )
     group.add_argument(
-        "--map-name", metavar="NAME", type=map_name, help="which map of files with several: its name, or number from 0"
+        "--map-name",
+        metavar="NAME",
+        type=map_name,
+        help="which map to read from files with several maps: its name, or its number from 0",
     )
-    group.add_argument("--measure", metavar="NAME", help="which measure of a tree, e.g. thickness, myelin, reho")
-    group.add_argument("--smoothing", metavar="MM", type=float, help="FWHM of the files to take, as their names say")
-    group.add_argument("--target", metavar="NAME", help="mesh the files were brought to, e.g. fsaverage5, 32k")
+    group.add_argument(
+        "--measure", metavar="NAME", help="which measure to read from a tree, e.g. thickness, myelin, reho"
+    )
+    group.add_argument("--smoothing", metavar="MM", type=float, help="read the files with this FWHM in their names")
+    group.add_argument("--target", metavar="NAME", help="read the files resampled to this mesh, e.g. fsaverage5, 32k")
     group.add_argument(
         "--entities",
         metavar="NAME=VALUE,...",
         type=entities,
-        help="which of several files with BIDS names, e.g. ses=1,task=rest,run=1",
+        help="read the files with these BIDS entities, e.g. ses=1,task=rest,run=1",
     )
     group.add_argument(
-        "--stream", choices=["cross", "base", "long"], help="which folders of FreeSurfer's longitudinal stream to read"
+        "--stream",
+        choices=["cross", "base", "long"],
+        help="which folders of FreeSurfer's longitudinal stream to read: cross-sectional, base or longitudinal",
     )
     group.add_argument(
         "--sessions",
         metavar="all|ID,...",
         type=sessions,
-        help="read all sessions of people with several scans, or those named",
+        help="which sessions to read if people have several scans: all, or the sessions listed",
     )
     group.add_argument(
         "--missing",
         choices=["raise", "skip"],
-        help="subjects without all their files are an error (raise, the default) or left out (skip)",
+        help="if a subject lacks files: stop with an error (raise, the default) or leave the subject out (skip)",
     )
     if not sites:
         return
@@ -77,22 +84,25 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         "--mesh",
         metavar="MESH",
         type=one_or_two,
-        help="fsaverage3 to fsaverage7, fsLR32k, a sphere's file, or LEFT,RIGHT files (default: as the files say)",
+        help="fsaverage3 to fsaverage7, fsLR32k, a sphere file, or LEFT,RIGHT files (default: detected from the input)",
     )
     group.add_argument(
         "--parcels",
         nargs="+",
         action=_Files,
         metavar="FILE",
-        help="the input is tables with one column per region (aparcstats2table, XCP-D, ENIGMA): their atlas, one "
-        ".annot or .label.gii per hemisphere, or one .dlabel.nii (pscalar files bring it)",
+        help="atlas of input tables with one column per region (aparcstats2table, XCP-D, ENIGMA): one .annot or "
+        ".label.gii per hemisphere, or one .dlabel.nii (pscalar files contain their atlas)",
     )
-    group.add_argument("--hemisphere", choices=["left", "right", "both"], help="which to read (default: what is there)")
+    group.add_argument(
+        "--hemisphere", choices=["left", "right", "both"], help="hemispheres to read (default: all in the input)"
+    )
     group.add_argument(
         "--mask",
         metavar="FILE",
         type=one_or_two,
-        help="annot, label, atlasroi or map that is 0 off the cortex; LEFT,RIGHT for two hemispheres",
+        help="cortex mask: annot, label, atlasroi, or a map that is 0 outside the cortex; LEFT,RIGHT for two "
+        "hemispheres",
     )
 
 
@@ -101,16 +111,17 @@ def add_people(group: Any) -> None:
     group.add_argument(
         "--fit-on",
         choices=["baseline", "one-per-person", "all"],
-        help="of people with several scans fit the first (baseline), one drawn at random, or all; the others get their "
-        "loadings from that fit",
+        help="which scans to fit if people have several: the first (baseline), one at random (one-per-person), or all. "
+        "Loadings of the other scans are computed from that fit",
     )
     group.add_argument(
-        "--order", metavar="COLUMN", help="column that says which scan is the first, e.g. age (default: session's name)"
+        "--order", metavar="COLUMN", help="column that orders a person's scans, e.g. age (default: the session name)"
     )
     group.add_argument(
         "--groups",
         metavar="COLUMN",
-        help="rows that stay together in splits, folds, resamples and permutations: family, pair (default: a person's)",
+        help="column of groups, e.g. family, that stay together in splits, folds, resamples and permutations "
+        "(default: the person)",
     )
 
 
@@ -127,7 +138,7 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     from icofactor.cohort.store.layout import is_zarr
 
     if not options.inputs:
-        raise ArgumentError("inputs", None, "INPUT is missing: the maps of the subjects")
+        raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
@@ -163,7 +174,7 @@ def add_missing_covariates(group: Any) -> None:
     group.add_argument(
         "--missing-covariates",
         choices=["raise", "skip"],
-        help="subjects without a value of a covariate are an error (raise, the default) or left out (skip)",
+        help="if a subject lacks a covariate: stop with an error (raise, the default) or leave the subject out (skip)",
     )
 
 
@@ -204,7 +215,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="say what would be read, and what memory and time it takes; write nothing",
+        help="print what would be read and how much memory and time it needs; write nothing",
     )
 
 
@@ -227,20 +238,22 @@ def add_confounds(group: Any) -> None:
     group.add_argument(
         "--harmonize",
         metavar="COLUMN",
-        help="column of the participants' table that says where a scan was made, e.g. site: location and scale of its "
-        "values are taken out of the maps first, by ComBat",
+        help="harmonize the maps with ComBat before the fit: column of the participants table with the scanner, e.g. "
+        "site. Removes differences in location and scale",
     )
     group.add_argument(
-        "--keep", metavar="COLUMN,...", type=words, default=(), help="columns whose effects --harmonize keeps: age,sex"
+        "--keep", metavar="COLUMN,...", type=words, default=(), help="columns whose effects ComBat keeps, e.g. age,sex"
     )
-    group.add_argument("--reference-site", metavar="NAME", help="bring the others to this one (default: to their mean)")
+    group.add_argument(
+        "--reference-site", metavar="NAME", help="scanner that ComBat adjusts the others to (default: their mean)"
+    )
     group.add_argument(
         "--covariates",
         metavar="COLUMN,...",
         type=words,
         default=(),
-        help="columns of the participants' table to take out of the maps first, e.g. age,sex,site; write "
-        "name:category where numbers stand for categories",
+        help="columns of the participants table to regress out of the maps before the fit, e.g. age,sex,site; write "
+        "name:category if numbers are codes of categories",
     )
     add_missing_covariates(group)
 
@@ -274,7 +287,7 @@ def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any) -> tuple
         check_left(coded.terms, [] if combat is None else [combat.column])
         if len(others):
             columns_of(coded.terms, *part(others))
-        done.append(f"take out the effects of {', '.join(map(str, coded.terms))}")
+        done.append(f"regress out {', '.join(map(str, coded.terms))}")
     return combat, coded, ", ".join(done)
 
 
@@ -323,9 +336,9 @@ def add_weights(group: Any) -> None:
         dest="weights",
         type=weights_of,
         metavar="area|none|FILE,...",
-        help="how much each site counts: its area on fsaverage's average midthickness, on other meshes on the "
-        "sphere (area); its area in files of midthickness surfaces or of areas per vertex, one per hemisphere, or in a "
-        "folder of HCPpipelines or TemplateFlow (default: parcels by their number of vertices, others alike: none)",
+        help="weight of each site. area: its area on fsaverage's average midthickness surface, or on the sphere for "
+        "other meshes. FILE: midthickness surfaces or areas per vertex, one file per hemisphere, or a folder of "
+        "HCPpipelines or TemplateFlow. none: equal weights. Default: number of vertices for parcels, else none",
     )
 
 

@@ -21,22 +21,22 @@ from icofactor.errors import ArgumentError, counted
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
 
-SUMMARY = "make cohort stores: thickness, myelin, ReHo and ALFF from an HCP tree, or from any maps"
-DESCRIPTION = """Make a cohort store, ready for `icofactor fit`.
+SUMMARY = "write a cohort store: thickness, myelin, ReHo or ALFF from an HCP tree, or any maps"
+DESCRIPTION = """Write a cohort store for `icofactor fit`.
 
 icofactor prepare KIND HCP_DIR -o STORE, where KIND is thickness, myelin, reho or alff, reads an HCP tree
-(MSMAll-registered dscalar and dtseries files on fs_LR 32k), computes the maps there and brings them to fsaverage5.
-ReHo puts a subject's runs together; ALFF makes one store per run, STORE_RUN. Thickness and myelin have their outliers
+(MSMAll-registered dscalar and dtseries files on fs_LR 32k), computes the maps there and resamples them to fsaverage5.
+ReHo joins the runs of a subject; ALFF writes one store per run, STORE_RUN. Outliers of thickness and myelin are
 limited. Spheres and cortex region come from a folder of HCPpipelines or TemplateFlow (--spheres); nothing is
-downloaded. Finished subjects are kept beside STORE: a run that was interrupted goes on where it was.
+downloaded. Finished subjects are kept next to STORE, and an interrupted run resumes from them.
 
-icofactor prepare reho|alff FMRIPREP_DIR -o STORE takes the series that fMRIPrep put on fsaverage or fs_LR and stays on
-that mesh; no spheres are needed. --confounds are regressed out together with mean and straight line (n/a is 0);
-volumes above --max-fd are zeroed by a regressor each, and ReHo leaves them out after its band-pass. Nothing else is
-done: no smoothing, and without --confounds no cleaning. ReHo joins a subject's runs; ALFF takes one (--entities run=1).
---n-procs and --work-dir work as for an HCP tree, and an interrupted run goes on.
+icofactor prepare reho|alff FMRIPREP_DIR -o STORE reads the time series that fMRIPrep wrote on fsaverage or fs_LR. Maps
+stay on that mesh, and no spheres are needed. --confounds are regressed out, together with the mean and a linear trend
+(n/a counts as 0). Each volume above --max-fd gets a regressor of its own, and ReHo leaves these volumes out after the
+band-pass. Nothing else is done: no smoothing, and no cleaning without --confounds. ReHo joins the runs of a subject;
+ALFF needs one run (--entities run=1). --n-procs and --work-dir work as for an HCP tree; an interrupted run resumes.
 
-icofactor prepare INPUT... -o STORE takes any maps that are read, with --limit-outliers, --smooth and --resample-to."""
+icofactor prepare INPUT... -o STORE reads any maps and applies --limit-outliers, --smooth and --resample-to."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
 icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
 icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
@@ -61,36 +61,39 @@ _NOT_FOR_BOLD = (
     *("spheres", "method", "runs", "series"),
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
-_NO_KIND = f"needs a kind before the input: {', '.join(KINDS)}"
+_NO_KIND = f"needs a kind of map before the input: {', '.join(KINDS)}"
 _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
-    parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="the cohort store to write")
+    parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     steps = parser.add_argument_group("steps")
     steps.add_argument(
         "--limit-outliers",
         action=argparse.BooleanOptionalAction,
-        help="limit each subject's outliers (default: for thickness and myelin of an HCP tree)",
+        help="limit the outliers of each subject (default: only thickness and myelin from an HCP tree)",
     )
     steps.add_argument(
-        "--n-deviations", type=float, metavar="N", help="limit in median absolute deviations (default: 4.4478)"
+        "--n-deviations",
+        type=float,
+        metavar="N",
+        help="limit for outliers, in median absolute deviations (default: 4.4478)",
     )
-    steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface; FWHM in mm")
+    steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface with this FWHM")
     steps.add_argument(
         "--surfaces",
         type=one_or_two,
         metavar="FILE",
-        help="midthickness to smooth along; LEFT,RIGHT for two hemispheres (default: that of fsaverage5)",
+        help="midthickness surface for smoothing; LEFT,RIGHT for two hemispheres (default: fsaverage5's)",
     )
     steps.add_argument(
         "--resample-to",
         metavar="MESH",
-        help="fsaverage4, 5, 6 (default for an HCP tree: fsaverage5); from fsaverage to fsaverage5 or 6 no "
-        "spheres are needed: their vertices are kept",
+        help="resample to fsaverage4, fsaverage5 or fsaverage6 (default for an HCP tree: fsaverage5). From fsaverage "
+        "to fsaverage5 or 6, this keeps the shared vertices and needs no spheres",
     )
     steps.add_argument(
         "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
@@ -101,42 +104,42 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_hcp(parser: argparse.ArgumentParser) -> None:
     tree = parser.add_argument_group("HCP tree")
-    tree.add_argument("--map", metavar="NAME", help="which dscalar, e.g. corrThickness_MSMAll (default: KIND's)")
+    tree.add_argument("--map", metavar="NAME", help="dscalar to read, e.g. corrThickness_MSMAll (default: by KIND)")
     tree.add_argument(
-        "--runs", type=words, metavar="RUN,RUN,...", help="which runs (default: all rfMRI_REST* that any subject has)"
+        "--runs", type=words, metavar="RUN,...", help="runs to read (default: all rfMRI_REST* that any subject has)"
     )
     tree.add_argument(
         "--series",
         metavar="NAME",
-        help="what follows the run in the names of dtseries files (default: _Atlas_MSMAll_hp2000_clean)",
+        help="part of dtseries file names after the run (default: _Atlas_MSMAll_hp2000_clean)",
     )
     tree.add_argument(
         "--max-missing",
         type=float,
         metavar="SHARE",
-        help="cortex without data that may be filled from neighbours, in each hemisphere (default: 0.01)",
+        help="largest share of cortex without data, per hemisphere, to fill from neighbours (default: 0.01)",
     )
-    tree.add_argument("--n-procs", type=int, metavar="N", help="subjects at the same time (default: 1)")
-    tree.add_argument("--work-dir", type=Path, metavar="DIR", help="where finished maps are kept (default: STORE.work)")
+    tree.add_argument("--n-procs", type=int, metavar="N", help="number of subjects in parallel (default: 1)")
+    tree.add_argument("--work-dir", type=Path, metavar="DIR", help="folder for finished maps (default: STORE.work)")
     time = parser.add_argument_group("ReHo and ALFF")
-    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: as file or sidecar say)")
+    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: from file or sidecar)")
     time.add_argument(
         "--confounds",
         type=words,
         metavar="NAME,...",
-        help="fMRIPrep: columns of its confounds to regress out, or a set: 6p, 9p, 24p, 36p (default: none)",
+        help="fMRIPrep: confounds to regress out: columns of its table, or 6p, 9p, 24p, 36p (default: none)",
     )
     time.add_argument(
-        "--max-fd", type=float, metavar="MM", help="fMRIPrep: leave out volumes with more framewise displacement"
+        "--max-fd", type=float, metavar="MM", help="fMRIPrep: censor volumes with more framewise displacement"
     )
     time.add_argument("--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)")
     time.add_argument("--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)")
     time.add_argument("--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)")
     time.add_argument("--order", type=int, metavar="N", help="order of the Butterworth filter (default: 2)")
     time.add_argument("--rings", type=int, metavar="N", help="ReHo's radius in edges (default: 3)")
-    time.add_argument("--no-tie-correction", action="store_true", default=None, help="ReHo as XCP-D has it")
-    time.add_argument("--detrend", action="store_true", default=None, help="ALFF: take out a straight line, too")
-    time.add_argument("--normalize", choices=["none", "mean"], help="ALFF: divide by the cortex' mean (mean), or not")
+    time.add_argument("--no-tie-correction", action="store_true", default=None, help="compute ReHo as XCP-D does")
+    time.add_argument("--detrend", action="store_true", default=None, help="ALFF: also remove a linear trend")
+    time.add_argument("--normalize", choices=["none", "mean"], help="ALFF: divide by the mean over the cortex, or not")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -144,14 +147,18 @@ def run(options: argparse.Namespace) -> None:
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
             found = len(options.inputs) - 1
-            raise ArgumentError("inputs", None, f"Icofactor prepare {first} takes one folder; found {found}")
+            raise ArgumentError("inputs", None, f"Icofactor prepare {first} needs exactly one folder; found {found}")
         if _is_bold(first, options.inputs[1]):
-            _refuse(options, _NOT_FOR_BOLD, "is not for fMRIPrep's series, which stay on the mesh they are on")
+            _refuse(options, _NOT_FOR_BOLD, "does not apply to fMRIPrep time series: they stay on their mesh")
             _refuse_kinds(options, first)
             _run_bold(options, first, Path(options.inputs[1]))
             return
-        _refuse(options, ("confounds", "max_fd"), "is for fMRIPrep's series; the HCP's are cleaned already")
-        _refuse(options, _FOR_FILES, f"is not for icofactor prepare {first}: it takes an HCP tree as it is")
+        _refuse(
+            options,
+            ("confounds", "max_fd"),
+            "applies to fMRIPrep time series only; those of the HCP are already cleaned",
+        )
+        _refuse(options, _FOR_FILES, f"does not apply to icofactor prepare {first}, which reads an HCP tree")
         _refuse_kinds(options, first)
         _run_hcp(options, first, Path(options.inputs[1]))
     else:
@@ -163,7 +170,7 @@ def run(options: argparse.Namespace) -> None:
 def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:
     for name, kinds in _FOR_KINDS.items():
         if kind not in kinds:
-            _refuse(options, (name,), f"is for {' and '.join(kinds)}, not {kind}")
+            _refuse(options, (name,), f"applies to {' and '.join(kinds)}, not to {kind}")
 
 
 def _is_bold(kind: str, folder: str) -> bool:
@@ -219,15 +226,15 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
         raise ArgumentError(
             "spheres",
             None,
-            "{spheres} is missing: the folder with fs_LR's and fsaverage's spheres, e.g. "
+            "{spheres} is missing: give the folder with the spheres of fs_LR and fsaverage, e.g. "
             "HCPpipelines/global/templates/standard_mesh_atlases",
         )
     if options.limit_outliers is False:
-        _refuse(options, ("n_deviations",), "bounds outliers, which {limit_outliers=False} leaves as they are")
+        _refuse(options, ("n_deviations",), "has no effect with {limit_outliers=False}; give only one of them")
     if options.filter == "fft":
-        _refuse(options, ("order",), "is of the Butterworth filter, not of {filter='fft'}")
+        _refuse(options, ("order",), "applies to the Butterworth filter, not to {filter='fft'}")
     if options.resample_to is not None:
-        _refuse(options, ("target",), "and {resample_to} both name the mesh to bring the maps to; give one")
+        _refuse(options, ("target",), "and {resample_to} both name the mesh to resample to; give only one")
     limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
         kind,
@@ -258,7 +265,7 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     )
     print(made.summary())
     if made.failures:
-        raise failed(made.failures, "the stores lack maps that could not be made")
+        raise failed(made.failures, "the stores lack the maps that could not be computed")
 
 
 def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:

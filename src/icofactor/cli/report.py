@@ -9,9 +9,9 @@ from icofactor.cli.options import add_atlas
 
 SUMMARY = "write the report page and the figures of a fit"
 DESCRIPTION = (
-    "Write report.html, one file that opens in any browser without network, and figures/, every panel as PNG and PDF, "
-    "for a folder that `icofactor fit` or `icofactor demo` wrote. Maps are drawn on fsaverage's surfaces; for other "
-    "meshes, such as fs_LR 32k, give --surfaces, or they are drawn on the sphere."
+    "Write the report of a fit: report.html, one file that opens in any browser without network, and figures/, every "
+    "panel as PNG and PDF. Maps are drawn on the surfaces of fsaverage. For other meshes, such as fs_LR 32k, give "
+    "--surfaces; without it, maps are drawn on the sphere."
 )
 EXAMPLES = """icofactor report FITTED
 icofactor report FITTED -o elsewhere --atlas lh.aparc.annot rh.aparc.annot
@@ -19,13 +19,15 @@ icofactor report FITTED --surfaces fsaverage_LR32k/ --overwrite"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fitted", metavar="FITTED", type=Path, help="folder with the fit")
+    parser.add_argument(
+        "fitted", metavar="FITTED", type=Path, help="folder that `icofactor fit` or `icofactor demo` wrote"
+    )
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="folder for the page (default: FITTED)")
     parser.add_argument(
-        "--surfaces", nargs="+", type=Path, metavar="PATH", help="surface files of the mesh, or a folder of them"
+        "--surfaces", nargs="+", type=Path, metavar="PATH", help="surface files of the mesh, or a folder with them"
     )
-    add_atlas(parser, "names the region under the pointer")
-    parser.add_argument("--no-figures", action="store_true", help="write the page only")
+    add_atlas(parser, "atlas that names the region under the pointer")
+    parser.add_argument("--no-figures", action="store_true", help="write only the page")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier page and its figures")
 
 

@@ -27,15 +27,15 @@ from icofactor.errors import ArgumentError, named
 if TYPE_CHECKING:
     from icofactor.io.publish import Publication
 
-SUMMARY = "find out how many components to ask for, and how far to trust a model's"
+SUMMARY = "choose the number of components, or measure how far to trust those of a model"
 DESCRIPTION = (
-    "Try a range of numbers of components: agreement of split halves against rotated maps, errors on held-out subjects "
-    "and blocks, stability over starts. Writes selection.tsv, selection.json and selection.png with a recommendation "
-    "and its reasons; written into the folder of a fit, its report shows them. With --model, measure how far that "
-    "model's components can be trusted instead (or as well, when --ranks is given): --bootstrap writes standard errors "
-    "of maps and loadings and the stability of each component, --atlas the overlap with an atlas, after "
-    "whose regions components are named where they are enriched beyond chance. `icofactor report "
-    "FITTED --overwrite` then shows them."
+    "Compare numbers of components: agreement of split halves against rotated maps, errors on held-out subjects and "
+    "blocks, stability over starts. Writes a recommendation and its reasons to selection.tsv, selection.json and "
+    "selection.png. If OUT is the folder of a fit, the report of the fit shows them.\n\n"
+    "With --model, measure how far to trust the components of that model instead (also compare numbers if --ranks is "
+    "given). --bootstrap writes standard errors of maps and loadings, and the stability of each component. --atlas "
+    "writes the overlap with an atlas and names components after regions where they are enriched beyond chance. Then "
+    "run `icofactor report FITTED --overwrite` to show the results."
 )
 EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
 icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
     group = parser.add_argument_group("how many components")
     group.add_argument("--ranks", type=ranks_of, metavar="N-M,...", help=f"numbers to try (default: {_DEFAULT_RANKS})")
-    group.add_argument("--splits", type=int, default=20, metavar="N", help="random halves (default: 20)")
+    group.add_argument("--splits", type=int, default=20, metavar="N", help="number of random halves (default: 20)")
     group.add_argument(
         "--n-starts",
         "--starts",
@@ -58,33 +58,37 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="random starts per fit (default: 10)",
+        help="number of random starts per fit (default: 10)",
     )
-    group.add_argument("--nulls", type=int, default=10, metavar="N", help="cohorts of rotated maps (default: 10)")
     group.add_argument(
-        "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns that the halves share evenly"
+        "--nulls", type=int, default=10, metavar="N", help="number of cohorts with rotated maps (default: 10)"
+    )
+    group.add_argument(
+        "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns to balance between the halves"
     )
     add_confounds(group)
     group.add_argument(
-        "--method", metavar="NAME", help="the method you will fit with (default: the model's, else that of fit)"
+        "--method", metavar="NAME", help="method that you will fit with (default: the model's, else the default of fit)"
     )
     group.add_argument(
         "--center",
         metavar="NAME",
-        help="what every fit takes out of its subjects' maps: auto, none, mean, zscore (default: the model's, auto)",
+        help="centering of the maps in each fit: auto, none, mean, zscore (default: the model's, else auto)",
     )
     add_people(group)
     add_weights(group)
     group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
-    trust = parser.add_argument_group("trust in a model")
+    trust = parser.add_argument_group("how far to trust a model")
     trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
-    trust.add_argument("--bootstrap", type=int, default=0, metavar="N", help="resamples of the subjects, e.g. 200")
-    add_atlas(trust, "names components after its regions; INPUT is not needed for it")
+    trust.add_argument("--bootstrap", type=int, default=0, metavar="N", help="number of resamples, e.g. 200")
+    add_atlas(trust, "atlas to name components after; needs no INPUT")
     trust.add_argument(
-        "--spins", type=int, default=1000, metavar="N", help="rotations that the atlas is tested by (default: 1000)"
+        "--spins", type=int, default=1000, metavar="N", help="number of rotations to test the atlas (default: 1000)"
     )
-    parser.add_argument("--work-dir", type=Path, metavar="DIR", help="keep finished pieces here, and go on from them")
-    parser.add_argument("--random-seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
+    parser.add_argument("--work-dir", type=Path, metavar="DIR", help="folder for finished steps; a rerun resumes there")
+    parser.add_argument(
+        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
 
 
@@ -105,9 +109,9 @@ def ranks_of(text: str) -> list[int]:
 def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     if options.model is None and (options.bootstrap or options.atlas):
-        raise ArgumentError("model", None, "{bootstrap} and {atlas} are about a model: give it with {model}")
+        raise ArgumentError("model", None, "{bootstrap} and {atlas} need a model: give it with {model}")
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
-        raise ArgumentError("model", None, "{model} alone asks for nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
+        raise ArgumentError("model", None, "{model} alone does nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
     model = None if options.model is None else _load(options.model)
     if search and model is not None:
@@ -127,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
         _bootstrap(model, cohort, options, places["bootstrap"])
     print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out}")
     if (options.out / "model.zip").is_file():
-        print(f"icofactor report {options.out} --overwrite shows it on the page.")
+        print(f"To show it in the report, run: icofactor report {options.out} --overwrite")
 
 
 def _load(path: Path) -> Any:
@@ -147,7 +151,7 @@ def _take_over(options: argparse.Namespace, model: Any) -> None:
         options.harmonize = harmonization.combat
     done = [step.done for step in (harmonization, covariates) if step is not None]
     if done:
-        print(f"As the model: every part is {' and '.join(done)} by its own subjects.")
+        print(f"As in the model, each half and fold is {' and '.join(done)} by its own subjects.")
 
 
 def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, Publication]:
@@ -270,7 +274,9 @@ def _write_overlap(model: Any, regions: Any, options: argparse.Namespace, place:
     for j, name in enumerate(found.names, 1):
         print(f"Component {j}: {name_with_shares(found.table, j, name)}")
     if any(name.endswith("?") for name in found.names):
-        print("A question mark: no region is enriched beyond chance (q ≤ 0.05); the name is that of the largest share.")
+        print(
+            "'?' means: no region is enriched beyond chance (q ≤ 0.05); the name is the region with the largest share."
+        )
 
 
 def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publication) -> None:

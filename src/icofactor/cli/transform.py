@@ -22,11 +22,11 @@ from icofactor.errors import CohortError
 if TYPE_CHECKING:
     from icofactor.cohort.plan import Plan
 
-SUMMARY = "loadings of new subjects on the basis maps of a fit"
+SUMMARY = "compute the loadings of new subjects on the basis maps of a fit"
 DESCRIPTION = (
-    "Read the maps of new subjects and write their loadings on the basis maps of a fit. What the fit did to its own "
-    "subjects is done to them: its mesh, hemispheres and mask, its harmonization and covariates, its scale. The table "
-    "says how well the components describe each subject and who is unusual; a small page shows it."
+    "Read the maps of new subjects and write their loadings on the basis maps of a fit. The maps are treated as in the "
+    "fit: same mesh, hemispheres, mask, harmonization, covariates and scale. A table and a small page show how well "
+    "the components describe each subject, and which subjects are unusual."
 )
 EXAMPLES = """icofactor transform out $NEW_SUBJECTS_DIR --measure thickness --target fsaverage5 -o new_loadings.tsv
 icofactor transform out/model.zip new_store -o new_loadings.tsv"""
@@ -36,12 +36,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="model.zip, or the folder that `icofactor fit` wrote")
     add_inputs(parser, sites=False)
     parser.add_argument(
-        "-o", "--out", metavar="OUT", type=Path, required=True, help="file.tsv, or a folder for the table"
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="table to write (file.tsv), or a folder for it"
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="go on where measure, unit, smoothing or preprocessing are not those of the fit",
+        help="continue if measure, unit, smoothing or preprocessing differ from those of the fit",
     )
     add_missing_covariates(parser)
     add_dry_run(parser)
@@ -77,6 +77,6 @@ def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     """What would be read, and what it takes."""
     if (plan.n_sites, plan.hemisphere) != (model.n_features_in_, model.hemi_ or plan.hemisphere):
         text = f"has {plan.n_sites} sites ({plan.hemisphere})"
-        raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this {text}")
+        raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}")
     write = f"and write their loadings on {len(model.components_)} components to {table}."
     return "\n".join([*would_read(plan), write, in_one_pass(plan), "Nothing was written."])

@@ -203,7 +203,7 @@ def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
 def check_target(target: Path, overwrite: bool) -> None:
     """Refuse a place where no file can or may be written."""
     if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; a file is to be written there")
+        raise IsADirectoryError(f"{target} is a folder, but a file must be written there")
     if target.exists() and not overwrite:
         raise ExistsError(target)
     if not target.parent.is_dir():

@@ -127,7 +127,7 @@ class Publication:
         if place.is_symlink():
             raise ExistsError(place, _FOREIGN)
         if not place.is_dir():
-            raise NotADirectoryError(f"{place} is a file; a folder is to be written there")
+            raise NotADirectoryError(f"{place} is a file, but a folder must be written there")
         if not self.overwrite:
             raise ExistsError(place)
 
@@ -135,7 +135,7 @@ class Publication:
         """Refuse to replace a file that is not icofactor's, or an input."""
         target = self.path / name
         if target.is_dir() and not target.is_symlink():
-            raise IsADirectoryError(f"{target} is a folder; a file is to be written there")
+            raise IsADirectoryError(f"{target} is a folder, but a file must be written there")
         if name == LIST:
             return
         linked = target.is_symlink() or target.parent.is_symlink()
@@ -432,6 +432,6 @@ def check_apart(out: Path, inputs: Iterable[str | Path]) -> None:
 def _check_writable(folder: Path) -> None:
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
-        raise NotADirectoryError(f"{there} is a file; a folder is to be written there")
+        raise NotADirectoryError(f"{there} is a file, but a folder must be written there")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(f"{there} is not writable")
