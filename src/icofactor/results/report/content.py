@@ -34,7 +34,7 @@ from icofactor.results.meaning import (
 from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.figures import SHARP_PERCENTILE, top_of
 from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vertices, on_vertices
-from icofactor.sphere.names import is_fs_lr, mesh_name_of
+from icofactor.results.report.tables import mesh_text, settings_of
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
@@ -110,7 +110,7 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
         "cortex": _cortex(fit, block),
         "panels": _panels(fit, block),
         "tables": dict(tables),
-        "settings": _settings(fit),
+        "settings": settings_of(fit),
         "provenance": None if fit.provenance is None else _readable(fit.provenance),
         "methods": with_assessment(fit.methods, more, fit.associations, fit.latent, fit.norm),
         "selection": None if more.choice is None else _selection(more.choice, len(d.alone)),
@@ -126,28 +126,6 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
     }
     content["block"] = block.text()
     return safe_json(content)
-
-
-def _settings(fit: FitDescription) -> list[tuple[str, str]]:
-    """What a reader looks for in the provenance: how it was fitted, with which versions."""
-    model, record = fit.model, fit.provenance or {}
-    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
-    masked = model.sites_.n - n_used
-    rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
-    seed = record.get("seed")
-    versions = record.get("versions")
-    listed = versions.items() if isinstance(versions, dict) else ()
-    known = {
-        "method": f"{model.solution_.method}{rules}",
-        "fitted to": {"none": "the maps", "mean": "deviations from the mean map", "zscore": "z-scores"}[model.center_],
-        "mesh": _mesh_text(model.sites_),
-        f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
-        "random starts": f"{fit.diagnostics.convergence.n_starts:,}",
-        "random seed": "" if seed is None else str(seed)[:80],
-        "adjusted for": ", ".join(adjusted_for(model)),
-        "versions": ", ".join(f"{name} {found}" for name, found in listed)[:1000],
-    }
-    return [(name, value) for name, value in known.items() if value]
 
 
 def _readable(record: Mapping[str, Any]) -> str:
@@ -224,7 +202,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "components": len(d.alone),
         "masked": masked,
         "on": model.sites_.on,
-        "mesh": _mesh_text(model.sites_),
+        "mesh": mesh_text(model.sites_),
         "hemisphere": "" if model.sites_.regions is not None and model.sites_.regions.hemi is None else d.hemisphere,
         "verdict": asdict(verdict(fit)),
         "meaning": meaning_of(model, d.modality, d.units),
@@ -505,12 +483,3 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
                 }
             )
     return listed
-
-
-def _mesh_text(sites: Any) -> str:
-    """What to call a mesh on the page."""
-    if sites.regions is not None:
-        return str(sites.regions).replace("fsLR32k", "fs_LR 32k")
-    if is_fs_lr(mesh_name_of(sites)):
-        return "fs_LR 32k"
-    return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"

@@ -1,4 +1,4 @@
-"""The numbers of the page as tables: tables/ beside it."""
+"""The numbers of the page as tables: tables/ beside it, and the settings that it lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from icofactor.factorization.recurrence import n_recurring
 from icofactor.io.publish import TABLES
 from icofactor.io.tables import numbered, write_table
 from icofactor.results.diagnostics.record import Association, Grouping
-from icofactor.results.meaning import fitted_units
+from icofactor.results.meaning import adjusted_for, fitted_units
+from icofactor.sphere.names import is_fs_lr, mesh_name_of
 
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
@@ -193,3 +194,34 @@ def _convergence(fit: FitDescription) -> Columns:
 
 def _by_name(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def settings_of(fit: FitDescription) -> list[tuple[str, str]]:
+    """What a reader looks for in the provenance: how it was fitted, with which versions."""
+    model, record = fit.model, fit.provenance or {}
+    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
+    masked = model.sites_.n - n_used
+    rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
+    seed = record.get("seed")
+    versions = record.get("versions")
+    listed = versions.items() if isinstance(versions, dict) else ()
+    known = {
+        "method": f"{model.solution_.method}{rules}",
+        "fitted to": {"none": "the maps", "mean": "deviations from the mean map", "zscore": "z-scores"}[model.center_],
+        "mesh": mesh_text(model.sites_),
+        f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
+        "random starts": f"{fit.diagnostics.convergence.n_starts:,}",
+        "random seed": "" if seed is None else str(seed)[:80],
+        "adjusted for": ", ".join(adjusted_for(model)),
+        "versions": ", ".join(f"{name} {found}" for name, found in listed)[:1000],
+    }
+    return [(name, value) for name, value in known.items() if value]
+
+
+def mesh_text(sites: Any) -> str:
+    """What to call a mesh on the page."""
+    if sites.regions is not None:
+        return str(sites.regions).replace("fsLR32k", "fs_LR 32k")
+    if is_fs_lr(mesh_name_of(sites)):
+        return "fs_LR 32k"
+    return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"
