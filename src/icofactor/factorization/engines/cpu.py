@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
+from threading import Lock
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ STRETCH = 100
 """Updates between two looks at progress and interruption."""
 KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
 """The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
+_COMPILING = Lock()
+"""Of several threads one compiles, and the others find what it compiled."""
 
 
 class Rule(NamedTuple):
@@ -207,11 +210,12 @@ def compiled_kernels(dtype: str) -> ModuleType:
     """
     from icofactor.factorization.engines import kernels
 
-    if not kernels.is_cached(dtype):
-        say("compiling once on this machine (about 11 s)")
-        program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
-        with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
-            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
+    with _COMPILING:
+        if not kernels.is_cached(dtype):
+            say("compiling once on this machine (about 11 s)")
+            program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
+            with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
+                subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
     return kernels
 
 

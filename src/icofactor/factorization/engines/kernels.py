@@ -491,7 +491,10 @@ def compile_for(dtype: str) -> None:
 
 def is_cached(dtype: str) -> bool:
     """Whether `run_group` for this type lies in the cache; then it is loaded from there."""
+    from numba.core.compiler_lock import global_compiler_lock
+
     try:
-        return run_group._cache.load_overload(_signature(dtype), run_group.targetctx) is not None
+        with global_compiler_lock:  # numba's contexts are not made for two threads
+            return run_group._cache.load_overload(_signature(dtype), run_group.targetctx) is not None
     except Exception:  # numba's inside changed, or its cache is out of reach: compile as usual
         return True
