@@ -10,7 +10,9 @@ from sklearn.exceptions import NotFittedError
 
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.results.report.drawing import new_figure, quick_fonts
 from icofactor.results.report.figures import plot_components
+from icofactor.results.report.panels import figure_bytes
 from icofactor.sphere.sites import Sites
 
 pytestmark = pytest.mark.slow
@@ -241,3 +243,16 @@ def test_models_that_cannot_be_drawn() -> None:
         plot_components(fitted)
     assert raised.value.argument == "sites"
     assert "all sites of a mesh" in raised.value.expected
+
+
+def test_the_default_font_is_embedded_from_a_small_copy() -> None:
+    from matplotlib import font_manager, rc_context
+
+    with rc_context(quick_fonts()):
+        font = font_manager.findfont(font_manager.FontProperties(weight="bold"))
+        figure = new_figure(2, 1, 72)
+        figure.text(0.1, 0.1, "λ ≤ 3 ⅔", weight="bold")
+        first, second = figure_bytes(figure, "pdf"), figure_bytes(figure, "pdf")
+    assert "icofactor-fonts" in font and first == second and b"DejaVuSans-Bold" in first
+    with rc_context({"font.family": "serif"}):
+        assert quick_fonts() == {}

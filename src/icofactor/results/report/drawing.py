@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,9 @@ VIEWS: dict[str, tuple[float, float, float]] = {
     "anterior": (0, 1, 0),
     "posterior": (0, -1, 0),
 }
+_QUICK = "icofactor DejaVu Sans"
+_USUAL = ((0x20, 0x250), (0x370, 0x400), (0x2010, 0x2040), (0x2070, 0x20B0), (0x2190, 0x2300))
+"""Letters of most figures: Latin, Greek, punctuation, superscripts, arrows, mathematics."""
 PANEL = (1.55, 1.15)
 """Width and height of one view, in inches."""
 _FINE = 2
@@ -169,6 +175,49 @@ def camera(side: str, view: str) -> tuple[Floats, Floats, Floats]:
         toward[0] *= -1
     up = np.array([0.0, 1.0, 0.0]) if toward[2] else np.array([0.0, 0.0, 1.0])
     return toward, np.cross(up, toward), up
+
+
+def quick_fonts() -> dict[str, Any]:
+    """Settings of matplotlib by which its default font is embedded sooner; empty where another font is chosen."""
+    from matplotlib import rcParams
+
+    default = rcParams["font.family"] == ["sans-serif"] and rcParams["font.sans-serif"][:1] == ["DejaVu Sans"]
+    return {"font.family": [_QUICK, "DejaVu Sans"]} if default and _made_quick() else {}
+
+
+@cache
+def _made_quick() -> bool:
+    """Give matplotlib a copy of its font with the usual letters, and without tables of ligatures.
+
+    For every PDF fontTools reads the whole font, which takes longer than drawing. Other letters come from the font
+    itself.
+    """
+    from fontTools import subset  # type: ignore[import-untyped]
+    from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
+    from matplotlib import font_manager
+
+    listed, copies = font_manager.fontManager.ttflist, []
+    for weight in ("normal", "bold"):
+        path = font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans", weight=weight))
+        entry = next((one for one in listed if one.fname == path), None)
+        if entry is None:
+            return False
+        font = TTFont(path, recalcTimestamp=False)
+        for table in {"GSUB", "GPOS", "GDEF", "FFTM"} & set(font.keys()):
+            del font[table]
+        few = subset.Subsetter(subset.Options(glyph_names=True, notdef_outline=True))
+        few.populate(unicodes=[code for first, last in _USUAL for code in range(first, last)])
+        few.subset(font)
+        font.save(copy := Path(_folder().name) / Path(path).name)
+        copies.append(replace(entry, fname=str(copy), name=_QUICK))
+    listed += copies
+    return True
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """Goes with the process."""
+    return TemporaryDirectory(prefix="icofactor-fonts-")
 
 
 def new_figure(width: float, height: float, dpi: int) -> Any:
