@@ -179,7 +179,11 @@ def raising(problem: BaseException) -> Any:
     ("problem", "status", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted; no partial results were left behind"),
-        (OSError(28, "No space left on device"), 2, "No space left on device: {out}"),
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "No space left on device: {out}/tables/resources.json",
+        ),  # written last
         (OSError(30, "Read-only file system", "/x/y"), 2, "Read-only file system: /x/y"),
         (ValueError("two\nlines"), 2, "two lines"),
     ],
