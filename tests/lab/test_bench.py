@@ -69,7 +69,10 @@ def test_every_solver_has_a_row(results: dict[str, Any]) -> None:
 
 def test_growth_has_its_points(results: dict[str, Any]) -> None:
     tables = results["experiments"]["c"]["tables"]
+    *tables, people = tables
     assert [t["title"] for t in tables] == ["In sites", "In subjects", "In components"]
+    assert [row["people"] for row in people["rows"]] == [*QUICK.people_counts] * 2
+    assert all(row["forming M"] >= 0 and row["starts and updates"] > 0 for row in people["rows"])
     assert [row["sites"] for row in tables[0]["rows"]] == [20 * 4**level for level in QUICK.site_levels]
     for row in (row for table in tables for row in table["rows"]):
         assert row["seconds"] > 0 and row["peak (MiB)"] > 20

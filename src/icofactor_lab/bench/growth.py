@@ -10,6 +10,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,9 +18,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.factorization._solve import Course, iterate
+from icofactor.factorization.methods import method_named
+from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.starts import draw_starts, seeds_of
+from icofactor.factorization.statistics import Statistics
+from icofactor.factorization.update import begin
 from icofactor.sphere.sites import Sites
+from icofactor.streaming.runners import one_blas_thread
 from icofactor_lab.bench.settings import Bench, Sizes
 from icofactor_lab.common.data import simulate_maps
 from icofactor_lab.common.outcome import Outcome, Plate, Row, Table, Target, at_most
@@ -123,8 +132,49 @@ def run(bench: Bench) -> Outcome:
         outcome.targets += _targets(axis, rows)
         excess += [row["peak over allowed"] for row in rows]
     outcome.targets.append(at_most("peak memory over what is allowed (the worst point)", max(excess), 1))
-    outcome.plates = [Plate("growth", partial(_drawn, outcome.tables))]
+    outcome.plates = [Plate("growth", partial(_drawn, list(outcome.tables)))]
+    rows = [row for method in ("parts", "LE-PPNMF") for row in _people(method, sizes.people_counts, repeats)]
+    outcome.tables.append(Table("In people, on 320 faces, M = LᵀL formed once", rows, "processor seconds"))
+    for method in ("parts", "LE-PPNMF"):
+        spent = [float(row["starts and updates"]) for row in rows if row["method"] == method]
+        what = f"starts and updates of {method}, {sizes.people_counts[-1]} people over {sizes.people_counts[0]}"
+        outcome.targets.append(at_most(what, spent[-1] / spent[0], 1.2))
     return outcome
+
+
+def _people(method: str, counts: tuple[int, ...], repeats: int) -> list[Row]:
+    """Forming M, and starts and updates after that, with more people than faces; rounds interleaved over the counts."""
+    scheme, faces = method_named(method).scheme, 320
+    rng, K = np.random.default_rng(0), sp.csr_array(sp.eye_array(faces))
+    problems: dict[int, Statistics] = {}
+    spent: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in counts}
+    for n in counts:
+        L = rng.random((n, 8)) @ rng.random((8, faces)) ** 4 + 0.3 * rng.random((n, faces))
+        L = L - L.mean(axis=0) if method == "parts" else L
+        index = np.column_stack([np.full(faces, 2), np.arange(faces)])
+        size = float((L**2).sum())
+        problems[n] = Statistics(K, L, size, (L**2).sum(axis=0), np.ones(faces), faces, L[:, :20].copy(), index)
+    for _ in range(repeats):
+        for n, stats in problems.items():
+            with one_blas_thread():
+                p = Problem.of(stats, scheme)
+                asked = time.process_time()
+                compact = p.compact()
+                formed = time.process_time()
+                _update(compact, method)
+                spent[n][0].append(formed - asked)
+                spent[n][1].append(time.process_time() - formed)
+    return [
+        {"method": method, "people": n, "forming M": median(spent[n][0]), "starts and updates": median(spent[n][1])}
+        for n in counts
+    ]
+
+
+def _update(p: Problem, method: str) -> None:
+    """Ten starts of 100 updates by the generic functions."""
+    chosen = method_named(method)
+    B, C = draw_starts(p, chosen, 8, seeds_of(0), range(10))
+    iterate(p, chosen, begin(p, chosen.scheme, B, C), Course(100))
 
 
 def _row(axis: str, place: Place, answers: list[dict[str, Any]]) -> Row:

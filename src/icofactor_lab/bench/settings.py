@@ -24,6 +24,7 @@ class Sizes(CommonSizes):
     fit_updates : most updates of each start of our fits in (b); None leaves the default
     reference_iterations : iterations of scikit-learn (cd) that (b) compares with
     site_levels, subject_counts, component_counts : the points of (c), about `centre` = (level, subjects, components)
+    people_counts : of (c), with more people than faces
     growth_iterations : updates of each start in (c)
     refinements : (steps, faces, updates) of (d)
     mesh_level : of the simulated data of (d)
@@ -47,6 +48,7 @@ class Sizes(CommonSizes):
     reference_iterations: int = 1000
     site_levels: tuple[int, ...] = (4, 5, 6, 7)
     subject_counts: tuple[int, ...] = (50, 100, 200, 400, 800)
+    people_counts: tuple[int, ...] = (1000, 10_000, 100_000)
     component_counts: tuple[int, ...] = (2, 5, 10, 20, 40)
     centre: tuple[int, int, int] = (5, 100, 10)
     growth_iterations: int = 200
@@ -79,6 +81,7 @@ QUICK = Sizes(
     reference_iterations=20,
     site_levels=(2, 3),
     subject_counts=(12, 16),
+    people_counts=(400, 800),
     component_counts=(2, 4),
     centre=(3, 12, 2),
     growth_iterations=10,
