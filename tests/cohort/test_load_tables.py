@@ -132,6 +132,14 @@ def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
         rows[5][4] = "NA"
     elif change == "only a header":
         rows = []
+    elif change == "turned round":
+        cells = list(zip(*rows, strict=True))
+        header, rows = (
+            ["region", *map(str, cells[0])],
+            [[name, *row] for name, row in zip(header[1:], cells[1:], strict=True)],
+        )
+    elif change == "a column twice":
+        header[2] = header[1]
     return header, rows
 
 
@@ -146,6 +154,8 @@ def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
         ("two measures", "several columns of lh_insula: one measure per table"),
         ("a region missing in one", r"1 region \(lh_insula\).*leave out the subject"),
         ("only a header", "no rows"),
+        ("turned round", r"rows are regions \(lh_bankssts_thickness, .*one column per region"),
+        ("a column twice", r"same name \('lh_bankssts_thickness'\); rename"),
     ],
 )
 def test_wrong_tables(change: str, message: str, atlas: tuple[Path, Path], tmp_path: Path) -> None:
@@ -153,6 +163,16 @@ def test_wrong_tables(change: str, message: str, atlas: tuple[Path, Path], tmp_p
     with pytest.raises(CohortError, match=message) as caught:
         ico.load_cohort(path, parcels=atlas)
     assert "table.tsv" in caught.value.path and len(str(caught.value).splitlines()) == 1
+
+
+def test_the_hemisphere_of_names_that_do_not_say_it(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    header, rows = _wrong("")
+    plain = [header[0], *(name.split("_")[1] for name in header[1:])]
+    cohort = ico.load_cohort(write_rows(tmp_path / "t.tsv", plain, rows), parcels=atlas, hemisphere="right")
+    assert cohort.hemisphere == "right" and cohort.sites.regions.names == tuple(f"rh_{name}" for name in NAMES)
+    (tmp_path / "lh.aparc.stats").write_text("# Title Segmentation Statistics\n")
+    with refused("lh.aparc.stats", "aparcstats2table"):
+        ico.load_cohort(tmp_path / "lh.aparc.stats", parcels=atlas)
 
 
 def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         if _TOTALS.fullmatch(plain) or not is_region(plain):
             beside[name] = "totals or no cortex"
         elif _ABOUT.fullmatch(plain) or (wrong is not None and not any(map(is_number, cells))):
-            beside[name] = "about the people; give such columns with {participants}"
+            beside[name] = "about the people; --participants, participants= takes such columns"
         elif wrong is not None:
             raise Unreadable(
                 f"column {literal(escaped(name))} holds {literal(escaped(repr(wrong[:40])))}, not a number"
@@ -133,12 +133,22 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
             f"has {n_rows} rows and no column that says whose they are: call the column of names participant_id (rows "
             "of a time series are not people)"
         )
+    if side is None and 2 * _n_sided(ids or ()) > n_rows and not _n_sided(values):
+        raise Unreadable(
+            f"its rows are regions ({some(ids or (), 2)}) and its columns people ({some(values, 2)}); turn it: one row "
+            "per person, one column per region"
+        )
     twice = [name for name, n in Counter(ids or ()).items() if n > 1]
     if twice:
         raise Unreadable(f"lists {some(twice)} twice; one row per person, or a column session_id tells scans apart")
     table = np.array(list(values.values()), dtype=np.float64).T
     maps = Maps({None: table}, "table", tuple(ids or ()), regions=tuple(values))
     return Table(path, maps, beside, side)
+
+
+def _n_sided(names: Iterable[str]) -> int:
+    """Names that say a hemisphere, as those of regions do."""
+    return sum(region_key(name)[0] is not None for name in names)
 
 
 def _ids(columns: dict[str, list[str]]) -> list[str] | None:
@@ -210,6 +220,8 @@ def read_regions(
     if not tables or problems:
         problems.check()
         return None
+    if hemisphere in SIDES:  # of names that do not say it
+        tables = [replace(table, side=table.side or hemisphere) for table in tables]
     whole = whole_atlas(parcels, mesh, tables)
     matched = _match(tables, whole, problems, journal)
     problems.check()
@@ -391,7 +403,7 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
     assert regions is not None
     for why in dict.fromkeys(why for table in tables for why in table.beside.values()):
         out = list(dict.fromkeys(name for table in tables for name, own in table.beside.items() if own == why))
-        journal.note(f"left out columns that are not regions: {some(out, 8)} ({why.replace('{', '').replace('}', '')})")
+        journal.note(f"left out columns that are not regions: {some(out, 8)} ({why})")
     if regions.placed:
         first = next((table for table in tables if table.names), None)
         how = "" if first is None else f", by names such as {escaped(first.names[0])}"
@@ -399,7 +411,7 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
     else:
         journal.note(
             f"{counted(sites.n, 'region')}, it is not known where they lie: fitted without hierarchy, drawn as bars; "
-            "parcels, their atlas, would place them"
+            "their atlas would place them (--parcels, parcels=)"
         )
 
 

@@ -214,6 +214,8 @@ def _read_unnamed(path: Path) -> Maps:
         raise Unreadable("is a surface (points and triangles), not a map")
     if path.name.endswith(_NO_MAPS):
         raise Unreadable(f"is not a file of maps; {_ACCEPTED}")
+    if path.name.endswith(".stats"):
+        raise Unreadable("holds statistics of one subject; FreeSurfer's aparcstats2table makes tables of them to read")
     raise Unreadable(f"has an unknown format; {_ACCEPTED}")
 
 

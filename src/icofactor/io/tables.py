@@ -12,6 +12,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,11 @@ def _columns(data: bytes) -> dict[str, list[str]]:
         raise Unreadable("is not a table of text: it holds NUL characters, as UTF-16 and binary files do")
     odd = not data.isascii() or _ODD.search(data) is not None
     header = [_cleaned([name], "the name of a column", odd)[0] for name in header]
-    if len(set(header)) != len(header):
-        raise Unreadable("two columns have the same name")
+    twice = [name for name, n in Counter(header).items() if n > 1]
+    if twice:
+        raise Unreadable(
+            f"two columns have the same name ({literal(escaped(repr(twice[0][:60])))}); rename one of them"
+        )
     return {name: _cleaned(column, f"column {name!r}", odd) for name, column in zip(header, columns, strict=True)}
 
 
