@@ -17,6 +17,7 @@ from icofactor.assessment.selection.heldout import _full_fit
 from icofactor.cohort import create_store
 from icofactor.cohort.people import choose_scans
 from icofactor.estimator.inputs import read_input
+from icofactor.estimator.saving import MODEL_FILE
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization.methods import method_named
 
@@ -244,7 +245,7 @@ def test_people_are_matched_by_name(pair: dict[str, ico.Cohort]) -> None:
     order = np.random.default_rng(0).permutation(N)
     shuffled = b[order]
     less = replace(shuffled, subjects=tuple(name.removeprefix("sub-") for name in shuffled.subjects))[: N - 2]
-    with refused("missing", f"2 of {N} people lack a measure: .*\\(myelin\\)"):
+    with refused("missing", f"2 of {N}: .*\\(myelin\\)"):
         ico.join_measures({"thickness": a, "myelin": less}, "maps")
     joined = ico.join_measures({"thickness": a, "myelin": less}, "maps", missing="skip")
     kept = np.sort(order[: N - 2])
@@ -324,3 +325,58 @@ def test_covariates_of_shared_loadings(pair: dict[str, ico.Cohort]) -> None:
     }
     expected = model().fit(ico.join_measures(by_measure, "loadings", "variance"))
     np.testing.assert_allclose(found.components_, expected.components_, atol=1e-5)
+
+
+def test_one_measure_that_outweighs_the_others_is_named(pair: dict[str, ico.Cohort]) -> None:
+    small = {"thickness": pair["thickness"], "reho": replace(pair["myelin"], X=pair["myelin"].X / 10)}
+    with pytest.warns(UserWarning, match=r"thickness has \d+ % of the variance of all measures.*scale='variance'"):
+        model().fit(ico.join_measures(small, "loadings"))
+    model().fit(ico.join_measures(small, "loadings", weights={"thickness": 9}))  # as it was chosen
+
+
+def test_measures_count_by_the_area_of_their_sites(pair: dict[str, ico.Cohort]) -> None:
+    """One weight per site for every measure, as for two hemispheres of a sphere; total variances are weighted too."""
+    area = np.random.default_rng(0).uniform(0.5, 2, V)
+    joined = model(weights=np.tile(area, 2)).fit(ico.join_measures(pair, "loadings", "variance"))
+    X = np.hstack(
+        [x / np.sqrt((x.var(axis=0) * area).sum()) for x in (one.X.astype(np.float64) for one in pair.values())]
+    )
+    plain = model(weights=np.tile(area, 2), mesh="fsaverage3", hemi="both").fit(X)
+    np.testing.assert_allclose(joined.explained_, plain.explained_, rtol=1e-9)
+    np.testing.assert_allclose(joined.loadings_, plain.loadings_, rtol=1e-7, atol=1e-8)
+    by_name = model(weights="area").fit(ico.join_measures(pair, "loadings", "variance"))
+    np.testing.assert_allclose(by_name.weights_[:V], by_name.weights_[V:])
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_measures_of_parcels(pair: dict[str, ico.Cohort], share: str) -> None:
+    """Parcels are sites like others: the same as their arrays stacked by hand, weights of sites included."""
+    labels = 1 + np.arange(V) % 24
+    sites = ico.Sites.parcels((labels, "fsaverage3"))
+    means = lambda X: np.stack([X[:, labels == one].mean(axis=1) for one in range(1, 25)], axis=1)
+    parcels = {
+        name: ico.Cohort(means(one.X), one.subjects, sites, hemisphere="left", modality=name)
+        for name, one in pair.items()
+    }
+    found = model().fit(ico.join_measures(parcels, share, "variance"))
+    w = sites.weights / sites.weights.mean()
+    arrays = [x / np.sqrt((x.var(axis=0) * w).sum()) for x in (one.X.astype(np.float64) for one in parcels.values())]
+    deviations = [x - x.mean(axis=0) for x in arrays]
+    plain = model(mesh=sites if share == "maps" else sites.repeated(2))
+    plain.fit((np.vstack if share == "maps" else np.hstack)(deviations))
+    np.testing.assert_allclose(found.loadings_, plain.loadings_, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_file_whose_measures_do_not_go_together_is_refused(
+    pair: dict[str, ico.Cohort], tmp_path: Path, share: str
+) -> None:
+    model().fit(ico.join_measures(pair, share, "variance")).save(tmp_path / "model.zip")
+    record = MODEL_FILE.load(tmp_path / "model.zip")
+    wrong = {"factor": None, "share": "loadings" if share == "maps" else "maps", "names": ("thickness",)}
+    for name, value in wrong.items():
+        more = {"units": ("mm",), "weights": np.ones(1), "factor": np.ones(1), "variance": np.ones(1), "mean": None}
+        changed = replace(record.measures, **{name: value}, **(more if name == "names" else {}))
+        MODEL_FILE.save(replace(record, measures=changed), tmp_path / "other.zip", overwrite=True)
+        with refused("other.zip", "its measures do not go with"):
+            ico.load_model(tmp_path / "other.zip")

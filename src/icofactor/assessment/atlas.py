@@ -105,6 +105,8 @@ def overlap(
     if not hasattr(model, "components_"):
         raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
     sites = model.sites_
+    if sites.n_measures > 1:
+        raise ArgumentError("model", sites, "A model with one set of maps is needed, not one of several measures")
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     # dictionary learning has negative values: its mass is the size of the map
     found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, report)

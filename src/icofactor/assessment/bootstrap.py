@@ -37,7 +37,7 @@ from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
-from icofactor.sphere.names import hemispheres, map_file, mesh_name_of
+from icofactor.sphere.names import OWN, hemispheres, map_file, mesh_name_of
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import in_order, one_blas_thread
@@ -106,18 +106,19 @@ class Bootstrap:
             if len(tables) > 2:
                 errors = dict(zip(names, self.component_se, strict=True))
                 told = {"region": "Region of the atlas", **{name: f"Standard error of {name}" for name in names}}
-                write_table(new / tables[2], {"region": list(model.sites_.regions.names), **errors}, told)
-            halves = np.split(self.component_se, max(1, len(maps)), axis=1)
-            for (side, name), half in zip(maps.items(), halves, strict=False):
+                regions = list(model.sites_.of_measure().regions.names) * model.sites_.n_measures
+                write_table(new / tables[2], {"region": regions, **errors}, told)
+            halves = np.split(self.component_se / error_unit(model), max(1, len(maps)), axis=1)
+            for (name, side), half in zip(maps.items(), halves, strict=False):
                 write_maps(new / name, half, side, [f"{name} standard error" for name in names])
-        return [place.path / name for name in (*tables, *_beside(tables), *maps.values())]
+        return [place.path / name for name in (*tables, *_beside(tables), *maps)]
 
 
 def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
     """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other hemisphere leave."""
     tables, maps = _files(model)
     leaving = lambda listed: [name for name in listed if name.endswith((_ERRORS, REGION_ERRORS))]
-    return Publication(folder, overwrite, names=[*tables, *_beside(tables), *maps.values()], leaving=leaving, **more)
+    return Publication(folder, overwrite, names=[*tables, *_beside(tables), *maps], leaving=leaving, **more)
 
 
 def _beside(tables: Sequence[str]) -> list[str]:
@@ -125,22 +126,23 @@ def _beside(tables: Sequence[str]) -> list[str]:
 
 
 def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Tables, and hemisphere → map."""
-    maps = {side: error_file(model, side) for side in _sides(model)}
+    """Tables, and map → hemisphere: GIFTI maps lie on the vertices of a known hemisphere."""
+    written = model.sites_.on == "vertices" and model.hemi_ is not None
     of_regions = () if model.sites_.regions is None else (REGION_ERRORS,)
-    return ("stability.tsv", "loadings_se.tsv", *of_regions), maps
+    return ("stability.tsv", "loadings_se.tsv", *of_regions), error_files(model) if written else {}
 
 
-def error_file(model: Any, side: str) -> str:
-    """Name of the file of standard errors of a hemisphere's maps."""
-    return map_file(mesh_name_of(model.sites_), _ERRORS, side)
+def error_files(model: Any) -> dict[str, str]:
+    """Files of standard errors of the maps → hemisphere, in the order of the sites: of every measure that has maps."""
+    measures, mesh = getattr(model, "measures_", None), mesh_name_of(model.sites_)
+    about = (OWN,) if measures is None or measures.share == "maps" else measures.names
+    return {map_file(mesh, _ERRORS, side, desc): side for desc in about for side in hemispheres(model.hemi_ or "left")}
 
 
-def _sides(model: Any) -> tuple[str, ...]:
-    """Hemispheres of which maps are written: GIFTI maps lie on the vertices of a known hemisphere."""
-    if model.sites_.on != "vertices" or model.hemi_ is None:
-        return ()
-    return hemispheres(model.hemi_)
+def error_unit(model: Any) -> Any:
+    """What the maps of each site's measure were multiplied by."""
+    measures = getattr(model, "measures_", None)
+    return 1.0 if measures is None or measures.share == "maps" else measures.factor[model.sites_.measure]
 
 
 def check_resamples(n_resamples: Any) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from icofactor.cli.options import words
 
 if TYPE_CHECKING:
     from icofactor.results.fit_cohort import FitResult
@@ -15,7 +18,8 @@ DESCRIPTION = (
     "Simulate a cohort on fsaverage5, factorize it and write the results of a fit: basis maps (GIFTI), "
     "loadings (TSV), provenance (JSON), the model, a report page and figures for print. Needs no data and no network."
 )
-EXAMPLES = "icofactor demo demo-output"
+EXAMPLES = """icofactor demo demo-output
+icofactor demo demo-output --measures thickness,myelin --share loadings"""
 _MESH = "fsaverage5"
 
 
@@ -24,6 +28,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n-subjects", type=int, default=100, metavar="N", help="number of subjects (default: 100)")
     parser.add_argument("--n-components", type=int, default=10, metavar="N", help="number of components (default: 10)")
     parser.add_argument("--method", metavar="NAME", help="see icofactor fit --help (default: parts)")
+    parser.add_argument(
+        "--measures",
+        metavar="NAME,...",
+        type=words,
+        default=(),
+        help="several of them, of the same people, in one fit, e.g. thickness,myelin",
+    )
+    parser.add_argument(
+        "--share", choices=["maps", "loadings"], default="maps", help="what --measures have in common (default: maps)"
+    )
     parser.add_argument(
         "--modality",
         default="thickness",
@@ -53,6 +67,8 @@ def run(options: argparse.Namespace) -> None:
         n_components=options.n_components,
         method=options.method,
         modality=options.modality,
+        measures=options.measures,
+        share=options.share,
         hemisphere=options.hemisphere,
         random_state=options.random_seed,
         figures=not options.no_figures,
@@ -70,6 +86,8 @@ def run_demo(
     n_components: int = 10,
     method: str | None = None,
     modality: str = "thickness",
+    measures: Sequence[str] = (),
+    share: str = "maps",
     hemisphere: Any = "both",
     random_state: int = 0,
     figures: bool = True,
@@ -82,6 +100,7 @@ def run_demo(
     -------
     A summary, as text.
     """
+    from icofactor.cohort.measures import join_measures
     from icofactor.cohort.simulate import simulate_cohort
     from icofactor.estimator.estimator import CorticalFactorization
     from icofactor.progress import Stages
@@ -93,22 +112,33 @@ def run_demo(
     model.check_parameters()  # before anything is made
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
-        cohort = simulate_cohort(n_subjects, n_components, modality, hemisphere, random_state, mesh=_MESH)
-    return _summary(fit_cohort(cohort, model, place, verbose=verbose))
+        made = {
+            name: simulate_cohort(n_subjects, n_components, name, hemisphere, random_state, mesh=_MESH, measure=number)
+            for number, name in enumerate(measures or (modality,))
+        }
+    cohort: Any = join_measures(made, share, "variance") if measures else made[modality]
+    return _summary(fit_cohort(cohort, model, place, verbose=verbose), made)
 
 
-def _summary(result: FitResult) -> str:
+def _summary(result: FitResult, made: Mapping[str, Any]) -> str:
     import numpy as np
 
     from icofactor.factorization.matching import match_components
 
-    model, cohort = result.model, result.data
-    match = match_components(model, cohort.truth.components)
-    found, true = model.loadings_[:, match.a], cohort.truth.loadings[:, match.b]
-    together = [np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])]
+    model, joined, said = result.model, result.model.measures_, []
+    for name, cohort in made.items():
+        maps = model.components_ if joined is None else joined.maps(model.components_)[name]
+        loadings = model.loadings_
+        if joined is not None and joined.share == "maps":
+            loadings = joined.split(loadings)[name]
+        match = match_components(maps, cohort.truth.components)
+        found, true = loadings[:, match.a], cohort.truth.loadings[:, match.b]
+        together = np.mean([np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])])
+        of = "" if joined is None else f" ({name})"
+        said.append(f"correlation {match.mean:.2f} of maps, {together:.2f} of loadings{of}")
     return (
         f"{result.found()}\n"
         f"{100 * cohort.provenance['noise']:.0f} % of the between-subject variance is simulated noise. The components "
-        f"match the simulated truth: correlation {match.mean:.2f} of maps, {np.mean(together):.2f} of loadings.\n"
+        f"match the simulated truth: {'; '.join(said)}.\n"
         f"{result.written()}"
     )

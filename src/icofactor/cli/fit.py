@@ -11,6 +11,7 @@ from icofactor.cli.options import (
     add_confounds,
     add_dry_run,
     add_inputs,
+    add_measures,
     add_people,
     add_weights,
     check_confounds,
@@ -37,6 +38,7 @@ icofactor fit store -o out --n-components 20 --covariates age,sex,site
 icofactor fit store -o out --harmonize site --keep age,sex
 icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 --smoothing 10 -o out
 icofactor fit tables --parcels lh.aparc.annot rh.aparc.annot -o out
+icofactor fit thickness.store myelin.store --share maps --scale variance -o out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
@@ -90,6 +92,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_confounds(group)
     add_people(group)
+    add_measures(group)
     group.add_argument(
         "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
     )
@@ -175,7 +178,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         )
     n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
     n_run = n_starts if method.scheme.n_finished is None else min(n_starts, method.scheme.n_finished)
-    columns = 20 * 4 ** min(model.level, _FINEST) * (2 if plan.hemisphere == "both" else 1)
+    columns = plan.sites.n_roots * 4 ** min(model.level, _FINEST) if plan.sites is not None else 0
     size = Size(
         n_subjects=n_fitted,
         n_sites=plan.n_sites,

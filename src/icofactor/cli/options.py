@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import ArgumentError, Phrase, counted
 
 if TYPE_CHECKING:
+    from icofactor.cohort.measures import Measures
     from icofactor.cohort.plan import Plan
 
 _FILES = (
@@ -27,7 +29,8 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         nargs="*" if optional else "+",
         help="map files (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI from mri_surf2surf, npy, npz, mat, csv, CIVET "
         "text), globs, folders with map files, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS "
-        "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, or one cohort store",
+        "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, one cohort store; "
+        "or several stores (STORE or NAME=STORE), measures of the same people (--share)",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -125,11 +128,51 @@ def add_people(group: Any) -> None:
     )
 
 
-def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given: Any) -> Plan:
+def add_measures(group: Any) -> None:
+    """--share, --scale, --weights: several measures of the same people."""
+    group.add_argument(
+        "--share",
+        choices=["maps", "loadings"],
+        help="what several stores, measures of the same people, have in common: one set of maps, with a loading per "
+        "person, component and measure (maps), or one loading per person and component, with maps of each (loadings)",
+    )
+    group.add_argument(
+        "--scale",
+        choices=["none", "variance", "zscore"],
+        help="divide each measure by the root of its total variance (variance), or every site of it by its standard "
+        "deviation (zscore, not for non-negative factorizations) (default: none)",
+    )
+    group.add_argument(
+        "--weights",
+        dest="measure_weights",
+        metavar="NAME=X,...",
+        type=measure_weights,
+        help="how much the squared error of each measure counts, e.g. thickness=1,myelin=2 (default: 1 each)",
+    )
+
+
+def measure_weights(text: str) -> dict[str, float]:
+    """thickness=1,myelin=2 → {"thickness": 1.0, "myelin": 2.0}."""
+    try:
+        return {name.strip(): float(value) for name, value in (part.split("=") for part in words(text))}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"NAME=X,..., e.g. thickness=1,myelin=2; found {text!r}") from None
+
+
+def named_input(text: str) -> tuple[str | None, str]:
+    """Name of a measure, where one is given, and path: thickness=a.store → thickness, a.store."""
+    found = re.fullmatch("([0-9A-Za-z]+)=(.+)", text)
+    return (None, text) if found is None or Path(text).exists() else (found[1], found[2])
+
+
+def plan_inputs(
+    options: argparse.Namespace, needed: Sequence[str] = (), measures: Measures | None = None, **given: Any
+) -> Plan:
     """Plan the cohort that the options describe. What is wrong with its files ends here.
 
     Parameters
     ----------
+    measures : how a fit joined its own, which new subjects are joined by.
     needed : columns of the participants' table; --missing-covariates skip leaves out subjects who lack a value.
     given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
         has its own.
@@ -140,6 +183,8 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     if not options.inputs:
         raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
+    if measures is not None or _are_measures(options):
+        return _plan_measures(options, needed, measures)
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
     if getattr(options, "fit_on", None) is not None:
@@ -155,6 +200,75 @@ def plan_inputs(options: argparse.Namespace, needed: Sequence[str] = (), **given
     elif plan.problems:
         plan.read()  # which names everything that is wrong
     return plan
+
+
+def _are_measures(options: argparse.Namespace) -> bool:
+    """Whether inputs are measures of the same people; refuses several stores without a word on what they share."""
+    from icofactor.cohort.store.layout import is_zarr
+
+    paths = [named_input(one)[1] for one in options.inputs]
+    if getattr(options, "share", None) is not None:
+        files = [path for path in paths if not is_zarr(path)]
+        if files:
+            what = "cohort stores, one per measure, with {share}; icofactor prepare INPUT... -o STORE makes one"
+            raise ArgumentError("inputs", Phrase(files[0]), f"INPUT must be {what}")
+        return True
+    given = [name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None]
+    if given:
+        raise ArgumentError(given[0], None, f"{{{given[0]}}} is about several measures: say what they {{share}}")
+    if len(paths) > 1 and all(map(is_zarr, paths)):
+        text = "Several stores are measures of the same people, and {share} says what they have in common: "
+        maps = "{share='maps'}, one set of maps with a loading per person, component and measure, or "
+        raise ArgumentError("share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component")
+    return False
+
+
+def _plan_measures(options: argparse.Namespace, needed: Sequence[str], fitted: Measures | None) -> Plan:
+    """The plan of several stores as one cohort, joined as options or a fit say."""
+    from icofactor.cohort.measures import join_measures
+
+    plans: dict[str, Any] = {}
+    for one in options.inputs:
+        name, path = named_input(one)
+        own = {"inputs": [path], "share": None, "scale": None, "measure_weights": None}
+        plan = plan_inputs(argparse.Namespace(**{**vars(options), **own}), needed)
+        plan.check()
+        cohort = plan.read()
+        known = re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
+        name = name or known or re.sub("[^0-9A-Za-z]", "", Path(path).name.split(".")[0])
+        if name in plans:
+            raise ArgumentError("inputs", None, f"INPUT has two measures {name!r}: write NAME=STORE to tell them apart")
+        plans[name] = (plan, cohort)
+    joint: dict[str, Any] = {}
+    if fitted is None:
+        joint = {"share": options.share, "scale": options.scale or "none", "weights": options.measure_weights}
+    else:
+        lacking = [name for name in fitted.names if name not in plans]
+        if lacking or len(plans) != fitted.n:
+            found = Phrase(" and ".join(plans))
+            raise ArgumentError("inputs", found, f"INPUT must be the measures of the fit, {' and '.join(fitted.names)}")
+        plans = {name: plans[name] for name in fitted.names}
+        weights = dict(zip(fitted.names, map(float, fitted.weights), strict=True))
+        joint = {"share": fitted.share, "scale": fitted.scale, "weights": weights}
+    try:
+        cohorts = {name: cohort for name, (_, cohort) in plans.items()}
+        joined = join_measures(cohorts, missing=options.missing or "raise", **joint)
+    except ArgumentError as problem:
+        argument = {"weights": "measure_weights", "measures": "inputs"}.get(problem.argument, problem.argument)
+        raise ArgumentError(argument, problem.found, problem.expected) from None
+    first, each = next(iter(plans.values()))[0], [plan for plan, _ in plans.values()]
+    first.journal.note(f"measures {', '.join(plans)}, which share {joint['share']}")
+    if joined.left_out:
+        first.journal.leave_out(list(joined.left_out), "without all measures")
+    return replace(
+        first,
+        subjects=joined.subjects,
+        participants=joined.participants,
+        sites=joined.sites,
+        open=lambda: joined,
+        n_files=sum(plan.n_files for plan in each),
+        n_bytes=sum(plan.n_bytes for plan in each),
+    )
 
 
 def confounds_asked(options: argparse.Namespace) -> list[str]:
@@ -182,17 +296,18 @@ def read_by(options: argparse.Namespace) -> list[str | Path]:
     """Files and folders that a command reads, by its options: never a place for results."""
     named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")]
     files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
-    return [*options.inputs, *(file for file in files if file is not None)]
+    return [*(named_input(one)[1] for one in options.inputs), *(file for file in files if file is not None)]
 
 
 def would_read(plan: Plan) -> list[str]:
     """What would be read, as text."""
     from icofactor.cli.estimate import in_bytes
+    from icofactor.cohort.people import People
 
     sides = "both hemispheres" if plan.hemisphere == "both" else f"{plan.hemisphere} hemisphere"
     return [
         f"Would read {counted(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
-        f"{counted(len(plan.subjects), 'subject')}:",
+        f"{counted(People.of(plan.subjects, plan.participants).n_scans, 'subject')}:",
         f"  {plan.n_sites} sites of {plan.mesh}, {sides}",
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),

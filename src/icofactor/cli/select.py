@@ -13,6 +13,7 @@ from icofactor.cli.options import (
     add_atlas,
     add_confounds,
     add_inputs,
+    add_measures,
     add_people,
     add_weights,
     check_confounds,
@@ -76,6 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="centering of the maps in each fit: auto, none, mean, zscore (default: the model's, else auto)",
     )
     add_people(group)
+    add_measures(group)
     add_weights(group)
     group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
     trust = parser.add_argument_group("how far to trust a model")
@@ -216,7 +218,9 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     if model is not None:  # as the model was fitted, unless options say otherwise
         known = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_}
     needed = [*confounds_asked(options), *(confounds_of(model) if options.bootstrap else [])]
-    plan = plan_inputs(options, needed, **{name: value for name, value in known.items() if value is not None})
+    own = None if model is None else model.measures_
+    given = {name: value for name, value in known.items() if value is not None}
+    plan = plan_inputs(options, needed, own, **given)
     people = _people(options)
     if people["fit_on"] is None and not ranks and len(plan.subjects) == len(model.loadings_):
         people["fit_on"] = "all"  # as the model was fitted

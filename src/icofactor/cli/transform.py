@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     table = table_at(options.out, options.overwrite, read_by(options))
     model = load_model(options.model)
     fitted = {"mesh": model.sites_, "hemisphere": model.hemi_, "mask": model.mask_, "holes": True}
-    plan = plan_inputs(options, confounds_of(model), **fitted)
+    plan = plan_inputs(options, confounds_of(model), model.measures_, **fitted)
     check_table(model, plan.participants, plan.subjects)
     if options.dry_run:
         print(_would_do(plan, model, options.inputs[0], table))

@@ -247,18 +247,20 @@ class JoinedCohort:
 
     @property
     def modality(self) -> str:
-        return ", ".join(self.measures.names)
+        *others, last = self.measures.names
+        return f"{', '.join(others)} and {last}" if others else last
 
     @property
     def units(self) -> str:
-        return self.measures.units[0] if len(set(self.measures.units)) == 1 else ""
+        alike = self.measures.plain and len(set(self.measures.units)) == 1
+        return self.measures.units[0] if alike else ""
 
     truth = None
 
     @property
     def provenance(self) -> dict[str, Any]:
         known = {name: dict(one.provenance) for name, one in self.cohorts.items()}
-        left_out = {who: list(lacking) for who, lacking in self.left_out.items()}
+        left_out = {"without all measures": list(self.left_out)} if self.left_out else {}
         return {"simulated": self.simulated, "joined": self.measures.record, "left_out": left_out, "measures": known}
 
     @property
@@ -334,9 +336,9 @@ def join_measures(
     check_value("scale", scale, OneOf(SCALES))
     check_value("missing", missing, OneOf(("raise", "skip")))
     _check(measures, share)
+    units = tuple(str(getattr(one, "units", "")) for one in measures.values())
+    joint = Measures(tuple(measures), units, share, scale, _weights(weights, tuple(measures)))  # type: ignore[arg-type]
     cohorts, left_out = _matched(measures, missing)
-    units = tuple(str(getattr(one, "units", "")) for one in cohorts.values())
-    joint = Measures(tuple(cohorts), units, share, scale, _weights(weights, tuple(cohorts)))  # type: ignore[arg-type]
     return JoinedCohort(cohorts, joint, left_out)
 
 
@@ -378,8 +380,8 @@ def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any],
         raise ArgumentError("measures", None, "The measures have nobody in common: names of people must agree")
     if left_out and missing == "raise":
         listed = some([f"{who} ({', '.join(lacking)})" for who, lacking in left_out.items()], 10)
-        what = f"{len(left_out)} of {len(everyone)} people lack a measure: {literal(listed)}; {{missing='skip'}} "
-        raise ArgumentError("missing", None, what + "leaves them out")
+        what = f"Some people lack a measure, {len(left_out)} of {len(everyone)}: {literal(listed)}; "
+        raise ArgumentError("missing", None, what + "{missing='skip'} leaves them out")
     kept = [key for key in next(iter(rows.values())) if everyone[key] not in left_out]
     chosen = {name: [rows[name][key] for key in kept] for name in measures}
     whole = {name: chosen[name] == list(range(len(one.subjects))) for name, one in measures.items()}

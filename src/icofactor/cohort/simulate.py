@@ -88,6 +88,7 @@ def simulate_cohort(
     mesh: str = "fsaverage5",
     variability: float | None = None,
     hemi: Hemisphere | None = None,
+    measure: int = 0,
 ) -> Cohort:
     """A positive cohort with known components, on real group maps; see the top of this module for the model.
 
@@ -108,6 +109,8 @@ def simulate_cohort(
         noise = 0.5; thickness then runs from 0.03 to about 13 mm. 0.008 gives realistic values (1 to 5.5 mm)
         whose components plain NMF does not find (correlation 0.68).
     hemi : the same as `hemisphere`, by the name that the estimator has for it.
+    measure : number of the measure: 1, 2, ... are of the same people, regions and loadings as 0, with noise of their
+        own.
 
     Examples
     --------
@@ -138,7 +141,7 @@ def simulate_cohort(
             f"{spread:.2f}; they stay positive up to 0.95: lower {{variability}} or raise {{noise}}",
         )
     scale = mean * np.sqrt(noise * between) / _noise_spread(smoother, _rounds(_NOISE_ROUNDS, sites))
-    draw = _Draw(components, mean, scale, spread, kind.highest, smoother, _rounds(_NOISE_ROUNDS, sites))
+    draw = _Draw(components, mean, scale, spread, kind.highest, smoother, _rounds(_NOISE_ROUNDS, sites), measure)
     X, loadings, ages, sexes, n_clipped = draw.subjects(people, n_subjects)
 
     names = tuple(f"sub-{i + 1:04d}" for i in range(n_subjects))
@@ -184,6 +187,7 @@ class _Draw:
     highest: float
     smoother: sparse.csr_array
     rounds: int
+    measure: int = 0
 
     def subjects(
         self, people: np.random.SeedSequence, n_subjects: int
@@ -197,6 +201,8 @@ class _Draw:
         for rows, streams in _blocks(people, n_subjects):
             for i, stream in zip(rows, streams, strict=True):
                 ages[i], sexes[i], loadings[i] = _person(stream, n_components, self.spread)
+            if self.measure:
+                streams = [stream.spawn(self.measure)[-1] for stream in streams]
             white = np.stack([stream.standard_normal(n_sites, dtype=np.float32) for stream in streams])
             for i, e in zip(rows, smooth_rows(white, self.smoother, self.rounds), strict=True):
                 # one product per subject: a product of all rows would round differently for other n_subjects

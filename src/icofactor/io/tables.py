@@ -177,7 +177,7 @@ def write_tsv(
 
 GIVEN = "As in the table of participants that was given"
 """What is said of columns that are the user's own."""
-_PEOPLE = {"participant_id": "Person", "session_id": "Session of the person"}
+_PEOPLE = {"participant_id": "Person", "session_id": "Session of the person", "measure": "Measure of the person"}
 
 
 def write_table(

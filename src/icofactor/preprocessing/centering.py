@@ -63,7 +63,7 @@ class Centering:
         return cls(kind, mean, deviation, n_constant, chosen, seen.codes, part, sites.n_hemispheres)
 
     @property
-    def _factor(self) -> np.ndarray | None:
+    def spread_factor(self) -> np.ndarray | None:
         """`factor` as `mean` has it."""
         if self.factor is None:
             return None
@@ -77,7 +77,7 @@ class Centering:
         if self.kind == "none" and self.factor is None:
             return None
         scale = None if self.deviation is None else np.where(self.deviation > 0, self.deviation, np.inf)
-        if (factor := self._factor) is not None:
+        if (factor := self.spread_factor) is not None:
             scale = (1.0 if scale is None else scale) / factor
         return Adjustment(offset=None if self.kind == "none" else self.mean, scale=scale, codes=self.codes)
 
@@ -86,7 +86,7 @@ class Centering:
         """The mean map of what is fitted, as `mean` has it: 0 where it was taken out."""
         if self.kind != "none":
             return np.zeros_like(self.mean)
-        return self.mean if (factor := self._factor) is None else self.mean * factor
+        return self.mean if (factor := self.spread_factor) is None else self.mean * factor
 
     @property
     def mean_left_in(self) -> np.ndarray | None:
@@ -98,7 +98,7 @@ class Centering:
     def undone(self, maps: np.ndarray) -> np.ndarray:
         """Fitted maps, subjects × sites, in the data's own units."""
         own = lambda values: values if self.codes is None else values[self.codes]
-        maps = maps if (factor := self._factor) is None else maps / own(factor)
+        maps = maps if (factor := self.spread_factor) is None else maps / own(factor)
         if self.kind == "none":
             return maps
         return (maps if self.deviation is None else maps * own(self.deviation)) + own(self.mean)
@@ -117,7 +117,7 @@ class Centering:
     def energy(self, seen: Inspector) -> np.ndarray:
         """(n_sites,) Σ x² over subjects."""
         found = seen.site_variance if self.kind == "mean" else seen.site_energy
-        found = found if (factor := self._factor) is None else found * factor**2
+        found = found if (factor := self.spread_factor) is None else found * factor**2
         return found if self.codes is None else found.sum(axis=0)
 
     def variance(self, seen: Inspector, weights: np.ndarray | None = None) -> np.ndarray:

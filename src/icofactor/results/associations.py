@@ -34,8 +34,9 @@ from icofactor.assessment.associations import (
     normative_scores,
     pls,
 )
+from icofactor.assessment.associations._associate import beside_each_other
 from icofactor.assessment.associations.result import DESCRIPTIONS
-from icofactor.cohort.people import bare, session_key
+from icofactor.cohort.people import MEASURE, bare, session_key
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, FileError, literal
 from icofactor.estimator.saving import load_model
@@ -46,7 +47,7 @@ from icofactor.io.tables import is_number, read_table, sidecar, write_table
 from icofactor.results.description import LOADINGS, MODEL, PROVENANCE
 from icofactor.results.folder import PARTICIPANTS, map_columns
 from icofactor.results.report.selection_files import read_record
-from icofactor.sphere.names import map_file, mesh_name_of
+from icofactor.sphere.names import OWN, map_file, mesh_name_of
 
 _EFFECTS, _REGION_EFFECTS = "effects.shape.gii", "effects_by_region.tsv"
 _TABLES = tuple(f"associations{end}.tsv" for end in ("", "_coefficients", "_expected", "_adjusted"))
@@ -102,7 +103,8 @@ class FittedLoadings:
             table = joined(known, rows) if known.is_file() else {}
             # of people with several scans some may not have been fitted
             n_fitted = sum(cell == "1" for cell in table.get(_FITTED, [])) or len(loadings)
-            if (n_fitted, loadings.shape[1]) != model.loadings_.shape:
+            n_beside = _n_beside(model)
+            if (n_fitted * n_beside, loadings.shape[1]) != (len(model.loadings_), n_beside * model.loadings_.shape[1]):
                 raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
             told = (read_record(place / PROVENANCE) or {}).get("scans")
             groups = told.get("groups") if isinstance(told, dict) else None
@@ -111,9 +113,15 @@ class FittedLoadings:
         )
 
 
+def _n_beside(model: Any) -> int:
+    """Loadings that a person has of each component: one per measure where these share maps."""
+    measures = model.measures_
+    return 1 if measures is None or measures.share == "loadings" else int(measures.n)
+
+
 def _with(model: Any, loadings: np.ndarray) -> Any:
     """A model with the loadings of all scans, where some were not fitted."""
-    if len(loadings) == len(model.loadings_):
+    if len(loadings) == len(model.loadings_) or _n_beside(model) > 1:
         return model
     found = copy(model)
     found.loadings_ = loadings
@@ -124,7 +132,7 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
     """Rows, loadings and names of components of a table of loadings."""
     with naming(path, "table of loadings"):
         columns, _ = read_table(path)
-    names = tuple(name for name in columns if name not in (_ID, _SESSION))
+    names = tuple(name for name in columns if name not in (_ID, _SESSION, MEASURE))
     # `icofactor transform` writes more beside the loadings
     names = tuple(name for name in names if _COMPONENT.fullmatch(name)) or names
     if _ID not in columns or not names:
@@ -133,13 +141,23 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
     if wrong:
         raise FileError(path, f"column {literal(repr(wrong[0]))} holds more than numbers")
     rows = {name: columns[name] for name in (_ID, _SESSION) if name in columns}
-    return rows, np.array([columns[name] for name in names], dtype=np.float64).T, names
+    loadings = np.array([columns[name] for name in names], dtype=np.float64).T
+    measures = list(dict.fromkeys(columns.get(MEASURE, ())))
+    if len(measures) < 2:
+        return rows, loadings, names
+    if columns[MEASURE] != [one for one in measures for _ in range(len(loadings) // len(measures))]:
+        raise FileError(path, "must list all people of one measure before those of the next")
+    n = len(loadings) // len(measures)
+    beside = beside_each_other(dict(zip(measures, np.split(loadings, len(measures)), strict=True)))
+    return {name: cells[:n] for name, cells in rows.items()}, beside.to_numpy(), tuple(beside.columns)
 
 
 def _beside_loadings(path: Path, rows: Mapping[str, Any], components: Sequence[str]) -> dict[str, list[str | None]]:
     """The other columns of a table of loadings: what it says of the participants."""
     columns, _ = read_table(path)
-    return {name: list(values) for name, values in columns.items() if name not in (*rows, *components)}
+    gone, n = (MEASURE, *rows, *components), len(rows[_ID])
+    own = {name: values for name, values in columns.items() if name not in gone and not _COMPONENT.fullmatch(name)}
+    return {name: [*values[:n]] for name, values in own.items()}
 
 
 def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, list[str | None]]:
@@ -150,6 +168,9 @@ def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, lis
         columns, _ = read_table(file)
     if _ID not in columns:
         raise FileError(file, f"has no column {_ID}; its columns: {some(columns, 20)}")
+    if MEASURE in columns and MEASURE not in rows:  # joined measures: a person has a row for each
+        first = [i for i, one in enumerate(columns[MEASURE]) if one == columns[MEASURE][0]]
+        columns = {name: [values[i] for i in first] for name, values in columns.items() if name != MEASURE}
     keys = [name for name in (_ID, _SESSION) if name in columns and name in rows]
     spelled = {_ID: bare, _SESSION: session_key}
     theirs = list(zip(*(map(spelled[name], columns[name]) for name in keys), strict=True))
@@ -221,7 +242,7 @@ def write_associations(
     table: dict[str, Any] = {**source.rows}
     table |= dict(source.participants) if participants is None else joined(participants, source.rows)
     given = source.model
-    if given is None:
+    if given is None or _n_beside(given) > 1:
         given = pd.DataFrame(source.loadings, columns=list(source.components))
         given.attrs[TAKEN_OUT] = source.taken_out
     shared: dict[str, Any] = {"missing_covariates": missing_covariates}
@@ -303,19 +324,23 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
     sites: Any = None if model is None else model.sites_
     if model is None or sites.on not in ("vertices", "parcels") or model.hemi_ is None or not found.directions:
         return
-    maps, mesh = found.effects(model.components_), mesh_name_of(sites)
-    values = np.stack(list(maps.values()))
-    if sites.regions is not None:
-        known = {
-            "region": "name of the region",
-            **dict.fromkeys(maps, "effect at the region, in the units of the maps"),
-        }
-        _write_table(folder / _REGION_EFFECTS, {"region": list(sites.regions.names), **maps}, known, about)
-    if not sites.placed:
-        return
-    values = sites.on_surface(values)
-    for side, part in map_columns(values.shape[1], model.hemi_, mesh):
-        write_maps(folder / map_file(mesh, _EFFECTS, side), values[:, part], side, list(maps))
+    mesh, measures, k = mesh_name_of(sites), model.measures_, len(model.components_)
+    each = {OWN: model.components_} if measures is None else measures.maps(model.components_)
+    for number, (desc, maps) in enumerate(each.items()):
+        mine = slice(number * k, (number + 1) * k) if _n_beside(model) > 1 else slice(None)
+        effects = found.effects(maps, mine)
+        if sites.regions is not None:
+            known = {
+                "region": "name of the region",
+                **dict.fromkeys(effects, "effect at the region, in the units of the maps"),
+            }
+            name = _REGION_EFFECTS if desc == OWN else f"{desc}_{_REGION_EFFECTS}"
+            _write_table(folder / name, {"region": list(sites.regions.names), **effects}, known, about)
+        if not sites.placed:
+            continue
+        values = sites.of_measure().on_surface(np.stack(list(effects.values())))
+        for side, part in map_columns(values.shape[1], model.hemi_, mesh):
+            write_maps(folder / map_file(mesh, _EFFECTS, side, desc), values[:, part], side, list(effects))
 
 
 def _expected(found: Associations, components: Sequence[str]) -> dict[str, np.ndarray]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class FitDescription:
         surfaces : surface files or folders, for meshes other than fsaverage.
         atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
         """
-        sites = model.sites_
+        sites = model.sites_.of_measure()
         cortex = cortex_or_reason(sites, model.hemi_, surfaces)
         if sites.regions is not None and cortex.hemispheres and not atlas:
             halves = np.split(sites.regions.labels, sites.n_hemispheres)
@@ -118,6 +119,28 @@ class FitDescription:
     def subjects(self) -> tuple[str, ...]:
         """Names, in the order of the loadings."""
         return self.diagnostics.subjects
+
+    def by_measure(self) -> list[tuple[str, FitDescription]]:
+        """Measure, and the fit with its maps alone, in its units; one without name where all share maps."""
+        model, d, measures = self.model, self.diagnostics, self.model.measures_
+        if measures is None or measures.share == "maps":
+            return [("", self)]
+        found, on_sites = [], ("median", "deviation", "explained_map", "parcellation", "depth")
+        maps = measures.maps(model.components_)
+        for number, name in enumerate(measures.names):
+            one, mine = copy(model), model.sites_.measure == number
+            one.sites_, one.components_, one.measures_ = model.sites_.of_measure(number), maps[name], None
+            one.mask_ = None if model.mask_ is None or model.mask_[mine].all() else model.mask_[mine]
+            own: dict[str, Any] = {part: getattr(d, part)[mine] for part in on_sites}
+            diagnostics = replace(d, **own, modality=name, units=measures.units[number])
+            found.append((name, replace(self, model=one, diagnostics=diagnostics)))
+        return found
+
+    def with_maps(self, maps: np.ndarray) -> FitDescription:
+        """The same fit with its maps in other units."""
+        one = copy(self.model)
+        one.components_ = maps
+        return replace(self, model=one)
 
     @property
     def atlas_names(self) -> list[str]:
@@ -197,15 +220,21 @@ def read_fit(
         problem = _difference(model, diagnostics)
         if problem is not None:
             raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} beside it is of another fit")
+        shared_maps = model.measures_ is not None and model.measures_.share == "maps"
         known: dict[str, Any] = {
             "provenance": read_record(place / PROVENANCE),
             "methods": read_methods(place / METHODS),
             "selection": read_selection_files(place, model, diagnostics.subjects),
-            "associations": read_association_files(place, len(model.components_)),
-            "latent": read_latent_files(place, len(model.components_)),
-            "norm": read_norm_files(place, len(model.components_)),
+            # of shared maps, tests are of every measure's loadings: the page has no place for them
+            **({} if shared_maps else _tests_beside(place, len(model.components_))),
         }
     return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
+
+
+def _tests_beside(folder: Path, k: int) -> dict[str, Any]:
+    """What `icofactor associate` left beside a fit of k components."""
+    readers = {"associations": read_association_files, "latent": read_latent_files, "norm": read_norm_files}
+    return {name: read(folder, k) for name, read in readers.items()}
 
 
 def read_methods(path: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.measures import check_no_confounds, measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
@@ -46,6 +47,8 @@ class FitResult:
         What had been written about an earlier fit in this folder, and has no counterpart now.
     scans : Scans
         Who was scanned when, and which scans were fitted.
+    explained : mapping of str to float
+        Of several measures, the share of each one's between-subject variance that the components explain.
     """
 
     model: CorticalFactorization
@@ -55,6 +58,7 @@ class FitResult:
     warnings: list[str]
     removed: list[Path] = field(default_factory=list)
     scans: Scans | None = None
+    explained: Mapping[str, float] = field(default_factory=dict)
 
     def found(self) -> str:
         """What was found, as text."""
@@ -74,6 +78,8 @@ class FitResult:
         of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
         n = len(self.model.components_)
         lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
+        if self.explained:
+            lines.append(f"Of each measure: {', '.join(f'{m} {100 * s:.0f} %' for m, s in self.explained.items())}.")
         constant = self.model.n_constant_sites_
         if constant:
             sites = "1 site does" if constant == 1 else f"{constant} sites do"
@@ -178,9 +184,11 @@ def fit_cohort(
     """
     place = out if isinstance(out, FitFolder) else FitFolder(out, overwrite, figures)
     mesh = mesh_name_of(cohort.sites)
+    measures = measures_of(cohort)
     if cohort.sites.regions is None:
-        map_columns(cohort.sites.n, cohort.hemisphere, mesh)  # refused before the fit, not after it
-    place.check_maps(mesh, cohort.hemisphere)
+        map_columns(cohort.sites.of_measure().n, cohort.hemisphere, mesh)  # refused before the fit, not after it
+    place.check_maps(mesh, cohort.hemisphere, () if measures is None else measures.names)
+    check_no_confounds(measures, covariates, as_combat(harmonize, keep) or model.harmonize)
     seed = model.random_state if isinstance(model.random_state, int) else 0
     scans = fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
     everyone, cohort = cohort, scans.of(cohort)
@@ -214,7 +222,9 @@ def fit_cohort(
         beside = None if place.replaces else place.path
         about: dict[str, Any] = {"scans": scans, "table": known, "folder": beside}
         fit = describe_fit(model, cohort, data, **about, timing=spent, warnings=said, report=show)
-    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed, scans)
+    each = fit.diagnostics.measure_explained
+    explained = {} if measures is None or each is None else dict(zip(measures.names, each.tolist(), strict=True))
+    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed, scans, explained)
 
 
 @contextmanager

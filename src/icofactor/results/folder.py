@@ -17,6 +17,7 @@
     desc-icofactor_loadings.tsv                                      participant_id (and session_id), component01, ...
     desc-icofactor_participants.tsv                                  (when anything is known about them)
     desc-icofactor_dseg.json, ...                                    what the columns of each table hold
+    ..._desc-thickness_components.shape.gii, ...                     of several measures, the maps of each in its units
     provenance.json, methods.md                                      how it came about; a paragraph for the paper
     model.zip, diagnostics.npz                                       what `load_model` and the report read
     components.png, report.html                                      all components; the page
@@ -62,7 +63,7 @@ from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
 from icofactor.results.report.surfaces import Cortex
 from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
-from icofactor.sphere.names import hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
+from icofactor.sphere.names import OWN, hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
 
 _BIDS_VERSION = "1.10.0"
 PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv", "components.tsv"))
@@ -118,7 +119,7 @@ class FitFolder(Publication):
     ) -> None:
         self.figures = figures
         place, kinds = Path(path), (_MASK, *_NAMED)
-        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_{table_file(kind)}")]
+        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_desc-*_{kind}")]
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
         self.check([SUMMARY])
@@ -128,10 +129,10 @@ class FitFolder(Publication):
         """Whether there is an earlier fit."""
         return _DESCRIPTION in self.owned()
 
-    def check_maps(self, mesh: str, hemi: str | None) -> None:
+    def check_maps(self, mesh: str, hemi: str | None, measures: Iterable[str] = ()) -> None:
         """Refuse what lies where the maps of this mesh would be written."""
-        kinds = (_COMPONENTS, _MASK, _LABELS, _ANNOT)
-        self.check([map_file(mesh, kind, side) for kind in kinds for side in hemispheres(hemi)])
+        kinds, about = (_COMPONENTS, _MASK, _LABELS, _ANNOT), (OWN, *measures)
+        self.check([map_file(mesh, kind, side, desc) for kind in kinds for side in hemispheres(hemi) for desc in about])
 
     @contextmanager
     def filled(self) -> Iterator[Path]:
@@ -193,25 +194,34 @@ def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> N
 
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
+    for measure, one in fit.by_measure():
+        _write_map_files(folder, one, measure or OWN)
+    measures = fit.model.measures_
+    if measures is not None and measures.share == "maps" and not measures.plain:  # in the units of each
+        for measure, maps in measures.maps(fit.model.components_).items():
+            _write_map_files(folder, fit.with_maps(maps), measure)
+
+
+def _write_map_files(folder: Path, fit: FitDescription, desc: str) -> None:
     model, mesh, names = fit.model, fit.mesh_name, fit.labels
     sites, mask = model.sites_, model.mask_
     if sites.regions is not None:
-        _write_regions(folder, fit)
+        _write_regions(folder / table_file("regions.tsv", desc), fit)
         mask = np.ones(sites.n, dtype=bool) if mask is None else mask
     if not sites.placed:
         return
     maps, mask = sites.on_surface(model.components_), None if mask is None else sites.on_surface(mask, False)
     for side, columns in map_columns(maps.shape[1], model.hemi_, mesh):
-        write_maps(folder / map_file(mesh, _COMPONENTS, side), maps[:, columns], side, names)
+        write_maps(folder / map_file(mesh, _COMPONENTS, side, desc), maps[:, columns], side, names)
         if mask is not None:
-            write_maps(folder / map_file(mesh, _MASK, side), mask[columns], side, ["mask"])
+            write_maps(folder / map_file(mesh, _MASK, side, desc), mask[columns], side, ["mask"])
     if is_fs_lr(mesh) and sites.regions is not None:
-        write_pscalar(folder / map_file(mesh, _PSCALAR), model.components_, sites.regions, names)
+        write_pscalar(folder / map_file(mesh, _PSCALAR, desc=desc), model.components_, sites.regions, names)
     elif is_fs_lr(mesh):
-        write_dscalar(folder / map_file(mesh, _DSCALAR), model.components_, model.hemi_, names, model.mask_)
+        write_dscalar(folder / map_file(mesh, _DSCALAR, desc=desc), model.components_, model.hemi_, names, model.mask_)
 
 
-def _write_regions(folder: Path, fit: FitDescription) -> None:
+def _write_regions(path: Path, fit: FitDescription) -> None:
     """Every component in every region."""
     model, d, names = fit.model, fit.diagnostics, numbered("component", len(fit.labels))
     regions = model.sites_.regions
@@ -220,30 +230,36 @@ def _write_regions(folder: Path, fit: FitDescription) -> None:
     about = _REGION_COLUMNS | {
         name: {"LongName": title, "Description": "Its map"} for name, title in zip(names, fit.titles, strict=True)
     }
-    write_table(folder / _REGIONS, {**table, **dict(zip(names, model.components_, strict=True))}, about)
+    write_table(path, {**table, **dict(zip(names, model.components_, strict=True))}, about)
 
 
 def _write_parcels(folder: Path, fit: FitDescription) -> None:
-    model, mesh, labels = fit.model, fit.mesh_name, fit.diagnostics.parcellation
-    k, names = len(model.components_), fit.labels
+    k, names = len(fit.model.components_), fit.labels
     colours = distinct_colours(k)
-    # FreeSurfer's tables of regions have spaces between their columns
-    joined = ["_".join(name.replace(" %", "%").split()) for name in names]
-    sizes = np.bincount(labels, minlength=k + 1)[1:]
+    hexadecimal = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
+    table: dict[str, Any] = {"index": np.arange(1, k + 1), "name": names, "color": hexadecimal}
+    about = dict(_PARCEL_COLUMNS)
+    for measure, one in fit.by_measure():
+        what = "n_vertices" if fit.model.sites_.placed else "n_regions"
+        column = f"{what}_{measure}" if measure else what
+        table[column], about[column] = _write_labels(folder, one, colours, measure or OWN), _PARCEL_COLUMNS[what]
+    write_table(folder / _PARCELS, table, about)
+
+
+def _write_labels(folder: Path, fit: FitDescription, colours: np.ndarray, desc: str) -> np.ndarray:
+    """The parcellation of one measure; the sizes of its parcels."""
+    model, mesh, names, labels = fit.model, fit.mesh_name, fit.labels, fit.diagnostics.parcellation
     if model.sites_.placed:
         labels = model.sites_.on_surface(labels)
-        sizes = np.bincount(labels, minlength=k + 1)[1:]
+        # FreeSurfer's tables of regions have spaces between their columns
+        joined = ["_".join(name.replace(" %", "%").split()) for name in names]
         for side, columns in map_columns(len(labels), model.hemi_, mesh):
-            write_label_gii(folder / map_file(mesh, _LABELS, side), labels[columns], side, names, colours)
-            write_annot(folder / map_file(mesh, _ANNOT, side), labels[columns], joined, colours)
+            write_label_gii(folder / map_file(mesh, _LABELS, side, desc), labels[columns], side, names, colours)
+            write_annot(folder / map_file(mesh, _ANNOT, side, desc), labels[columns], joined, colours)
         if is_fs_lr(mesh):
             mask = None if model.sites_.regions is not None else model.mask_
-            write_dlabel(folder / map_file(mesh, _DLABEL), labels, model.hemi_, names, colours, mask)
-    what = "n_vertices" if model.sites_.placed else "n_regions"
-    hexadecimal = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
-    index = np.arange(1, k + 1)
-    table: dict[str, Any] = {"index": index, "name": names, "color": hexadecimal, what: sizes}
-    write_table(folder / _PARCELS, table, _PARCEL_COLUMNS)
+            write_dlabel(folder / map_file(mesh, _DLABEL, desc=desc), labels, model.hemi_, names, colours, mask)
+    return np.bincount(labels, minlength=len(names) + 1)[1:]
 
 
 def _write_tables(folder: Path, fit: FitDescription) -> None:
@@ -284,7 +300,7 @@ def overlap_place(folder: Path, model: Path, overwrite: bool = False, **more: An
 def _renewed(folder: Path) -> list[str]:
     """Files of a fit that hold names of components, less those that the user has changed since."""
     tables = (_TABLE, _PARCELS, _REGIONS)
-    named = (*(f"_{table_file(kind)}" for kind in _NAMED), *tables, *map(_json, (*tables, LOADINGS)))
+    named = (*(f"_{kind}" for kind in _NAMED), *tables, *map(_json, (*tables, LOADINGS)))
     listed = [(name, known) for name, known in list_of(folder).items() if name.endswith(named)]
     return [name for name, known in listed if (folder / name).is_file() and hash_file(folder / name) == known]
 

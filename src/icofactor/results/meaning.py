@@ -25,6 +25,12 @@ _MOST = 0.5
 _HIGHER = ("values are higher", "they are lower")
 
 
+def n_people(fit: Any) -> int:
+    """Subjects, whatever number of rows each has."""
+    measures = fit.model.measures_
+    return len(fit.subjects) // (measures.n if measures is not None and measures.share == "maps" else 1)
+
+
 def measure_title(modality: str) -> str:
     """A measure as a paper writes it: ReHo, ALFF."""
     return {"reho": "ReHo", "alff": "ALFF", "falff": "fALFF"}.get(modality.lower(), modality)

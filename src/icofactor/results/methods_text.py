@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.names import smoothing_of
-from icofactor.cohort.people import Scans
+from icofactor.cohort.people import Scans, people_of
 from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
@@ -56,6 +56,7 @@ _LEFT_OUT = {
     "of participants without maps": "without maps",
     "without all their files": "without all their files",
     "without all covariates": "without all covariates",
+    "without all measures": "without all measures",
 }
 """Why subjects were left out, as the journal has it → as a paper says it."""
 
@@ -97,6 +98,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
     sentences = [
         _data(model, cohort, cite, scans),
         _left_out(cohort.provenance),
+        _measures(model),
         _preprocessing(cohort.provenance),
         _harmonization(model, cite),
         _covariates(model),
@@ -113,7 +115,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
-    sites, mesh = model.sites_, mesh_name_of(model.sites_)
+    sites, mesh = model.sites_.of_measure(), mesh_name_of(model.sites_)
     where = f"the {sites.on} of {mesh}"
     if is_fs_lr(mesh):
         where = f"the {sites.on} of the fs_LR 32k mesh {cite(_FS_LR)}"
@@ -128,13 +130,14 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
     what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
     what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"
     units = f" (in {cohort.units})" if cohort.units else ""
-    used = sites.n if model.mask_ is None else int(model.mask_.sum())
+    used = sites.n if model.mask_ is None else int(model.mask_[: sites.n].sum())
     left_out = (
         "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
     )
-    who, rest = counted(len(cohort.subjects), "subject"), ""
+    people = people_of(cohort)
+    who, rest = counted(len(cohort.subjects) if people is None else people.n_scans, "subject"), ""
     if scans is not None and scans.people is not None and scans.people.repeated:
-        n_others = len(scans.people.scans) - len(scans.rows)
+        n_others = scans.people.n_scans - len(scans.rows) * scans.people.n_scans // len(scans.people.scans)
         who, rest = scans.people.as_scans, f"; fitted on {scans.fit_on.phrase}"
         rest += f", with loadings of the other {counted(n_others, 'scan')} from that fit" if n_others else ""
     whose = "" if sites.regions is not None and sites.regions.hemi is None else f", {side[cohort.hemisphere]}"
@@ -156,8 +159,35 @@ def _left_out(provenance: Mapping[str, Any]) -> str:
     return f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}." if reasons else ""
 
 
+def _measures(model: Any) -> str:
+    """How several measures were joined."""
+    found = model.measures_
+    if found is None:
+        return ""
+    shared = {
+        "maps": "one set of maps for all of them and a loading for every subject, component and measure",
+        "loadings": "one loading for every subject and component and maps of each of them",
+    }[found.share]
+    scaled = {
+        "none": "",
+        "variance": "; each was divided by the root of its total between-subject variance",
+        "zscore": "",
+    }[found.scale]
+    if np.ptp(found.weights):
+        listed = _and([f"{name} {w:g}" for name, w in zip(found.names, found.weights, strict=True)])
+        scaled += f"; squared errors were weighted ({listed})"
+    apart = " Each was centred by itself." if model.center_ != "none" else ""
+    return f"The measures {_and(list(found.names))} were factorized together, with {shared}{scaled}.{apart}"
+
+
 def _preprocessing(provenance: Mapping[str, Any]) -> str:
     """The steps that a store or a cohort knows of, in their order."""
+    of_measures = provenance.get("measures")
+    if isinstance(of_measures, Mapping):
+        known = {name: _preprocessing(one) for name, one in of_measures.items() if isinstance(one, Mapping)}
+        said = {text: [name for name in known if known[name] == text] for text in known.values() if text}
+        every = lambda names: "" if len(names) == len(known) else f"Of {_and(list(map(_shown, names)))}: "
+        return " ".join(f"{every(names)}{text}" for text, names in said.items())
     files = [str(one["path"]) for one in _records(provenance, "inputs") if one.get("path")]
     told = {smoothing_of(Path(file).name) for file in files}
     smoothed = told.pop() if len(told) == 1 else None

@@ -262,13 +262,14 @@ class _Sums:
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
         method, view, used = method_named(model.solution_.method), model._view(data), _used(model)
         W = model.components_[:, used].T / model.scale_
-        mean = model.mean_[used] * (model.center_ == "none")  # else the view gives deviations
         n_sites, n = view.shape
+        centering = model._centered(n, used=True)
+        mean, kinds = np.atleast_2d(centering.left).T, np.zeros(1, int) if centering.codes is None else centering.codes
         inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
         missing, sums = np.zeros((n_sites, -(-n // 8)), dtype=np.uint8), {"WX": np.zeros((W.shape[1], n))}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
-        for rows, found in pass_over(view, each_block(_look), own=[W, mean, weights]):
+        for rows, found in pass_over(view, each_block(_look), {"kinds": kinds}, [W, mean, weights]):
             inspector.accept(None, found)
             missing[rows] = found["site.missing"]
             for name in sums:
@@ -299,7 +300,7 @@ def _look(
     missing = ~np.isfinite(x)
     if missing.any():
         x = np.where(missing, 0.0, x)
-    away = np.where(missing, 0.0, x - mean[:, None])
+    away = np.where(missing, 0.0, x - mean[:, shared["kinds"]])
     return {
         **look_for_bounds(x),
         "sum.WX": weighed(W, weights).T @ x,
@@ -325,8 +326,12 @@ def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
     """Sites where 0 is too far from the fitted subjects' values to be one: 0 mm of thickness, not a z-score of 0."""
     n, used = len(model.loadings_), _used(model)
     variance = model.total_variance_ / (max(n - 1, 1) * max(int(used.sum()), 1))
-    deviation = np.sqrt(variance) if model.deviation_ is None else model.deviation_
-    return used & (np.abs(model.mean_) > _ZERO_IS_FAR * deviation)
+    centering = model._centered(n)
+    deviation = np.sqrt(variance) if centering.deviation is None else centering.deviation
+    if (factor := centering.spread_factor) is not None:
+        deviation = deviation / factor
+    far = np.abs(centering.mean) > _ZERO_IS_FAR * deviation
+    return used & (far if far.ndim == 1 else far.all(axis=0))
 
 
 def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@
 | `defaults` | docs/defaults.md |
 | `fuzz` | docs/security.md |
 | `gpu` | docs/benchmarks.md, on a GPU |
+| `measures` | docs/measures.md |
 | `preprocessing` | docs/preprocessing.md |
 | `recovery` | docs/methods.md, docs/covariates.md, docs/reproducibility.md |
 | `report` | docs/report.md, and draws README's pictures |

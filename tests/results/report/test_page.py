@@ -29,7 +29,8 @@ from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, component_table, write_fit
 from icofactor.results.report import charts, panels
-from icofactor.results.report.content import alone_is_a_share, clearest_columns, quantised, safe_json, title_of
+from icofactor.results.report.content import alone_is_a_share, clearest_columns, safe_json, title_of
+from icofactor.results.report.layers import quantised
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
 from icofactor.sphere.meshes import fs_lr_sites

@@ -356,8 +356,10 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     if hasattr(given, "components_") or hasattr(given, "get_params"):
         if not hasattr(given, "loadings_"):
             raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
-        taken_out = taken_out_of(given)
+        taken_out, measures = taken_out_of(given), getattr(given, "measures_", None)
         given = given.loadings_
+        if measures is not None and measures.share == "maps":
+            given = beside_each_other(measures.split(given))
     labels = [str(name) for name in given.columns] if hasattr(given, "columns") else None
     try:
         Y = np.asarray(given, dtype=np.float64)
@@ -369,6 +371,15 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
         raise ArgumentError("loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers")
     spread = Y.std(axis=0) > 1e-12 * np.abs(Y).max(axis=0)
     return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
+
+
+def beside_each_other(loadings: Mapping[str, Any]) -> Any:
+    """Loadings of several measures as a data frame with a row per person: component01_thickness, ..."""
+    import pandas as pd
+
+    named = {measure: numbered("component", np.shape(values)[1]) for measure, values in loadings.items()}
+    columns = [f"{name}_{measure}" for measure, names in named.items() for name in names]
+    return pd.DataFrame(np.hstack(list(loadings.values())), columns=columns)
 
 
 def taken_out_of(model: Any) -> tuple[str, ...]:

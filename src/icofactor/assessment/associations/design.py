@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.associations.formula import Factor, TermFactors, unusable
+from icofactor.cohort.people import MEASURE
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.tables import cell_text, is_missing, is_number
@@ -30,6 +31,8 @@ def rows_of(table: Any, n: int) -> dict[str, list[Any]]:
         raise ArgumentError(
             "table", Phrase(f"a {type(table).__name__}"), "a table: column → one value per row"
         ) from None
+    if len(columns.get(MEASURE, ())) > n > 0:  # of joined measures, people have a row for each
+        columns = {name: values[:n] for name, values in columns.items() if name != MEASURE}
     for name, values in columns.items():
         if len(values) != n:
             found = Phrase(f"{len(values)} values in {name!r} for {n} rows of loadings")

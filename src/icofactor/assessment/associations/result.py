@@ -56,14 +56,15 @@ class Associations:
     rows: np.ndarray
     directions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def effects(self, components: np.ndarray) -> dict[str, np.ndarray]:
+    def effects(self, components: np.ndarray, which: slice = slice(None)) -> dict[str, np.ndarray]:
         """Maps of what one unit of a covariate, or one level against another, goes with: Σ estimate × component.
 
         Parameters
         ----------
         components : (n_components, n_sites)
+        which : of the loadings tested, those on these components
         """
-        return {name: estimates @ components for name, estimates in self.directions.items()}
+        return {name: estimates[which] @ components for name, estimates in self.directions.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization._lift import weighed
+from icofactor.preprocessing.centering import means_of
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.source import Adjustment
@@ -47,6 +48,7 @@ def fit_pass(
     taken_out: Adjustment | None = None,
     report: Callable[[float], None] | None = None,
     weights: np.ndarray | None = None,
+    codes: np.ndarray | None = None,
 ) -> Pass:
     """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
 
@@ -54,8 +56,9 @@ def fit_pass(
     ----------
     taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
     weights : (n_sites,) how much each site counts in sums over sites; None: all alike
+    codes : (n_subjects,) measure of each row, of which each has a mean map; None: of one measure
     """
-    shared = {"loadings": loadings, "Z": loadings - loadings.mean(axis=0)}
+    shared = {"loadings": loadings, "Z": deviations(loadings, codes), "codes": codes}
     n_sites, n_subjects = X.shape
     out = taken_out or Adjustment()
     offset = np.zeros(n_sites) if out.offset is None else out.offset
@@ -90,8 +93,8 @@ def _look(
 ) -> Arrays:
     """What one block of sites × subjects tells."""
     residual = np.square((x - offset[:, None]) / scale[:, None] - W @ shared["loadings"].T)
-    mean = x.mean(axis=1, keepdims=True)
-    centred = x - mean
+    mean, codes = x.mean(axis=1, keepdims=True), shared["codes"]
+    centred = x - mean if codes is None else deviations(x.T, codes).T
     spread = np.einsum("ij,ij->i", centred, centred)
     # rounding leaves a little where all subjects have the same value
     centred[spread <= len(centred.T) * np.square(_ROUNDING * mean[:, 0])] = 0.0
@@ -114,12 +117,19 @@ def _look(
     }
 
 
-def linear_shares(moments: np.ndarray, loadings: np.ndarray, total: float) -> tuple[float, np.ndarray]:
+def deviations(rows: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
+    """Rows less their mean, that of their measure where they are of several."""
+    return rows - (rows.mean(axis=0) if codes is None else means_of(rows, codes)[codes])
+
+
+def linear_shares(
+    moments: np.ndarray, loadings: np.ndarray, total: float, codes: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Share of the variance `total` that the loadings explain by linear regression, and what each adds to the others.
 
     The variance explained by a set S of components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S).
     """
-    Z = loadings - loadings.mean(axis=0)
+    Z = deviations(loadings, codes)
     gram = Z.T @ Z
     scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
     gram, moments = gram / np.outer(scale, scale), moments / np.outer(scale, scale)

@@ -61,11 +61,13 @@ def diagnose(
     mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
-        X = open_stream(read_input(cohort).X, mask)
-        seen = fit_pass(X, np.ascontiguousarray(maps.T), table, model._adjustment, report, model._used_weights)
+        W, out = np.ascontiguousarray(maps.T), model._adjustment
+        codes = None if model.measures_ is None else model.measures_.codes(len(table))
+        X = open_stream(read_input(cohort).X, mask, adjustment=None if codes is None else out)
+        seen = fit_pass(X, W, table, out if codes is None else None, report, model._used_weights, codes)
     w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
     total = float(seen.subject_variance.sum())
-    linear, unique = linear_shares(seen.moments, table, total)
+    linear, unique = linear_shares(seen.moments, table, total, codes)
     associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state, groups)
     order, tree = _clustered(table)
     l1_B, l1_C = _l1_norms(model, maps)
@@ -90,6 +92,7 @@ def diagnose(
         residual=residual,
         subject_explained=_share(seen.subject_error, seen.subject_variance),
         explained=1 - float(seen.subject_error.sum()) / total,
+        measure_explained=None if model.measures_ is None else _of_measures(model, seen, codes),
         explained_X=1 - seen.sq_error / seen.sq_norm,
         alone=alone,
         unique=unique,
@@ -138,6 +141,17 @@ def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 def _share(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """1 − error / variance, NaN where nothing varies."""
     return 1 - np.divide(error, variance, out=np.full_like(error, np.nan), where=variance > 0)
+
+
+def _of_measures(model: Any, seen: Pass, codes: np.ndarray | None) -> np.ndarray:
+    """(n_measures,) share of each measure's variance that the fit explains."""
+    if codes is not None:
+        error, variance = (np.bincount(codes, values) for values in (seen.subject_error, seen.subject_variance))
+    else:
+        part, w = model._used(model.sites_.measure), model._used_weights
+        weighed = lambda values: values if w is None else values * w
+        error, variance = (np.bincount(part, weighed(values)) for values in (seen.site_error, seen.site_variance))
+    return _share(error, variance)
 
 
 def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

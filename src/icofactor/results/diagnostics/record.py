@@ -119,6 +119,7 @@ class Diagnostics:
         z-scores. All shares of variance are of what was fitted, `explained_X` aside
     subject_explained : (n,) share of the subject's variance about the mean map that the fit explains
     explained : share of the between-subject variance that the fit explains
+    measure_explained : (n_measures,) the same of each measure; None for one measure
     explained_X : share of ‖X‖² in the data's units, mean map included, which is near 1 for any sensible fit
     alone : (k,) share of the between-subject variance that each component carries by itself
     unique : (k,) share that is lost when the loadings of all others stand in for it, by linear regression
@@ -171,6 +172,7 @@ class Diagnostics:
     timing: Mapping[str, float]
     memory: int
     warnings: tuple[str, ...]
+    measure_explained: Annotated[np.ndarray | None, Numbers("w", finite=False)] = None
 
 
 _FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 3, "run icofactor fit again to have its diagnostics")

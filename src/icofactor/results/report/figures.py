@@ -47,7 +47,7 @@ def plot_components(
     surfaces: Surfaces | None = None,
     shares: Any = None,
 ) -> Any:
-    """Maps of a model's components on the cortex: one row per component, one column per view.
+    """Maps of a model's components on the cortex: one row per component (and measure), one column per view.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def plot_components(
     components : which to draw, counted from 0; all when None.
     views : one or some of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
     cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
-    scale : "shared", one colour scale for all the model's components, drawn or not, or "each", every component in
-        parts of its own maximum.
+    scale : "shared", one colour scale for all the model's components (of a measure), drawn or not, or "each", every
+        component in parts of its own maximum.
     units : of the components, for the colour bar.
     dpi : resolution of the figure.
     surfaces : files or folders of surfaces, for meshes other than fsaverage.
@@ -84,26 +84,31 @@ def plot_components(
     panels = panels_of(model.hemi_ or "left", views)
     maps = _used_maps(model)
     chosen = _chosen(components, len(maps))
-    cortex = cortex_of(model.sites_, model.hemi_, surfaces)
+    sites, measures = model.sites_.of_measure(), getattr(model, "measures_", None)
+    names = ("",) if measures is None or measures.share == "maps" else measures.names
+    cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
         raise ArgumentError("surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}")
-    tops = np.array([top_of(one) for one in maps])
+    each = maps.reshape(len(maps), len(names), sites.n)
+    tops = np.array([[top_of(one) for one in of_component] for of_component in each])
     signed = bool(np.nanmin(maps) < 0)
-    limits = tops[chosen] if scale == "each" else np.full(len(chosen), tops.max())
+    limits = tops if scale == "each" else np.broadcast_to(tops.max(axis=0), tops.shape)
     colours = _colour_map(cmap, signed)
 
-    figure, foot = _page(len(chosen), len(panels), "" if shares is None else _NOTE, dpi)
+    figure, foot = _page(len(chosen) * len(names), len(panels), "" if shares is None else _NOTE, dpi)
     views_of = _Views(cortex, surface, panels)
-    for row, (j, limit) in enumerate(zip(chosen, limits, strict=True)):
-        values = on_vertices(model.sites_, maps[j] / limit)
-        views_of.row(figure, row, _label(j, shares), values, partial(_faded, colours=colours, signed=signed))
+    for row, (j, g) in enumerate((j, g) for j in chosen for g in range(len(names))):
+        values = on_vertices(sites, each[j, g] / limits[j, g])
+        label = "\n".join(filter(None, [_label(j, shares) if g == 0 else "", names[g]]))
+        views_of.row(figure, row, label, values, partial(_faded, colours=colours, signed=signed))
     _titles(figure, panels, named=model.hemi_ is not None)
-    end = 1.0 if scale == "each" else float(tops.max())
+    end = 1.0 if scale == "each" or len(names) > 1 else float(tops.max())
     height = figure.get_size_inches()[1]
     box, ends = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), (-end if signed else 0.0, end)
     bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
     name = "Part of each component's maximum" if scale == "each" else "Component"
-    bar.set_label(f"{name} ({units})" if units and scale != "each" else name, fontsize=8, labelpad=2)
+    name = "Part of the largest value of the measure" if scale != "each" and len(names) > 1 else name
+    bar.set_label(f"{name} ({units})" if units and name == "Component" else name, fontsize=8, labelpad=2)
     return figure
 
 

@@ -95,12 +95,19 @@ def _pages(fit: FitDescription) -> Drawings:
     model, d = fit.model, fit.diagnostics
     k, units = len(d.alone), scale_label(model, d.units)
     draw = partial(plot_components, model, units=units, surfaces=fit.cortex, shares=d.unique)
-    return _paged("components", k, lambda chosen: draw(components=chosen))
+    per_page = max(1, PER_PAGE // model.sites_.n_measures)
+    return _paged("components", k, lambda chosen: draw(components=chosen), per_page)
 
 
-def _paged(stem: str, k: int, draw: Callable[[range], Any]) -> Drawings:
+def _maps(fit: FitDescription) -> Drawings:
+    each = fit.by_measure() if fit.cortex.hemispheres else []
+    draw = lambda i: plot_maps(each[i][1].model, each[i][1].diagnostics, surfaces=fit.cortex)
+    return [("maps", lambda: draw(0))] if len(each) == 1 else _columns("maps", [name for name, _ in each], draw)
+
+
+def _paged(stem: str, k: int, draw: Callable[[range], Any], per_page: int = PER_PAGE) -> Drawings:
     """Ten components to a figure."""
-    pages = [range(first, min(first + PER_PAGE, k)) for first in range(0, k, PER_PAGE)]
+    pages = [range(first, min(first + per_page, k)) for first in range(0, k, per_page)]
     if len(pages) == 1:
         return [(stem, partial(draw, pages[0]))]
     return [(f"{stem}-{page + 1:02d}", partial(draw, chosen)) for page, chosen in enumerate(pages)]
@@ -169,11 +176,7 @@ PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
     [
         ("components", _pages),
         ("regions", _regions),
-        _one(
-            "maps",
-            lambda fit: fit.cortex.hemispheres or None,
-            lambda fit, _: plot_maps(fit.model, fit.diagnostics, surfaces=fit.cortex),
-        ),
+        ("maps", _maps),
         _one("loadings", _diagnostics, lambda fit, d: draw_loadings(d, has_signed_loadings(fit.model))),
         _one("subjects", _diagnostics, lambda fit, d: draw_subjects(d, fitted_units(fit.model, d.units))),
         ("participants", _participants),

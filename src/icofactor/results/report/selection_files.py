@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.bootstrap import REGION_ERRORS, error_file
+from icofactor.assessment.bootstrap import REGION_ERRORS, error_files, error_unit
 from icofactor.assessment.selection.choice import Choice
-from icofactor.cohort.people import PERSON, SESSION
+from icofactor.cohort.people import MEASURE, PERSON, SESSION
 from icofactor.io.gifti import read_gifti
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.json import read_json
 from icofactor.io.tables import numbered, read_table
-from icofactor.sphere.names import hemispheres, table_file
+from icofactor.sphere.names import table_file
 
 LOADINGS = table_file("loadings.tsv")
 CURVES = "selection.tsv"
@@ -122,7 +122,9 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
         return None
     with naming(path, "table"):
         table = columns_of(path, (PERSON,))
-        rows, sessions = table.pop(PERSON), table.pop(SESSION, None)
+        rows, sessions, measures = table.pop(PERSON), table.pop(SESSION, None), table.pop(MEASURE, None)
+        if measures is not None and sessions is None:
+            rows = [f"{person}_{measure}" for person, measure in zip(rows, measures, strict=True)]
         known = rows == list(subjects) if sessions is None else _are_fitted(rows, sessions, path.parent, len(subjects))
         if not known or len(table) != k:
             found = f"{len(rows)} subjects and {len(table)} components"
@@ -141,11 +143,10 @@ def _component_se(folder: Path, model: Any) -> np.ndarray | None:
     sites = model.sites_
     if sites.regions is not None:
         return _region_se(folder / REGION_ERRORS, len(model.components_), sites.n)
-    sides = hemispheres(model.hemi_ or "left")
-    paths = [folder / error_file(model, side) for side in sides]
+    paths = [folder / name for name in error_files(model)]
     if sites.on != "vertices" or not all(path.is_file() for path in paths):
         return None
-    wanted, halves = (len(model.components_), sites.n // len(sides)), []
+    wanted, halves = (len(model.components_), sites.n // len(paths)), []
     for path in paths:
         with naming(path, "map"):
             half = next(iter(read_gifti(path).parts.values()))
@@ -153,7 +154,7 @@ def _component_se(folder: Path, model: Any) -> np.ndarray | None:
                 found = f"{half.shape[0]} components on {half.shape[1]} vertices"
                 raise Unreadable(_other_fit(found, f"{wanted[0]} on {wanted[1]}"))
             halves.append(np.asarray(half, dtype=np.float64))
-    return np.concatenate(halves, axis=1)
+    return np.concatenate(halves, axis=1) * error_unit(model)
 
 
 def _region_se(path: Path, k: int, n: int) -> np.ndarray | None:

@@ -13,7 +13,7 @@ from icofactor.factorization.recurrence import n_recurring
 from icofactor.io.publish import TABLES
 from icofactor.io.tables import numbered, write_table
 from icofactor.results.diagnostics.record import Association, Grouping
-from icofactor.results.meaning import adjusted_for, fitted_units
+from icofactor.results.meaning import adjusted_for, fitted_units, n_people
 from icofactor.sphere.names import is_fs_lr, mesh_name_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ SUMMARY = f"{TABLES}/summary.tsv"
 """One that every page has."""
 _BOX = ("least", "lower_quartile", "median", "upper_quartile", "largest")
 _COLUMNS = {
+    "measure": "Measure",
+    "weight": "How much its squared error counts",
+    "factor": "What its values were multiplied by",
+    "variance_share": "Its share of the variance that was fitted",
+    "explained": "Share of its between-subject variance that the fit explains",
     "quantity": "What was counted or measured",
     "what": "Residual, or loading on a component",
     "value": "Its value",
@@ -55,7 +60,8 @@ _COLUMNS = {
 def page_tables(fit: FitDescription) -> dict[str, Columns]:
     """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select` and `associate`."""
     every = (_summary, _subjects, _unusual, _correlations, _groups, _similarity, _sparsity, _convergence, _resources)
-    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in every}
+    joined = () if fit.model.measures_ is None else (_measures,)
+    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *joined)}
 
 
 def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
@@ -79,13 +85,19 @@ def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
     return found
 
 
+def _measures(fit: FitDescription) -> Columns:
+    measures = fit.model.measures_
+    shares = {"variance_share": measures.variance, "explained": fit.diagnostics.measure_explained}
+    return {"measure": list(measures.names), "weight": measures.weights, "factor": measures.factor, **shares}
+
+
 def _summary(fit: FitDescription) -> Columns:
     model, d = fit.model, fit.diagnostics
     n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
     share = model.recurrence_
     known = share is not None and not np.isnan(share).any()
     rows: list[tuple[str, Any, str]] = [
-        ("subjects", len(d.subjects), ""),
+        ("subjects", n_people(fit), ""),
         ("components", len(d.alone), ""),
         ("components_recommended", None if fit.selection.choice is None else fit.selection.choice.recommended, ""),
         ("components_found_again", n_recurring(share) if known else None, ""),

@@ -114,7 +114,7 @@ function componentsPanel(page) {
     const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
     return el("article", { class: "component", "aria-labelledby": `component-${j + 1}` },
       el("h4", { id: `component-${j + 1}` }, swatch(data, array, j), nameOf(data, j)),
-      drawn[j] ? el("div", { class: "views" }, drawn[j]) : null,
+      drawn[j] ? el("div", { class: "views" }, ...drawn[j]) : null,
       el("div", { class: "facts" },
         el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact("of the cortex", percent(p.components.extent[j], 0)),
           ...fact("of starts find it again", again), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),

@@ -17,6 +17,12 @@ function header(data) {
     ["adjusted for", [...s.adjusted, ...(s.harmonized ? [s.harmonized] : [])].join(", ") || "nothing"],
   ];
   document.getElementById("cards").append(...cards.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+  if (s.measures) {
+    const m = s.measures, rows = m.names.map((name, i) => [name, percent(m.explained[i]), percent(m.variance[i]), show(m.weight[i], 3)]);
+    document.getElementById("cards").after(el("section", { id: "measures" }, el("h2", {}, "Measures"), el("p", { class: "about" }, m.about),
+      table(["measure", "its variance explained", "its share of the variance fitted", "weight"], rows, [1, 2, 3]),
+      ...[tableLinks(["tables/measures.tsv"], data.tables)].filter(Boolean)));
+  }
   if (data.warnings.length)
     document.getElementById("warnings").append(
       el("div", { class: "notice", role: "note" }, el("strong", {}, "Before you read on"), el("ul", {}, ...data.warnings.map((text) => el("li", {}, text)))));
@@ -85,7 +91,7 @@ function drawParts(page) {
   document.getElementById("contents").replaceChildren(el("ul", {}, ...contents));
 }
 
-/** The cortex with its controls; gives a function that chooses a component, and one that draws small pictures of all of them. */
+/** The cortex with its controls; gives a function that chooses a component, and one that draws small pictures of all of them, a row per measure. */
 function cortexSection(data, array) {
   const root = document.getElementById("cortex"), c = data.cortex, none = { choose: () => {}, pictures: () => [] };
   root.append(el("h2", { id: "at-cortex" }, data.panels.n_components > 1 ? "The components on the cortex" : "The component on the cortex"));
@@ -93,15 +99,15 @@ function cortexSection(data, array) {
     root.append(el("p", { class: "notice" }, data.panels.regions ? `${c.missing}. The components are drawn as bars below.` : `The maps cannot be drawn: ${c.missing}`));
     return none;
   }
-  const components = c.layers.filter((layer) => layer.key === "component");
-  const errors = c.layers.filter((layer) => layer.key === "error");
-  const others = c.layers.filter((layer) => layer.key !== "component" && layer.key !== "error");
+  const perComponent = {}; // where measures have maps of their own, "component" is the first one's, "component:NAME" another's
+  for (const layer of c.layers) if (/^(component|error)(:|$)/.test(layer.key)) (perComponent[layer.key] ??= []).push(layer);
+  const components = perComponent.component;
+  const others = c.layers.filter((layer) => !(layer.key in perComponent));
   const state = { component: 0, layer: components.length > 1 ? "parcellation" : "component", cuts: {}, shared: components.length > 1, ramp: "viridis" };
-  const perComponent = { component: components, error: errors };
   const layerNow = () => (perComponent[state.layer] ? perComponent[state.layer][state.component] : others.find((layer) => layer.key === state.layer));
 
   const option = (value, text) => el("option", { value }, text);
-  const layers = el("select", { id: "layer" }, option("component", "Component"), ...(errors.length ? [option("error", "Standard error of the component")] : []), ...others.map((layer) => option(layer.key, layer.name)));
+  const layers = el("select", { id: "layer" }, ...Object.entries(perComponent).map(([key, [first]]) => option(key, first.group)), ...others.map((layer) => option(layer.key, layer.name)));
   const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${nameOf(data, j)} (${percent(layer.share)} unique)`)));
   const shapes = el("select", { id: "surface" }, ...c.shapes.map((name, i) => option(i, name)));
   const ramps = el("select", { id: "colours" }, ...Object.keys(c.ramps).filter((name) => name !== "diverging").map((name) => option(name, name)));
@@ -148,7 +154,7 @@ function cortexSection(data, array) {
         values[i] = layer.labels ? codes[i] : codes[i] ? layer.from + unit * (codes[i] - 1) : 0;
       }
       if (layer.labels) {
-        const used = decode(components[0]).known; // masked alike
+        const of = layer.key.replace("parcellation", "component"), used = decode(perComponent[of][0]).known; // masked alike
         known.set(used);
       }
       decoded.set(layer, { values, known });
@@ -248,10 +254,14 @@ function cortexSection(data, array) {
   });
   /** One canvas per component, with all views; two columns where that is little room. */
   const pictures = (width) => {
-    const narrow = width < 480, found = viewer.snapshots(components.map(paintOf), width, narrow ? 2 : viewer.panes.length);
+    const narrow = width < 480, each = Object.entries(perComponent).flatMap(([key, own]) => (key.startsWith("component") ? [own] : []));
+    const found = viewer.snapshots(each.flat().map(paintOf), width, narrow ? 2 : viewer.panes.length), views = viewer.panes.map((pane) => pane.title).join(", ");
     update();
-    found.forEach((canvas, j) => canvas.setAttribute("aria-label", `Map of ${nameOf(data, j)}: ${viewer.panes.map((pane) => pane.title).join(", ")}`));
-    return found;
+    return components.map((_, j) => each.flatMap((own, measure) => {
+      const canvas = found[measure * components.length + j], of = own[j].measure;
+      canvas.setAttribute("aria-label", `Map of ${nameOf(data, j)}${of ? `, ${of}` : ""}: ${views}`);
+      return of ? [el("p", { class: "about" }, of), canvas] : [canvas];
+    }));
   };
   update();
   return { choose, pictures };
