@@ -8,7 +8,8 @@ After a kill the folder is looked at as the next command does: the earlier resul
 the same command is run again: it must give the bits of an undisturbed run and leave no other file behind. Files of the
 user lie in each folder and must stay as they are. Half of the kills wait for the last moves. Commands run in children
 of a process that has everything loaded; there pictures are stand-ins, which are quick to draw, and renames are
-slowed. Exits with 1 when anything was lost.
+slowed. Two commands at once must leave what they leave one after the other, in one order or the other, file by file
+and bit by bit but for times and memory; one that is refused must leave nothing. Exits with 1 when anything was lost.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from typing import Any
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MINE = {"mine.txt": "mine\n", "participants.tsv": "participant_id\texclude\nsub-01\t1\n"}
-_TIMED = {"provenance.json", "diagnostics.npz", "report.html", "model.zip", "resources.tsv"}
-"""Files that hold times or memory; of the model everything but these is compared."""
+_VARYING = rb'"(seconds|timing|time|created|date|path|memory)": ?(\{[^}]*\}|[^,\n}]*)|/run\d+/|/warm/'
+"""What equal runs write differently into text: times, memory, where they ran."""
 _FIT = ["--n-components", "2", "--n-starts", "1", "--level", "0", "-q", "--overwrite"]
 _SELECT = ["--ranks", "2,3", "--splits", "2", "--starts", "1", "--nulls", "5", "--level", "0", "-q", "--overwrite"]
 _READ = ["--mesh", "fsaverage3"]
-_LONGEST = 120.0
+_LONGEST = 300.0
 State = dict[str, str]
 
 
@@ -100,6 +101,7 @@ def commands(data: Path) -> list[Command]:
         Command("fit --work-dir", work, results, wide),
         Command("select", chosen, results, other),
         Command("select --bootstrap", lambda out: _bootstrap(data, out), results, fitted),
+        Command("select --atlas", lambda out: _name(data, out), results, fitted),
         Command("report", report, results, fitted),
         Command("transform", table, results, earlier_table),
         Command("associate", lambda out: _associate(data, out), results, fitted),
@@ -118,6 +120,11 @@ def _transform(data: Path, maps: str, out: Path) -> None:
 def _bootstrap(data: Path, out: Path) -> None:
     model = ["--model", out, "--bootstrap", "2"]
     _cli("select", data / "both.npy", "-o", out, *model, "--overwrite", "-q")
+
+
+def _name(data: Path, out: Path) -> None:
+    atlas = ["--atlas", data / "lh.some.annot", data / "rh.some.annot", "--spins", "20"]
+    _cli("select", "--model", out, "-o", out, *atlas, "--overwrite", "-q")
 
 
 def _associate(data: Path, out: Path) -> None:
@@ -149,12 +156,17 @@ def make_data(folder: Path) -> None:
 
     from icofactor import simulate_cohort
     from icofactor.cohort.store.create import save_store
+    from icofactor.io.freesurfer import write_annot
+    from icofactor.results.colours import distinct_colours
 
     cohort = simulate_cohort(14, 2, hemisphere="both", random_state=0, mesh="fsaverage3")
     X, half = np.asarray(cohort.X, dtype=np.float32), cohort.sites.n // 2
     np.save(folder / "both.npy", X)
     np.save(folder / "left.npy", X[:, :half])
     np.save(folder / "few.npy", X[:5])
+    for side in "lr":
+        labels = np.arange(half) * 4 // half + 1
+        write_annot(folder / f"{side}h.some.annot", labels, [f"some{i}" for i in range(4)], distinct_colours(4))
     people = "".join(f"map{i + 1:04d}\t{i % 5}\n" for i in range(len(X)))
     (folder / "people.tsv").write_text(f"participant_id\tage\n{people}")
     for name, n in (("store", 6), ("extra", 3)):
@@ -186,20 +198,18 @@ def results(folder: Path) -> State:
 
 
 def _content(path: Path) -> str:
-    if path.name not in _TIMED and path.name != "new.json":
-        data = path.read_bytes()
-        if path.suffix == ".json" and path.parent.name != "figures":
-            data = re.sub(rb'"(seconds|time|created|date|path)": [^,\n]*', b"", data)
-        return hashlib.sha256(data).hexdigest()
-    if path.name != "model.zip":
-        return "there"
-    from icofactor import load_model
+    import numpy as np
 
-    model = load_model(path)
-    stream = io.BytesIO()
-    for array in (model.components_, model.loadings_, model.solution_.B):
-        stream.write(array.tobytes())
-    return hashlib.sha256(stream.getvalue()).hexdigest()
+    if path.name == "resources.tsv":
+        return "there"
+    if path.suffix == ".npz":  # its header has times
+        with np.load(path) as found:
+            arrays = [name.encode() + found[name].tobytes() for name in sorted(found) if name != "header"]
+        return hashlib.sha256(b"".join(arrays)).hexdigest()
+    data = path.read_bytes()
+    if path.suffix in (".json", ".html"):
+        data = re.sub(_VARYING, b"", data)
+    return hashlib.sha256(data).hexdigest()
 
 
 def store_state(folder: Path) -> State:
@@ -349,6 +359,7 @@ class Campaign:
         with redirect_stdout(io.StringIO()):
             self._warm()
         self._known: dict[str, tuple[State, State, float]] = {}
+        self._outcomes: dict[str, tuple[list[int], State]] = {}
 
     def _warm(self) -> None:
         """Everything once in this process, whose children then find it loaded."""
@@ -471,7 +482,7 @@ class Campaign:
 
     def pair(self, one: Command, two: Command, tally: Tally) -> None:
         """Two commands at once on one folder."""
-        out = self.place(next(command for command in self.all if command.name == _start(one, two)))
+        out = self.place(next(command for command in self.all if command.name == _start(one)))
         logs = [self.root / "one.txt", self.root / "two.txt"]
         wait = self.random.random() * max(self.known(one)[2], 0.1)
         first = started(lambda: one.run(out), logs[0], self.slow)
@@ -486,6 +497,26 @@ class Campaign:
         else:
             shutil.rmtree(out.parent)
 
+    def after(self, first: Command, *others: Command) -> tuple[list[int], State]:
+        """How commands that run one after the other end, and what they leave."""
+        names = " then ".join(command.name for command in (first, *others))
+        if names not in self._outcomes:
+            out = self.place(next(command for command in self.all if command.name == _start(first)))
+            codes = [done(lambda: command.run(out), self.log) for command in (first, *others)]  # noqa: B023
+            self._outcomes[names] = codes, state_of(first, out, self.log)
+            shutil.rmtree(out.parent)
+        return self._outcomes[names]
+
+    def mixture(self, one: Command, two: Command, codes: Sequence[int], state: State) -> str:
+        """What differs where commands at once left what they leave in no order; one that is refused leaves nothing."""
+        orders = [self.after(one, two), self.after(two, one)]
+        orders[1] = orders[1][0][::-1], orders[1][1]
+        orders += [([0, 2], self.after(one)[1]), ([2, 0], self.after(two)[1])]
+        possible = [found for ends, found in orders if ends == list(codes)]
+        if not possible:
+            return f"ended with {list(codes)}, as in no order"
+        return "" if state in possible else f"a mixture: {_difference(state, *possible)}"
+
     def _judge(self, one: Command, two: Command, out: Path, codes: Sequence[int], logs: Sequence[Path]) -> str:
         for name, code, log in zip((one.name, two.name), codes, logs, strict=True):
             if code not in (0, 2) or "Traceback" in log.read_text(errors="replace"):
@@ -496,26 +527,19 @@ class Campaign:
             return f"left over: {left[0]}"
         try:
             state = state_of(one, out, self.log)
+            if mixed := self.mixture(one, two, codes, state):
+                return mixed
         except AssertionError as problem:
             return str(problem)
-        if "model.zip" in state:
-            wholes = [whole for command in self.all for whole in self.known(command)[:2] if "model.zip" in whole]
-            own = lambda found: {name: value for name, value in found.items() if _is_of_fit(name)}
-            if own(state) not in [own(whole) for whole in wholes]:
-                return "the fit is a mixture"
-            if done(lambda: _cli("report", out, "--overwrite", "--no-figures", "-q"), self.log):
-                return f"the report afterwards failed: {_last_line(self.log)}"
+        page = lambda: _cli("report", out, "--overwrite", "--no-figures", "-q")
+        if "model.zip" in state and done(page, self.log):
+            return f"the report afterwards failed: {_last_line(self.log)}"
         return _users_loss(out)
 
 
-def _is_of_fit(name: str) -> bool:
-    others = r"(figures|tables)/|methods\.md|associations|comparison|selection|stability|loadings_se|new\."
-    return re.match(rf"{others}|.*(componentsse|effects)", name) is None
-
-
-def _start(one: Command, two: Command) -> str:
-    """Whose beginning both commands can work on."""
-    return "append" if one.state is store_state else "report"
+def _start(command: Command) -> str:
+    """Whose beginning all commands on such a folder can work on."""
+    return "append" if command.state is store_state else "report"
 
 
 def _difference(state: State, *others: State) -> str:

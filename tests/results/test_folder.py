@@ -23,7 +23,7 @@ from helpers.sidecars import undescribed
 from icofactor.assessment.atlas import Overlap
 from icofactor.errors import ArgumentError, ExistsError, FileError
 from icofactor.io import publish
-from icofactor.io.atomic import atomic_path
+from icofactor.io.atomic import atomic_path, remove_abandoned
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST, Publication, list_of, reading
 from icofactor.io.tables import read_table, write_json, write_table, write_tsv
@@ -329,6 +329,45 @@ def test_what_appears_while_the_folder_is_filled_is_kept(tmp_path: Path) -> None
         (tmp_path / "a.txt").write_text("theirs")
     assert contents(tmp_path) == {"a.txt": b"theirs"}
     assert place.files == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock")
+def test_files_that_killed_writers_left_are_removed_and_no_others(tmp_path: Path) -> None:
+    dead = [".tmp-02ecdbe8-model.zip", ".tmp-02ecdbe8-selection.tsv", ".tmp-0badcafe-selection.tsv"]
+    others = [".tmp-02ecdbe8-notes.txt", ".tmp-model.zip", ".tmp-02ecdbe8x-model.zip"]
+    write(tmp_path, "model.zip")
+    for name in (*dead, *others):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".tmp-00000000-model.zip").symlink_to(tmp_path / "model.zip")
+    with atomic_path(tmp_path / "model.zip", overwrite=True) as living:
+        with Publication(tmp_path).filled() as new:
+            (new / "selection.tsv").write_text("of the data")
+        assert living.exists()
+        living.write_text("model")
+    left = {path.name for path in tmp_path.glob(".tmp-*")}
+    assert left == {*others, ".tmp-00000000-model.zip"}
+    assert (tmp_path / "model.zip").read_text() == "model"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock")
+def test_a_writer_whose_file_was_swept_before_it_was_locked_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    plain, swept = fcntl.flock, list[str]()
+
+    def late(number: int, how: int) -> None:
+        if how == fcntl.LOCK_SH and not swept:
+            swept.append("once")
+            remove_abandoned(tmp_path, {"a.txt"})
+            assert not list(tmp_path.iterdir())
+        plain(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with atomic_path(tmp_path / "a.txt") as temporary:
+        temporary.write_text("")
+    assert swept and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_fit_takes_along_what_was_written_about_the_earlier_one(tmp_path: Path) -> None:

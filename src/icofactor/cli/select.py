@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +110,21 @@ def ranks_of(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> None:
+    from icofactor.io.publish import reading
+
     begin = time.perf_counter()
     if options.model is None and (options.bootstrap or options.atlas):
         raise ArgumentError("model", None, "{bootstrap} and {atlas} need a model: give it with {model}")
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
         raise ArgumentError("model", None, "{model} alone does nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
     search = options.model is None or options.ranks is not None
-    model = None if options.model is None else _load(options.model)
-    if search and model is not None:
-        _take_over(options, model)
-    # whatever can be refused is refused before the maps are read, which may take long
-    places = _places(options, model, search)
+    # no other fit takes the model's place in OUT until OUT was looked at
+    with reading(options.out) if _own(options) else nullcontext():
+        model = None if options.model is None else _load(options.model)
+        if search and model is not None:
+            _take_over(options, model)
+        # whatever can be refused is refused before the maps are read, which may take long
+        places = _places(options, model, search)
     ranks = _checked_ranks(options, model) if search else []
     regions = None if model is None or not options.atlas else _atlas(options, model)
     if options.inputs and not search and not options.bootstrap:
@@ -134,6 +139,12 @@ def run(options: argparse.Namespace) -> None:
     print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out}")
     if (options.out / "model.zip").is_file():
         print(f"To show it in the report, run: icofactor report {options.out} --overwrite")
+
+
+def _own(options: argparse.Namespace) -> bool:
+    """Whether results go into the folder of the model."""
+    given = None if options.model is None else options.model.resolve()
+    return given is not None and options.out.is_dir() and options.out.resolve() in (given, given.parent)
 
 
 def _load(path: Path) -> Any:
@@ -167,9 +178,7 @@ def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, 
     if search:
         found["ranks"] = Publication(options.out, options.overwrite, names=FILES, inputs=inputs)
     # what is about a model does not go into a folder where it was replaced meanwhile
-    given = None if options.model is None else options.model.resolve()
-    own = given is not None and options.out.resolve() in (given, given.parent)
-    about: dict[str, Any] = {"inputs": inputs, "steady": ["model.zip"] if own else []}
+    about: dict[str, Any] = {"inputs": inputs, "steady": ["model.zip"] if _own(options) else []}
     if options.bootstrap:
         check_resamples(options.bootstrap)
         found["bootstrap"] = bootstrap_place(options.out, model, options.overwrite, **about)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _TRIES, _PAUSE = 20, 0.05
 """How often, and after how many seconds, Windows is asked again."""
 _READERS = 64
 """Bytes of a lock's file on Windows: a reader locks one of them, a writer all."""
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}-(.+)", re.DOTALL)
 _FOLDER = os.O_RDONLY | _AT_ONCE | getattr(os, "O_DIRECTORY", 0)
 
 
@@ -35,14 +37,16 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
     Yields
     ------
-    A path in the same folder with the same endings, not yet existing.
+    A path in the same folder with the same endings: a new, empty file, locked as long as its writer lives.
     """
     target = Path(path)
     check_target(target, overwrite)
-    temporary = target.with_name(f".tmp-{secrets.token_hex(4)}-{target.name}")
+    temporary, number = target.with_name(f".tmp-{secrets.token_hex(4)}-{target.name}"), -1
     try:
+        number = _claim(temporary)
         yield temporary
-        if not temporary.is_file():
+        found = temporary.stat() if temporary.is_file() else None
+        if found is None or not (found.st_size or found.st_mtime_ns):
             raise FileNotFoundError(f"nothing was written for {target}")
         # again: a long computation may have passed, and another process may have written meanwhile
         check_target(target, overwrite)
@@ -51,6 +55,44 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         raise _about(problem, target, temporary) from problem
     finally:
         temporary.unlink(missing_ok=True)
+        if number >= 0:
+            os.close(number)
+
+
+def _claim(temporary: Path) -> int:
+    """Make and lock a file, whose time is 0 until something is written; -1 where open files cannot be moved."""
+    try:
+        import fcntl
+    except ImportError:
+        return -1
+    while True:
+        number = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with suppress(OSError):  # some network disks have no locks
+            fcntl.flock(number, fcntl.LOCK_SH)
+        if os.fstat(number).st_nlink:
+            os.utime(temporary, ns=(0, 0))
+            return number
+        os.close(number)  # another process took it for a killed one's before it was locked
+
+
+def remove_abandoned(folder: Path, names: Container[str]) -> None:
+    """Remove what killed processes left of these files while `atomic_path` wrote them; where that cannot be known,
+    nothing."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    for place in folder.glob(".tmp-*"):
+        found = _TEMPORARY.fullmatch(place.name)
+        if found is None or found[1] not in names or place.is_symlink() or not place.is_file():
+            continue
+        with suppress(OSError):
+            number = os.open(place, os.O_RDONLY | _AT_ONCE)
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                place.unlink()
+            finally:
+                os.close(number)
 
 
 def replace(source: Path, target: Path) -> None:

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any
 
 from icofactor.errors import ArgumentError, ExistsError, FileError, Phrase, literal
-from icofactor.io.atomic import alone_in, nobody_in, replace, sync, write_durably
+from icofactor.io.atomic import alone_in, nobody_in, remove_abandoned, replace, sync, write_durably
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.json import read_json
 
@@ -158,6 +158,7 @@ class Publication:
             with alone_in(folder), uninterrupted(f"interrupted when the results were complete; {folder} is whole"):
                 recover(folder)
                 remove_leftovers(folder)
+                remove_abandoned(folder, {*self.owned(), *os.listdir(stage / "new")})
                 self._publish(stage)
         except OSError as problem:
             if problem.errno is None or str(stage) not in str(problem.filename or stage):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ class FittedLoadings:
     path : file or folder.
     taken_out : columns whose effects the fit took out of the maps, of a table alone.
     groups : column by which the fit kept people together; None for the scans of a person.
+    sha256 : of the table, or of the fit's model.
     """
 
     rows: Mapping[str, list[str]]
@@ -83,6 +85,7 @@ class FittedLoadings:
     path: Path
     groups: str | None = None
     taken_out: tuple[str, ...] = ()
+    sha256: str = ""
 
     @classmethod
     def read(cls, fitted: str | Path) -> FittedLoadings:
@@ -95,12 +98,13 @@ class FittedLoadings:
             beside = _beside_loadings(place, rows, components)
             gone = (read_record(sidecar(place)) or {}).get(TAKEN_OUT)
             taken_out = tuple(map(str, gone)) if isinstance(gone, list) else ()
-            return cls(rows, loadings, components, beside, None, place, taken_out=taken_out)
+            known = hash_file(place)
+            return cls(rows, loadings, components, beside, None, place, taken_out=taken_out, sha256=known)
         with reading(place):
             model = load_model(place / MODEL)
             rows, loadings, components = _table_of(place / LOADINGS)
-            known = place / PARTICIPANTS
-            table = joined(known, rows) if known.is_file() else {}
+            people = place / PARTICIPANTS
+            table = joined(people, rows) if people.is_file() else {}
             # of people with several scans some may not have been fitted
             n_fitted = sum(cell == "1" for cell in table.get(_FITTED, [])) or len(loadings)
             n_beside = _n_beside(model)
@@ -108,9 +112,9 @@ class FittedLoadings:
                 raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
             told = (read_record(place / PROVENANCE) or {}).get("scans")
             groups = told.get("groups") if isinstance(told, dict) else None
-        return cls(
-            rows, loadings, components, table, _with(model, loadings), place, groups if groups in table else None
-        )
+            groups = groups if groups in table else None
+            known = hash_file(place / MODEL)
+        return cls(rows, loadings, components, table, _with(model, loadings), place, groups, sha256=known)
 
 
 def _n_beside(model: Any) -> int:
@@ -232,13 +236,15 @@ def write_associations(
 
     if formula is None and behaviour is None and reference is None:
         raise ArgumentError("formula", None, "Nothing is asked for: give {formula}, {behaviour} or {reference}")
-    source = FittedLoadings.read(fitted)
+    # what is read and what must be the same at the end are of one fit
+    with reading(Path(fitted)) if Path(fitted).is_dir() else nullcontext():
+        source = FittedLoadings.read(fitted)
+        if out is None and source.model is None:
+            raise ArgumentError("out", None, "{out} is needed with a table of loadings: a folder for the results")
+        target = source.path if out is None else Path(out)
+        place = _place(target, source, overwrite, [participants, behaviour], formula, behaviour, reference)
     if groups is None and participants is None:
         groups = source.groups
-    if out is None and source.model is None:
-        raise ArgumentError("out", None, "{out} is needed with a table of loadings: a folder for the results")
-    target = source.path if out is None else Path(out)
-    place = _place(target, source, overwrite, [participants, behaviour], formula, behaviour, reference)
     table: dict[str, Any] = {**source.rows}
     table |= dict(source.participants) if participants is None else joined(participants, source.rows)
     given = source.model
@@ -303,7 +309,7 @@ def _about(source: FittedLoadings, tables: Mapping[str, str | Path | None]) -> d
     """Where the results come from."""
     file = source.path / MODEL if source.path.is_dir() else source.path
     read = {name: {"path": str(path), "sha256": hash_file(Path(path))} for name, path in tables.items() if path}
-    return {"icofactor": __version__, "loadings": {"path": str(file), "sha256": hash_file(file)}, **read}
+    return {"icofactor": __version__, "loadings": {"path": str(file), "sha256": source.sha256}, **read}
 
 
 def _write_tests(folder: Path, found: Associations, source: FittedLoadings, about: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -33,6 +34,7 @@ from icofactor.results.report.content import alone_is_a_share, clearest_columns,
 from icofactor.results.report.layers import quantised
 from icofactor.results.report.page import SCRIPTS, render_page, write_page
 from icofactor.results.report.selection_files import read_selection_files
+from icofactor.results.report.tables import write_page_tables
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
@@ -307,6 +309,18 @@ def test_the_command_writes_page_and_figures(
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures"]) == 2
     assert "exists; pass --overwrite to replace it" in capsys.readouterr().err
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures", "--overwrite"]) == 0
+
+
+def test_tables_that_come_while_a_page_is_made_are_not_linked(
+    fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page shows nothing of them, as if it had been made before."""
+    folder = tmp_path / "fit"
+    shutil.copytree(fitted.folder, folder)
+    late = lambda new, fit: ((folder / "late.tsv").write_text("x\n1\n"), write_page_tables(new, fit))[1]
+    monkeypatch.setattr("icofactor.results.report.page.write_page_tables", late)
+    page = write_page(folder, figures=False, overwrite=True)
+    assert (folder / "late.tsv").is_file() and "late.tsv" not in page.read_text(encoding="utf-8")
 
 
 def test_figures_of_an_earlier_report_go_and_nothing_else(

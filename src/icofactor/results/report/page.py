@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.io.publish import FIGURES, TABLES, Names, Publication
+from icofactor.io.publish import FIGURES, TABLES, Names, Publication, reading
 from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
@@ -100,9 +100,10 @@ def write_page(
         steady=[MODEL],  # the page is about the fit in its folder
     )
     place.check([SUMMARY])
-    fit = read_fit(fitted, surfaces, atlas)
+    with reading(source):  # tables that come later are not on the page
+        fit, beside = read_fit(fitted, surfaces, atlas), tables_beside(target, source)
     with place.filled() as new:
-        tables = {name: name for name in write_page_tables(new, fit)} | tables_beside(target, source)
+        tables = {name: name for name in write_page_tables(new, fit)} | beside
         (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
         methods = with_assessment(fit.methods, fit.selection, fit.associations, fit.latent, fit.norm, last=True)
         if overwrite and methods != fit.methods and _is_there(target, place.owned(), METHODS, fit.methods.encode()):
