@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "tutorials",
     "filename_pattern": r"\.py$",
     "within_subsection_order": "gallery_order.Order",
+    "image_scrapers": ("matplotlib", "gallery_order.shown_figures"),
     "min_reported_time": 1e9,
     "show_memory": False,
     "download_all_examples": False,

@@ -9,6 +9,7 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -125,6 +126,24 @@ def test_tutorials_have_an_order() -> None:
     from gallery_order import TUTORIALS as order
 
     assert sorted(order) == [script.stem for script in TUTORIALS]
+
+
+def test_figures_in_variables_are_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of `plot_components` are not pyplot's: sphinx-gallery alone would leave them out."""
+    from gallery_order import shown_figures
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
+    scrapers = ModuleType("sphinx_gallery.scrapers")
+    scrapers.figure_rst = lambda paths, folder: " ".join(paths)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sphinx_gallery", ModuleType("sphinx_gallery"))
+    monkeypatch.setitem(sys.modules, "sphinx_gallery.scrapers", scrapers)
+    names = {"figure": Figure(), "again": 1, "pyplots": pyplot.figure()}
+    given = {"example_globals": names, "image_path_iterator": iter([f"{tmp_path}/images/1.png"])}
+    assert shown_figures(None, given, {"src_dir": ""}) == f"{tmp_path}/images/1.png"
+    assert (tmp_path / "images" / "1.png").is_file()
+    assert shown_figures(None, given, {"src_dir": ""}) == ""
+    pyplot.close("all")
 
 
 def test_pages_of_commands_name_every_option() -> None:

@@ -1,0 +1,85 @@
+"""
+A big cohort on a cluster
+=========================
+
+Tens of thousands of maps do not fit into memory. This tutorial writes a cohort to a store, piece by piece, fits it on a
+Dask cluster without ever holding it, and resumes a run that was interrupted.
+"""
+
+# %%
+# A store, written a few people at a time
+# ---------------------------------------
+#
+# ``create_store`` takes cohorts one after the other, for example one per folder of your archive. Only one of them is in
+# memory. ``icofactor prepare`` writes stores too.
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+import icofactor as ico
+from icofactor.cohort import append_store, create_store, open_store
+
+people = ico.simulate_cohort(120, 4, mesh="fsaverage4", random_state=0)
+folder = Path(tempfile.mkdtemp())
+pieces = (people[i : i + 25] for i in range(0, 100, 25))
+store = create_store(folder / "cohort.store", pieces)
+print(store)
+
+# %%
+# New people can be added later:
+
+store = append_store(folder / "cohort.store", people[100:])
+print(len(store.subjects), "subjects")
+
+# %%
+# Fit on workers
+# --------------
+#
+# The client sends work, and the workers read the store themselves: it must lie on a disk that all of them see. The maps
+# are read twice, once for sums over triangles and once to bring the components to full resolution.
+#
+# Here two workers are threads of this process, so that the page runs everywhere. On your machine leave out
+# ``processes=False``.
+
+model = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0)
+with (
+    LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+    Client(cluster) as client,
+):
+    model.fit(open_store(folder / "cohort.store"), client=client, work_dir=folder / "work")
+
+print(f"{model.passes_:.0f} passes, {model.bytes_read_ / 2**20:.1f} MiB read")
+
+# %%
+# Resume
+# ------
+#
+# Finished pieces are kept in ``work_dir``. After a crash or a time limit, the same call goes on from them. It gives the
+# same bits, with or without the cluster:
+
+again = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0)
+again.fit(store, work_dir=folder / "work")
+print("same components:", np.array_equal(model.components_, again.components_))
+
+# %%
+# With other settings the folder is refused, so that two runs are never mixed:
+
+try:
+    ico.CorticalFactorization(n_components=5, n_starts=4, random_state=0).fit(store, work_dir=folder / "work")
+except ValueError as error:
+    print(error)
+
+# %%
+# On SLURM
+# --------
+#
+# Start a scheduler and workers in your job and connect by a file that all of them see:
+#
+# .. code-block:: python
+#
+#     client = Client(scheduler_file="scheduler.json")
+#
+# :ref:`/scale.md#slurm` has a job script that is tested as it stands, and says how much memory workers need.
