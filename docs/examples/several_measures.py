@@ -10,9 +10,8 @@ and myelin of the same people together, in the two ways that exist.
 # Two cohorts
 # -----------
 #
-# Load each measure as you would for a single fit. They must be on the same mesh. Here we simulate them. Each person's
-# myelin is mixed with that of another person, so that the measures are related but not the same, and the last person
-# has no myelin map.
+# Load each measure as you would for a single fit. They must be on the same mesh. Here we simulate two measures of the
+# same people, each with noise of its own. The last person has no myelin map.
 
 import numpy as np
 
@@ -20,9 +19,7 @@ import icofactor as ico
 
 settings = {"mesh": "fsaverage4", "hemisphere": "both", "random_state": 0}
 thickness = ico.simulate_cohort(60, 4, "thickness", **settings)
-myelin = ico.simulate_cohort(60, 4, "myelin", **settings)
-myelin.X[:] = 0.7 * myelin.X + 0.3 * np.random.default_rng(0).permutation(myelin.X)
-myelin = myelin[:59]
+myelin = ico.simulate_cohort(60, 4, "myelin", measure=1, **settings)[:59]
 
 # %%
 # Shared maps
@@ -72,3 +69,10 @@ for j in range(4):
 #
 # Do not leave ``scale="none"`` when units differ: the measure with the larger variance would decide alone, and the fit
 # warns about it. :doc:`/measures` has the details.
+#
+# The same in the shell
+# ---------------------
+#
+# .. code-block:: bash
+#
+#     icofactor fit thickness.store myelin.store -o out --share maps --scale variance
