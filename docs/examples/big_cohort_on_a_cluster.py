@@ -82,4 +82,4 @@ except ValueError as error:
 #
 #     client = Client(scheduler_file="scheduler.json")
 #
-# :ref:`/scale.md#slurm` has a job script that is tested as it stands, and says how much memory workers need.
+# :doc:`/scale` has a job script that is tested as it stands, and says how much memory workers need.
