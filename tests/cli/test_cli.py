@@ -154,7 +154,9 @@ def test_the_place_is_looked_at_before_the_work(
         for asked in ([], ["--overwrite"]):
             assert main(["demo", str(out), *SMALL, *asked]) == 2
             said = capsys.readouterr().err
-            assert said.startswith(f"icofactor demo: {out / name} exists and is not a result of icofactor")
+            assert said.startswith(
+                f"icofactor demo: {out / name} exists and is not a result that this command may replace"
+            )
             assert "--overwrite" not in said
         assert (out / name).read_text() == "mine"
     monkeypatch.setattr(os, "access", lambda place, mode: False)

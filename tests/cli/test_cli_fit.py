@@ -412,9 +412,9 @@ def test_files_are_not_asked_of_a_store(
     words = ["fit", str(path), "-o", str(tmp_path / "out"), *QUICK]
     assert main([*words, "--mesh", "fsaverage4"]) == 2
     assert f"{path} is a cohort store" in (err := capsys.readouterr().err)
-    assert "--mesh is for files" in err
+    assert "--mesh applies to files" in err
     assert main([*words, "--exclude", "nobody"]) == 2
-    assert "exclude: names nobody, of whom there are no maps" in capsys.readouterr().err
+    assert "exclude: names nobody, but there are no maps of these subjects" in capsys.readouterr().err
     (tmp_path / "table.tsv").write_text("participant_id\nstranger\n")
     assert main([*words, "--participants", str(tmp_path / "table.tsv")]) == 2
     assert "no map was found of stranger" in capsys.readouterr().err
@@ -482,10 +482,10 @@ def test_an_interrupted_fit_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr("icofactor.estimator.fitting.refined_by", interrupt)
         assert files.fit(*people, "--work-dir", str(work)) == 130
-    assert f"what was finished is kept in {work}" in capsys.readouterr().err
+    assert f"finished steps are kept in {work}" in capsys.readouterr().err
     assert left_in(files.root) == ["participants.tsv", "subjects", "work"]
     assert files.fit(*people, "--work-dir", str(work), "--random-seed", "5") == 2
-    assert "holds the work of another run" in capsys.readouterr().err
+    assert "contains the work of another run" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr(
             "icofactor.factorization.statistics._column_sums", interrupt

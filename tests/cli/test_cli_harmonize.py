@@ -67,31 +67,31 @@ def test_new_subjects_and_scanners(place: Path, tmp_path: Path, capsys: pytest.C
     done = write_associations(tmp_path / "new.tsv", tmp_path / "found", "site + age + sex", **given).associations
     assert done is not None and set(done.table["term"]) == {"sex"} and len(done.notes) == 2
     assert main([*words, str(place / "known.tsv"), "--overwrite"]) == 0
-    assert "site C was not in the fit: how it differs was learnt from its 12 scans" in capsys.readouterr().out
+    assert "site C was not in the fit: its differences were estimated from its 12 scans" in capsys.readouterr().out
     write_tsv(tmp_path / "few.tsv", {"participant_id": ["sub-0001"], "age": [30], "sex": ["F"], "site": ["D"]})
     few = str(tmp_path / "few.tsv")
     capsys.readouterr()
     assert main([*words, few, "--overwrite", "--dry-run"]) == 2
-    assert "the fit knew only A, B: give at least 10 scans of a new one" in capsys.readouterr().err
+    assert "the fit had only A, B: to estimate a new one, give at least 10 scans" in capsys.readouterr().err
 
 
 def test_associations_do_not_test_it(place: Path, tmp_path: Path) -> None:
     words = ["associate", str(place / "out"), "--formula", "site + sex", "--permutations", "99", "-q"]
     assert main([*words, "--participants", str(place / "two.tsv"), "-o", str(tmp_path / "found")]) == 0
     about = json.loads((tmp_path / "found" / "associations.json").read_text())
-    assert "site: not tested, as the fit took it out of the maps" in json.dumps(about)
+    assert "site: not tested, because the fit regressed it out of the maps" in json.dumps(about)
 
 
 @pytest.mark.parametrize(
     ("table", "more", "message"),
     [
-        ("one", [], "'site' is A in all subjects: there is nothing to harmonize; leave out --harmonize"),
+        ("one", [], "'site' is A in all subjects: nothing to harmonize; leave out --harmonize"),
         ("few", [], "'site' has fewer than 10 scans of B (4)"),
-        ("group", ["--keep", "sex"], "'sex' cannot be told apart from 'site'"),
+        ("group", ["--keep", "sex"], "'sex' cannot be distinguished from 'site'"),
         ("two", ["--keep", "iq"], "no column 'iq'"),
         ("two", ["--harmonize", "scanner"], "no column 'scanner'"),
         ("two", ["--reference-site", "C"], "--reference-site must be a value of column 'site': A, B"),
-        ("two", ["--covariates", "site"], "'site' is harmonized already"),
+        ("two", ["--covariates", "site"], "'site' is already harmonized"),
     ],
 )
 def test_what_is_refused(
@@ -126,7 +126,7 @@ def test_what_would_be_done(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "harmonize over site (A, B), regress out age\nand fit" in capsys.readouterr().out
     words = ["fit", str(place / "store"), "--keep", "age", "-o", str(place / "planned")]
     assert main(words) == 2
-    assert "--keep is about harmonizing: give --harmonize too" in capsys.readouterr().err
+    assert "--keep needs --harmonize" in capsys.readouterr().err
 
 
 def test_as_from_python(place: Path) -> None:

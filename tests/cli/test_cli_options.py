@@ -46,7 +46,7 @@ def test_subjects_without_files(place: Path, capsys: pytest.CaptureFixture[str])
     assert plan(*words) == 2
     err = capsys.readouterr().err
     assert err.startswith("icofactor fit: --participants: no map was found of sub-099; there are maps of sub-001")
-    assert err.endswith("--missing skip leaves out those without\n")
+    assert err.endswith("--missing skip leaves them out\n")
     assert plan(*words, "--missing", "skip", "--covariates", "age") == 0
     assert "of 6 subjects" in capsys.readouterr().out
     assert plan(*words, "--exclude", "sub-099") == 0
@@ -68,7 +68,7 @@ def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[
     save_store(ico.load_cohort(place / "fs", smoothing=10), place / "store")  # type: ignore[arg-type]
     assert plan(place / "store", "--participants", place / "four.tsv", "--covariates", "age") == 0
     out = capsys.readouterr().out
-    assert "of 4 subjects" in out and "left out 2 subjects that participants does not select" in out
+    assert "of 4 subjects" in out and "left out 2 subjects that the participants table does not list" in out
     stored = ico.load_cohort(place / "store", exclude=IDS[:2])
     assert stored.provenance["left_out"] == {"by name": IDS[:2]}
     assert repr(stored).startswith("StoredCohort(4 subjects × 1284 vertices; thickness in mm, both hemispheres; ")
@@ -78,7 +78,7 @@ def test_a_store_as_the_fit_reads_it(place: Path, capsys: pytest.CaptureFixture[
     assert "no map was found of sub-099; there are maps of" in capsys.readouterr().err
     assert plan(place / "store", "--participants", place / "all.tsv", "--missing", "skip") == 0
     assert plan(place / "store", "--mask", "lh.cortex.label") == 2
-    assert "--mask is for files" in capsys.readouterr().err
+    assert "--mask applies to files" in capsys.readouterr().err
 
 
 def test_empty_sites_of_both_hemispheres_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_options_that_python_has_too(tmp_path: Path, capsys: pytest.CaptureFixtu
     for subject, row in zip(IDS, MAPS["left"], strict=True):
         write_gifti(tmp_path / f"{subject}_hemi-L.func.gii", np.stack([row, row]), "left")
     assert plan(tmp_path / "*.gii") == 2
-    assert "holds 2 maps, one per subject was expected; take one with --map-name" in capsys.readouterr().err
+    assert "holds 2 maps, but one per subject was expected; choose one with --map-name" in capsys.readouterr().err
     assert plan(tmp_path / "*.gii", "--map-name", 1) == 0
     capsys.readouterr()
     assert plan(tmp_path / "maps.npy", "--columns", "smooth", "--penalty", -1, "--method", "CD-PNNMF") == 2
@@ -130,7 +130,7 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     for i, subject in enumerate(IDS[:2]):
         write_gifti(tmp_path / f"{subject}_hemi-L_bold.func.gii", X[i : i + 3, :N], "left")
     assert plan(str(tmp_path / "*_bold.func.gii")) == 2
-    assert "holds 3 maps, one per subject was expected" in capsys.readouterr().err
+    assert "holds 3 maps, but one per subject was expected" in capsys.readouterr().err
     signed = gifti_files(tmp_path / "sulc", IDS, {side: rows - 2.5 for side, rows in MAPS.items()})
     assert plan(signed, "--method", "CD-PNNMF") == 2
     assert "The first file has negative values (down to -0." in capsys.readouterr().err
@@ -161,7 +161,7 @@ def test_covariates_are_checked_before_the_maps_are_read(
     words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), "--covariates", "age"]
     assert main([*words, "--participants", str(place / "gaps.tsv")]) == 2
     err = capsys.readouterr().err
-    assert "Covariate 'age' is missing in subjects sub-001, sub-006: fill it in" in err
+    assert "Covariate 'age' is missing for subjects sub-001, sub-006: fill it in" in err
     assert "--missing-covariates skip" in err
     assert not (place / "out").exists()
 
@@ -183,9 +183,9 @@ def test_subjects_without_covariates_can_be_left_out(
     words += ["--participants", str(tmp_path / "gaps.tsv"), "--missing-covariates", "skip"]
     assert main([*words, *(["--ranks", "2"] if command == "select" else ["--n-components", "2"])]) == 2
     err = capsys.readouterr().err
-    assert "left out 2 subjects without all covariates: sub-001, sub-006" in err
+    assert "left out 2 subjects with missing covariates: sub-001, sub-006" in err
     assert seen[0].subjects == tuple(IDS[1:5])
-    assert seen[0].journal.left_out == {"without all covariates": ["sub-001", "sub-006"]}
+    assert seen[0].journal.left_out == {"with missing covariates": ["sub-001", "sub-006"]}
 
 
 @pytest.mark.parametrize("what", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"])
@@ -197,7 +197,7 @@ def test_the_results_of_a_fit_are_no_maps_of_subjects(
     write_gifti(tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii", MAPS["left"], "left")
     assert plan(tmp_path / what) == 2
     err = capsys.readouterr().err
-    assert ("holds the results of a fit" if what == "" else "is of a fit, not of a subject") in err
+    assert ("holds the results of a fit" if what == "" else "belongs to a fit, not to a subject") in err
     assert "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS" in err
 
 

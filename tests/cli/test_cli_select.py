@@ -148,7 +148,7 @@ def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
 ) -> None:
     given = ["select", str(maps / "maps.npy"), "-o", str(maps / "fitted"), "--model", str(maps / "fitted"), "-q"]
     assert main([*given, "--bootstrap", "2", "--work-dir", str(tmp_path / "work")]) == 0
-    assert f"icofactor report {maps / 'fitted'} --overwrite shows it" in capsys.readouterr().out
+    assert f"run: icofactor report {maps / 'fitted'} --overwrite" in capsys.readouterr().out
     assert (maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii").is_file()
 
 

@@ -170,8 +170,8 @@ def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("age", "n/a", "Covariate 'age' is missing in subject sub-016"),
-        ("sex", "X", "Covariate 'sex' is X in subject sub-016; the fit knew only F, M"),
+        ("age", "n/a", "Covariate 'age' is missing for subject sub-016"),
+        ("sex", "X", "Covariate 'sex' is X in subject sub-016; the fit had only F, M"),
         ("age", "old", "Covariate 'age'"),
     ],
 )
@@ -220,12 +220,12 @@ def test_new_subjects_without_covariates_can_be_left_out(
     columns["sex"][2] = "n/a"
     table = ["--participants", str(write_table(tmp_path / "people.tsv", columns))]
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 2
-    assert f"missing in subject {IDS[N_FITTED + 2]}" in capsys.readouterr().err
+    assert f"missing for subject {IDS[N_FITTED + 2]}" in capsys.readouterr().err
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table, "--missing-covariates", "skip") == 0
     subjects, _ = read_table(tmp_path / MAPS)
     assert subjects == [name for name in IDS[N_FITTED:] if name != IDS[N_FITTED + 2]]
     about = json.loads((tmp_path / BESIDE).read_text())
-    assert about["data"]["left_out"] == {"without all covariates": [IDS[N_FITTED + 2]]}
+    assert about["data"]["left_out"] == {"with missing covariates": [IDS[N_FITTED + 2]]}
 
 
 def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,8 +276,8 @@ def test_a_cortex_with_a_hole(
     ("model", "message"),
     [
         ("nowhere.zip", "no such file"),
-        ("new", "holds no model.zip; give the folder that icofactor fit wrote"),
-        ("new.people.tsv", "does not hold a model of icofactor"),
+        ("new", "contains no model.zip; give the folder that icofactor fit wrote"),
+        ("new.people.tsv", "does not contain a model of icofactor"),
     ],
 )
 def test_what_is_no_model(
@@ -290,9 +290,7 @@ def test_what_is_no_model(
 def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / MAPS).write_text("mine")
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 2
-    said = (
-        f"icofactor transform: {tmp_path / MAPS} exists and is not a result of icofactor that this command may replace"
-    )
+    said = f"icofactor transform: {tmp_path / MAPS} exists and is not a result that this command may replace"
     assert capsys.readouterr().err.startswith(said)
     assert transform(place, "plain", "new", tmp_path / "new.csv", "-q") == 2
     assert (
@@ -300,7 +298,7 @@ def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: 
         in capsys.readouterr().err
     )
     assert transform(place, "plain", "new", tmp_path / "deep" / MAPS, "-q") == 2
-    assert f"make {tmp_path / 'deep'} first" in capsys.readouterr().err
+    assert f"create {tmp_path / 'deep'} first" in capsys.readouterr().err
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q", "--overwrite") == 2
     assert capsys.readouterr().err.startswith(said)
     assert (tmp_path / MAPS).read_text() == "mine"
@@ -313,7 +311,7 @@ def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: 
     assert not list(tmp_path.glob(".*"))
     # the fit's own loadings have the name that new ones would have
     assert transform(place, "plain", "new", place / "plain", "-q", "--overwrite") == 2
-    assert "is not a result of icofactor that this command may replace" in capsys.readouterr().err
+    assert "is not a result that this command may replace" in capsys.readouterr().err
     assert transform(place, "plain", "new", place / "new", "-q") == 2
     assert "a folder of its own" in capsys.readouterr().err
 

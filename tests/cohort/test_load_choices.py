@@ -66,7 +66,7 @@ def test_no_smoothing_beside_what_qcache_smooths(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X)
     with pytest.raises(CohortError, match=r"choose with smoothing; there are thickness.fsaverage3 .* thickness.fwhm0"):
         ico.load_cohort(tmp_path)
-    with pytest.raises(CohortError, match="none fits smoothing=3; there are"):
+    with pytest.raises(CohortError, match="nothing matches smoothing=3; there are"):
         ico.load_cohort(tmp_path, smoothing=3.0)
 
 
@@ -93,10 +93,12 @@ def test_a_table_of_the_whole_study(tmp_path: Path) -> None:
         ico.load_cohort(folder, participants=everyone)
     skipped = ico.load_cohort(folder, participants=everyone, missing="skip")
     assert list(skipped.subjects) == IDS[:2]
-    assert any("left out 3 subjects of participants without maps" in step for step in skipped.provenance["steps"])
+    assert any(
+        "left out 3 subjects of the participants table without maps" in step for step in skipped.provenance["steps"]
+    )
     left_out = ico.load_cohort(folder, participants=everyone, exclude=["003", "sub-004", "sub-099"])
     assert list(left_out.subjects) == IDS[:2]
-    with pytest.raises(CohortError, match="exclude: names sub-100, of whom there are no maps"):
+    with pytest.raises(CohortError, match="exclude: names sub-100, but there are no maps of these subjects"):
         ico.load_cohort(folder, participants=IDS[:2], exclude=["sub-100"])
 
 
@@ -131,10 +133,10 @@ def test_choices_without_effect_are_refused(tmp_path: Path) -> None:
         (
             files,
             {"smoothing": 0},
-            "smoothing: chooses among the files of a SUBJECTS_DIR or CAT12's surfaces; found files. Leave it out",
+            "smoothing: chooses among the files of a SUBJECTS_DIR, CAT12 or CIVET; found files. Leave it out",
         ),
         (files, {"target": "fsaverage3"}, "target: chooses among .*; found files"),
-        (files, {"measure": "area"}, "there are no maps of area: the names of the files are those of thickness"),
+        (files, {"measure": "area"}, "there are no maps of area: the file names say thickness"),
         (
             tree,
             {"entities": {"ses": "1"}},

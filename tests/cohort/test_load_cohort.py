@@ -172,14 +172,14 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
     with pytest.raises(CohortError, match=r"has 2 names; .* holds 5 maps"):
         ico.load_cohort(tmp_path, subjects=IDS[:2])
-    with pytest.raises(CohortError, match="holds 5 maps without names of subjects; participants lists 3: list"):
+    with pytest.raises(CohortError, match="holds 5 maps without subject names; the participants table lists 3: list"):
         ico.load_cohort(tmp_path, participants=IDS[:3])
     # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
     some = ico.load_cohort(tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]})
     check(some, X[[0, 2, 3, 4]], ~WALL, "both", [IDS[i] for i in (0, 2, 3, 4)])
     more = {"participant_id": [*IDS[:2], "sub-gone", *IDS[2:]], "exclude": [0, 0, 1, 0, 0, 0]}
     check(ico.load_cohort(tmp_path, participants=more), X, ~WALL, "both", IDS)
-    with pytest.raises(CohortError, match="participants lists 4 and leaves out 1 of them: list all 5 there"):
+    with pytest.raises(CohortError, match="participants table lists 4 and leaves out 1 of them: list all 5 there"):
         ico.load_cohort(tmp_path, participants={"participant_id": IDS[:4], "exclude": [0, 0, 0, 1]})
 
 
@@ -198,7 +198,9 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
     for i, subject in enumerate(IDS):
         rows = np.stack([X[i], 2 * X[i] + 1])
         write_cifti(tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"])
-    with pytest.raises(CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: hold several maps, one per subject"):
+    with pytest.raises(
+        CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: hold several maps, but one per subject"
+    ):
         ico.load_cohort(tmp_path)
     check(ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"), X, ~WALL, "both", IDS)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, map_name=1).X, 2 * X + 1)
@@ -217,7 +219,7 @@ def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
 def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
     faces = (RNG.random((3, 1280)) + 1).astype(np.float32)
     np.save(tmp_path / "faces.npy", faces)
-    with pytest.raises(CohortError, match="has 1280 sites and does not say of which hemisphere; pass hemisphere="):
+    with pytest.raises(CohortError, match="has 1280 sites and does not name its hemisphere; pass hemisphere="):
         ico.load_cohort(tmp_path / "faces.npy")
     cohort = ico.load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
     assert cohort.sites.on == "faces" and cohort.hemisphere == "right" and cohort.mask is None
@@ -243,7 +245,9 @@ def test_surface_image(tmp_path: Path) -> None:
     some = ico.load_cohort(image, participants={"participant_id": IDS, "exclude": [1, 0, 0, 0, 1]})
     assert list(some.subjects) == IDS[1:4]
     np.testing.assert_array_equal(some.X, X[1:4])
-    with pytest.raises(CohortError, match="SurfaceImage: holds 5 maps without names of subjects; participants lists 2"):
+    with pytest.raises(
+        CohortError, match="SurfaceImage: holds 5 maps without subject names; the participants table lists 2"
+    ):
         ico.load_cohort(image, participants=IDS[:2])
 
 
@@ -276,7 +280,7 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
     )
-    with pytest.raises(CohortError, match="is one hemisphere, the maps are of both: pass the pair"):
+    with pytest.raises(CohortError, match="is one hemisphere, but the maps are of both: pass the pair"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites)
     with pytest.raises(CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
@@ -323,7 +327,7 @@ def test_wrong_arguments(tmp_path: Path, asked: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ([], "paths must be at least one file, glob or folder; it is empty"),
+        ([], "paths must be at least one file, glob or folder; the list is empty"),
         (3, "paths must be a path"),
         ([3, 4], "paths must be a list of paths; found int"),
     ],

@@ -89,7 +89,7 @@ def test_the_dat_file_of_spm_is_followed_and_no_other(tmp_path: Path) -> None:
     file = spm_gifti(tmp_path, X[0])
     np.testing.assert_array_equal(read_maps(file).parts[None][0], X[0])
     file.with_suffix(".dat").write_bytes(b"1234")
-    for bad, why in (("", "truncated"), ("../mesh.x.dat", "only to mesh.x.dat"), ("/etc/passwd", "only to mesh.x.dat")):
+    for bad, why in (("", "truncated"), ("../mesh.x.dat", "must be mesh.x.dat"), ("/etc/passwd", "must be mesh.x.dat")):
         if bad:
             spm_gifti(tmp_path, X[0], bad)
         with pytest.raises(CohortError, match=why):
@@ -97,7 +97,7 @@ def test_the_dat_file_of_spm_is_followed_and_no_other(tmp_path: Path) -> None:
     with pytest.raises(CohortError, match=r"from a file of .*: refused"):
         read_maps(spm_gifti(tmp_path, X[0], n_arrays=3))
     file.with_suffix(".dat").unlink()
-    with pytest.raises(CohortError, match="not beside it; copy both"):
+    with pytest.raises(CohortError, match="not in the same folder; copy both"):
         read_maps(file)
 
 
@@ -138,7 +138,7 @@ def test_subjects_by_file_and_by_pattern(tmp_path: Path) -> None:
     lines.write_text("\n".join(IDS) + "\n")
     for given in (str(table), lines, "run_{subject}_lh_*.gii", IDS):
         assert list(ico.load_cohort(str(tmp_path / "run*"), subjects=given).subjects) == IDS
-    with pytest.raises(CohortError, match=r"run_HC01.*do not fit the pattern 'nothing_\{subject\}' of subjects"):
+    with pytest.raises(CohortError, match=r"run_HC01.*do not match the pattern 'nothing_\{subject\}' of subjects"):
         ico.load_cohort(str(tmp_path / "run*"), subjects="nothing_{subject}")
     with pytest.raises(CohortError, match=r"no such file. subjects is a list of names, a file .* or a pattern"):
         ico.load_cohort(str(tmp_path / "run*"), subjects="HC01")
@@ -221,7 +221,7 @@ def test_csv_of_people_by_vertices(tmp_path: Path, header: bool, ids: bool) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"1,2\n3\n", "line 2 has 1 numbers; those before have 2"),
+        (b"1,2\n3\n", "line 2 has 1 numbers; the lines before have 2"),
         (b"1\ntwo\n", "line 2 holds 'two', which is not a number"),
         (b"1\n\xff\xfe\n", "line 2 is not UTF-8"),
         (b"\n\n", "holds no numbers"),
@@ -494,12 +494,12 @@ def not_downloaded(root: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("layout", "what_to_do"),
     [
-        (no_qcache, "bring it to fsaverage with recon-all -qcache or mris_preproc"),
+        (no_qcache, "resample it to fsaverage with recon-all -qcache or mris_preproc"),
         (a_volume, "mri_vol2surf"),
         (matlab_7_3, "save it with -v7"),
         (csv_of_columns, "transpose it"),
         (one_side_missing, "--missing skip"),
-        (unnamed, "do not fit the pattern 'run-{subject}.gii' of --subjects"),
+        (unnamed, "do not match the pattern 'run-{subject}.gii' of --subjects"),
         (two_smoothings, "choose with --smoothing; there are tlink 20 mm (6 subjects), tlink 30 mm"),
         (civet_without_surfaces, "any surface of CIVET (.obj)"),
         (a_damaged_surface, "truncated"),

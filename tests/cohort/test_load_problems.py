@@ -50,15 +50,17 @@ def test_one_report_names_every_bad_file(tmp_path: Path) -> None:
     file(8).write_bytes(b"\x00\x01\x02" * 1000)  # unreadable
     found = report(folder)
     expected = {
-        file(0).name: "is not a whole XML file",
+        file(0).name: "is not a complete XML file",
         file(1).name: "is empty",
-        file(2).name: "is named left, but its own metadata say right",
+        file(2).name: "is named left, but its metadata say right",
         file(3, "R").name: r"has 2562 vertices; most of the files \(8\) have 642: another mesh",
         f"{IDS[4]}_ses-2_hemi-L_thickness.shape.gii": r"subject sub-005, left hemisphere is also in .*give one file",
         file(5).name: r"NaN or infinite at 3 vertices \(e\.g\. 100\) where other subjects have values",
         f"subject {IDS[6]}": r"missing: the left hemisphere \(there is only .*sub-007_hemi-R",
-        file(7, "R").name: r"in other units\? Its median is 2\d\d\d(\.\d+)?, that of the other subjects about 2\.\d+",
-        file(8).name: "is not a whole XML file",
+        file(
+            7, "R"
+        ).name: r"has other units\? Its median is 2\d\d\d(\.\d+)?; the median of other subjects is about 2\.\d+",
+        file(8).name: "is not a complete XML file",
     }
     assert set(found) == set(expected)
     for where, what in expected.items():
@@ -88,7 +90,7 @@ def test_files_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(formats, "read_gifti", refuse)
     found = report([*folder.iterdir(), looped])
-    assert found[forbidden.name] == "may not be read (permission denied)"
+    assert found[forbidden.name] == "cannot be read (permission denied)"
     assert "symbolic links" in found[looped.name] and len(found) == 2
 
 
@@ -100,8 +102,8 @@ def test_swapped_hemispheres_are_known_by_their_medial_wall(tmp_path: Path) -> N
         write_mgh(surf / f"{prefix}.thickness.fwhm10.fsaverage3.mgh", MAPS[side][3])
     found = report(tree)
     assert found == {
-        "lh.thickness.fwhm10.fsaverage3.mgh": "is named left, but its medial wall is that of the right hemisphere",
-        "rh.thickness.fwhm10.fsaverage3.mgh": "is named right, but its medial wall is that of the left hemisphere",
+        "lh.thickness.fwhm10.fsaverage3.mgh": "is named left, but it has the medial wall of the right hemisphere",
+        "rh.thickness.fwhm10.fsaverage3.mgh": "is named right, but it has the medial wall of the left hemisphere",
     }
 
 
@@ -110,7 +112,7 @@ def test_a_copy_under_another_name(tmp_path: Path) -> None:
     name = "surf/lh.thickness.fwhm10.fsaverage3.mgh"
     (tree / IDS[1] / name).write_bytes((tree / IDS[0] / name).read_bytes())
     found = report(tree)
-    assert list(found.values()) == [f"is the same, byte for byte, as {tree / IDS[0] / name}"]
+    assert list(found.values()) == [f"is identical to {tree / IDS[0] / name}, byte for byte"]
 
 
 def test_nan_on_the_wall_is_the_mask(tmp_path: Path) -> None:
@@ -140,13 +142,13 @@ def test_infinite_and_flat_maps(tmp_path: Path) -> None:
     rows[2, :N] = 3
     found = report(gifti_files(tmp_path, IDS, hemispheres(rows)))
     assert set(found) == {f"{IDS[i]}_hemi-{h}_thickness.shape.gii" for i, h in ((0, "L"), (1, "L"), (1, "R"), (2, "L"))}
-    assert found[f"{IDS[1]}_hemi-R_thickness.shape.gii"] == "is 0 at every vertex; there is no map in it"
-    assert found[f"{IDS[2]}_hemi-L_thickness.shape.gii"] == "is 3 at every vertex; there is no map in it"
+    assert found[f"{IDS[1]}_hemi-R_thickness.shape.gii"] == "is 0 at every vertex; it contains no map"
+    assert found[f"{IDS[2]}_hemi-L_thickness.shape.gii"] == "is 3 at every vertex; it contains no map"
 
 
 def test_all_maps_empty(tmp_path: Path) -> None:
     found = report(cifti_files(tmp_path, IDS[:2], {"left": np.zeros((2, N), dtype=np.float32)}))
-    assert len(found) == 2 and all("is 0 at every vertex; there is no map in it" in what for what in found.values())
+    assert len(found) == 2 and all("is 0 at every vertex; it contains no map" in what for what in found.values())
 
 
 def test_values_too_large_for_the_cohort(tmp_path: Path) -> None:
@@ -162,12 +164,14 @@ def test_values_too_small_for_the_cohort(tmp_path: Path, scale: float) -> None:
     rows[2] *= scale
     np.save(tmp_path / "thickness.npy", rows)
     found = report(tmp_path / "thickness.npy")
-    assert "too small to be told from zero in single precision" in found.pop("thickness.npy (map 2, subject map0003)")
+    assert "too small to distinguish from zero in single precision" in found.pop(
+        "thickness.npy (map 2, subject map0003)"
+    )
     assert not found
     rows[1] = 0
     np.save(tmp_path / "thickness.npy", rows[1:3])
     found = report(tmp_path / "thickness.npy")
-    assert found["thickness.npy (map 0, subject map0001)"] == "is 0 at every vertex; there is no map in it"
+    assert found["thickness.npy (map 0, subject map0001)"] == "is 0 at every vertex; it contains no map"
     assert "single precision" in found["thickness.npy (map 1, subject map0002)"]
 
 
@@ -194,7 +198,7 @@ def test_both_hemispheres_asked_for_and_one_there(tmp_path: Path) -> None:
     assert list(report(tmp_path / "gifti", hemisphere="both")) == [f"subject {name}" for name in IDS[:2]]
     assert report(tmp_path / "lh.thickness.mgh", hemisphere="both")
     found = report(tmp_path / "cifti", hemisphere="right")
-    assert set(found.values()) == {"holds the left hemisphere only; hemisphere='right' was asked for"}
+    assert set(found.values()) == {"contains only the left hemisphere; hemisphere='right' was requested"}
 
 
 def test_hemispheres_with_different_numbers_of_maps(tmp_path: Path) -> None:
@@ -208,15 +212,15 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = report([tmp_path / "thickness.npy", tmp_path / "no.mgh", str(tmp_path / "*.gii"), tmp_path / "empty"])
     assert found["no.mgh"] == "no such file"
-    assert found["*.gii"] == "no file fits this pattern"
-    assert "holds no files of maps, and is not a SUBJECTS_DIR" in found["empty"]
+    assert found["*.gii"] == "no file matches this pattern"
+    assert "contains no map files, and is not a SUBJECTS_DIR" in found["empty"]
 
 
 def test_a_wrong_mask_is_reported_with_the_files(tmp_path: Path) -> None:
     folder = gifti_files(tmp_path, IDS, MAPS)
     (folder / f"{IDS[0]}_hemi-L_thickness.shape.gii").write_bytes(b"")
     found = report(folder, mask=np.ones(5, dtype=bool))
-    assert found["mask"] == "must hold True or False for each of 1284 sites; found shape (5,)"
+    assert found["mask"] == "must contain True or False for each of 1284 sites; found shape (5,)"
     assert found[f"{IDS[0]}_hemi-L_thickness.shape.gii"] == "is empty"
 
 

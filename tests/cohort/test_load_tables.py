@@ -56,7 +56,7 @@ def test_layouts(make: Callable[..., list[Path]], atlas: tuple[Path, Path], tmp_
     np.testing.assert_allclose(left.X, X[:, : len(NAMES)], rtol=1e-6)
     free = ico.load_cohort(tmp_path / "in", **({"entities": {"atlas": "Toy"}} if make is xcp_d else {}))
     np.testing.assert_allclose(free.X, X, rtol=1e-6)
-    assert not free.sites.placed and "not known where they lie" in notes(free)
+    assert not free.sites.placed and "positions unknown" in notes(free)
 
 
 def test_pscalar_brings_its_atlas(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_arrays_and_data_frames(atlas: tuple[Path, Path], tmp_path: Path) -> Non
     np.save(tmp_path / "plain.npy", X)
     plain = ico.load_cohort(tmp_path / "plain.npy", parcels=atlas)
     np.testing.assert_allclose(plain.X, X, rtol=1e-6)
-    assert "in their order" in notes(plain)
+    assert "in that order" in notes(plain)
 
 
 def test_scans_participants_and_people_in_one_table_only(atlas: tuple[Path, Path], tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
     ("change", "message"),
     [
         ("no ids", "participant_id"),
-        ("a subject twice", "sub-02 twice; one row per person"),
+        ("a subject twice", "sub-02 twice; keep one row per person"),
         ("unknown region", r"lh_cunneus_thickness \(did you mean lh_cuneus\?\)"),
         ("no region at all", r"none of its columns .*Give the atlas"),
         ("text in a cell", "2,5mm"),
-        ("two measures", "several columns of lh_insula: one measure per table"),
+        ("two measures", "several columns for lh_insula; give one measure per table"),
         ("a region missing in one", r"1 region \(lh_insula\).*leave out the subject"),
         ("only a header", "no rows"),
         ("turned round", r"rows are regions \(lh_bankssts_thickness, .*one column per region"),
@@ -211,7 +211,7 @@ def test_tables_of_two_measures(atlas: tuple[Path, Path], tmp_path: Path) -> Non
 def test_vertices_and_regions_do_not_mix(atlas: tuple[Path, Path], tmp_path: Path) -> None:
     (table,) = enigma(tmp_path, X)
     np.save(tmp_path / "lh.a.npy", np.ones((2, 642)))
-    with refused("lh.a.npy", "Read them apart"):
+    with refused("lh.a.npy", "Read them separately"):
         ico.load_cohort([table, tmp_path / "lh.a.npy"])
     cohort = ico.load_cohort(table, parcels=atlas)
     with refused("store", "tables of regions"):

@@ -71,7 +71,7 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
         "choose with {target}; there are thickness.fwhm10.fsaverage3 (4 subjects), "
         "thickness.fwhm10.fsaverage4 (4 subjects)"
     )
-    with pytest.raises(CohortError, match=r"none fits smoothing=5, target='fsaverage5'; there are"):
+    with pytest.raises(CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"):
         ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
     with pytest.raises(CohortError, match="no subject has volume on a common mesh; there are area, thickness"):
         ico.load_cohort(tmp_path, measure="volume")
@@ -90,8 +90,8 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
     assert f"subject {IDS[2]}: {surf(2, 'lh')}; {surf(2, 'rh')}" in text
     skipped = ico.load_cohort(tmp_path, missing="skip")
     assert list(skipped.subjects) == [IDS[0], IDS[3]]
-    assert any("left out 2 subjects without all their files" in step for step in skipped.provenance["steps"])
-    assert skipped.provenance["left_out"] == {"without all their files": [IDS[1], IDS[2]]}
+    assert any("left out 2 subjects with missing files" in step for step in skipped.provenance["steps"])
+    assert skipped.provenance["left_out"] == {"with missing files": [IDS[1], IDS[2]]}
     named = ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]])
     assert list(named.subjects) == [IDS[0], IDS[3]]
     assert named.provenance["left_out"] == {"by name": [IDS[1], IDS[2]]}
@@ -101,7 +101,7 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
 def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
     (tmp_path / "bert" / "surf").mkdir(parents=True)
     write_morph(tmp_path / "bert" / "surf" / "lh.thickness", X[0, :N])
-    with pytest.raises(CohortError, match=r"1 have it on their own meshes only .* recon-all -qcache"):
+    with pytest.raises(CohortError, match=r"1 have it only on their own meshes .* recon-all -qcache"):
         ico.load_cohort(tmp_path)
     cohort = ico.load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
     assert cohort.subjects == ("bert",) and cohort.modality == "thickness"
@@ -119,7 +119,9 @@ def test_hcp_tree(tmp_path: Path) -> None:
     assert list(cohort.subjects) == ids and (cohort.modality, cohort.units) == ("myelin", "T1w/T2w")
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
-    with pytest.raises(CohortError, match=r"an HCP tree holds several maps; choose with measure \(myelin, thickness"):
+    with pytest.raises(
+        CohortError, match=r"an HCP tree contains several maps; choose with measure \(myelin, thickness"
+    ):
         ico.load_cohort(tmp_path)
     with pytest.raises(CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"):
         ico.load_cohort(tmp_path, measure="sulc")
@@ -184,11 +186,11 @@ def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
         ico.load_cohort(tmp_path, entities={"task": "rest"})
     with pytest.raises(CohortError, match="there are no maps of 'thickness'; there are reho"):
         ico.load_cohort(tmp_path, measure="thickness")
-    with pytest.raises(CohortError, match="of the maps of 'reho' none has task=nback; task is motor, rest"):
+    with pytest.raises(CohortError, match="no map of 'reho' has task=nback; task is motor, rest"):
         ico.load_cohort(tmp_path, entities={"task": "nback"})
-    with pytest.raises(CohortError, match=r"of the maps of 'reho' none has ses=1$"):
+    with pytest.raises(CohortError, match=r"no map of 'reho' has ses=1$"):
         ico.load_cohort(tmp_path, entities={"ses": "1", "task": "rest"})
-    with pytest.raises(CohortError, match="none is on target='fsaverage5'; there are fsaverage3"):
+    with pytest.raises(CohortError, match="is on target='fsaverage5'; there are fsaverage3"):
         ico.load_cohort(tmp_path, target="fsaverage5")
 
 
@@ -303,7 +305,8 @@ def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
     assert list(cohort.participants["site"]) == ["01", "02", "01"]
     assert cohort.provenance["participants"]["path"] == str(table)
     assert any(
-        "left out 1 subject that participants marks for exclusion: sub-003" in s for s in cohort.provenance["steps"]
+        "left out 1 subject that the participants table marks for exclusion: sub-003" in s
+        for s in cohort.provenance["steps"]
     )
 
 
@@ -317,7 +320,7 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     with pytest.raises(CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"):
         ico.load_cohort(folder, participants=["sub-001", "sub-009"])
     assert ico.load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == ("sub-001",)
-    with pytest.raises(CohortError, match="exclude: names sub-009, of whom there are no maps"):
+    with pytest.raises(CohortError, match="exclude: names sub-009, but there are no maps of these subjects"):
         ico.load_cohort(folder, exclude=["sub-009"])
 
 
@@ -331,7 +334,7 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
         ("participant_id\tage\nsub-1\t1\n1\t2\n", "lists subjects twice: with and without sub-"),
         ("participant_id\tage\tage\nsub-1\t1\t2\n", "two columns have the same name"),
         ("participant_id\n", "lists no subjects"),
-        ("participant_id\texclude\na\tperhaps\n", "column exclude must hold 1 or 0"),
+        ("participant_id\texclude\na\tperhaps\n", "column exclude must contain 1 or 0"),
         ("participant_id\texclude\na\t1\n", "leaves out every subject"),
     ],
 )

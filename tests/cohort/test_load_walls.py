@@ -59,5 +59,5 @@ def test_the_files_of_mask_and_mesh_are_in_the_provenance(tmp_path: Path) -> Non
 
 def test_a_hemisphere_that_is_not_there(tmp_path: Path) -> None:
     gifti_files(tmp_path, names(3), {"left": X[:, :N]})
-    with pytest.raises(CohortError, match=r"^paths: lead to no files of maps of the right hemisphere$"):
+    with pytest.raises(CohortError, match=r"^paths: contain no map files of the right hemisphere$"):
         ico.load_cohort(tmp_path, hemisphere="right")

@@ -166,7 +166,7 @@ def test_scans_to_fit() -> None:
     assert choose_scans(cohort(date=date), "baseline", order="date").rows.tolist() == [1, 3, 5]
     drawn = {tuple(choose_scans(cohort(), "one-per-person", seed=seed).rows.tolist()) for seed in range(30)}
     assert len(drawn) == 6 and all(5 in rows for rows in drawn)
-    assert choose_scans(cohort(), "baseline").sentence == "6 scans of 3 people; fitted on the first scan of each"
+    assert choose_scans(cohort(), "baseline").sentence == "6 scans of 3 people; fitted on the first scan of each person"
     # sessions by name: 2 before 10
     assert People.of(SCANS[3:5], {"participant_id": PEOPLE[3:5], "visit": [10, 2]}).sessions == ("10", "2")
     assert choose_scans(cohort()[3:5], "baseline").rows.tolist() == [1]
@@ -183,17 +183,17 @@ def test_people_with_one_scan_each_are_as_before() -> None:
 @pytest.mark.parametrize(
     ("argument", "message", "given"),
     [
-        ("fit_on", r"There are 6 scans of 3 people: say with fit_on what to fit, baseline", {}),
+        ("fit_on", r"There are 6 scans of 3 people: choose with fit_on what to fit: baseline", {}),
         ("fit_on", "'baseline', 'one-per-person' or 'all'", {"fit_on": "first"}),
-        ("order", "goes with fit_on='baseline'", {"fit_on": "all", "order": "age"}),
-        ("order", r"a column of the participants' table \(participant_id, ", {"fit_on": "baseline", "order": "date"}),
-        ("order", "not known of sub-01_ses-2", {"fit_on": "baseline", "order": "gap"}),
-        ("groups", r"a column of the participants' table \(participant_id, ", {"fit_on": "all", "groups": "home"}),
-        ("groups", "not known of sub-01_ses-2", {"fit_on": "all", "groups": "gap"}),
+        ("order", "use it with fit_on='baseline'", {"fit_on": "all", "order": "age"}),
+        ("order", r"a column of the participants table \(participant_id, ", {"fit_on": "baseline", "order": "date"}),
+        ("order", "values are missing for sub-01_ses-2", {"fit_on": "baseline", "order": "gap"}),
+        ("groups", r"a column of the participants table \(participant_id, ", {"fit_on": "all", "groups": "home"}),
+        ("groups", "values are missing for sub-01_ses-2", {"fit_on": "all", "groups": "gap"}),
         ("groups", "makes 1 group of 6 rows; at least 2", {"fit_on": "all", "groups": "same"}),
-        ("groups", "several groups hold scans of sub-02", {"fit_on": "all", "groups": "torn"}),
+        ("groups", "several groups contain scans of sub-02", {"fit_on": "all", "groups": "torn"}),
         ("groups", "has 3 labels; there are 6 rows", {"fit_on": "all", "groups": [1, 2, 3]}),
-        ("groups", "several groups hold scans of sub-01, sub-02", {"fit_on": "baseline", "groups": range(6)}),
+        ("groups", "several groups contain scans of sub-01, sub-02", {"fit_on": "baseline", "groups": range(6)}),
     ],
 )
 def test_what_cannot_be_chosen(argument: str, message: str, given: dict[str, Any]) -> None:
@@ -203,9 +203,9 @@ def test_what_cannot_be_chosen(argument: str, message: str, given: dict[str, Any
 
 
 def test_arrays_know_no_people() -> None:
-    with refused("fit_on", "nothing is known of its rows"):
+    with refused("fit_on", "has no information about its rows"):
         choose_scans(X, "baseline")
-    with refused("groups", "an array has no table"):
+    with refused("groups", "an array has no participants table"):
         choose_scans(X, groups="family")
     assert choose_scans(X).groups is None
     found = choose_scans(X, groups=[1, 1, 2, 2, 3, 3]).groups

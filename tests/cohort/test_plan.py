@@ -151,7 +151,7 @@ def test_subjects_without_a_needed_value_are_left_out(kind: str, tree: Path, tmp
         path, table = tmp_path / "store", None
     plan = plan_cohort(path, participants=table, needed=["age", "sex"])  # a column that is not there is another matter
     assert plan.subjects == (IDS[0], *IDS[2:])
-    assert plan.journal.left_out == {"without all covariates": [IDS[1]]}
+    assert plan.journal.left_out == {"with missing covariates": [IDS[1]]}
     np.testing.assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
 
 

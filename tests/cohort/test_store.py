@@ -126,7 +126,7 @@ def test_a_store_goes_to_another_process(tmp_path: Path) -> None:
     kept = pickle.dumps(stored)
     check_same(pickle.loads(kept), cohort())
     append_store(tmp_path / "a.zarr", cohort(1, 5))
-    with pytest.raises(CohortError, match="written to meanwhile"):
+    with pytest.raises(CohortError, match="changed in the meantime"):
         pickle.loads(kept)
 
 
@@ -180,7 +180,7 @@ def test_simulated_subjects_make_a_simulated_store(tmp_path: Path) -> None:
         ({"hemisphere": "right"}, "hemisphere of the store is 'left', here 'right'"),
         ({"mask": None}, "its mask differs at 129 sites"),
         ({"participants": {"sex": list("fmfmf")}}, r"participants lack the columns \['age', 'participant_id'\]; the"),
-        ({"subjects": ["sub-0003", "b", "c", "d", "e"]}, "it has these subjects already: sub-0003"),
+        ({"subjects": ["sub-0003", "b", "c", "d", "e"]}, "it already has these subjects: sub-0003"),
         ({"sites": Sites.named("fsaverage3-B")}, "or the same sites in another order"),
     ],
 )

@@ -115,7 +115,7 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "no column": (lambda X: X[:, :0], "X has 0 columns"),
     "transposed": (
         lambda X: X.T,
-        r"X must be subjects × sites; it looks like sites × subjects, so give X.T; found shape \(642, 12",
+        r"X must be subjects × sites; this looks like sites × subjects, so pass X.T; found shape \(642, 12",
     ),
     "strings": (lambda X: X.astype(str), "X must hold real numbers; found dtype <U"),
     "objects": (lambda X: X.astype(object), "X must hold real numbers; found dtype object"),
@@ -129,7 +129,7 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "nothing": (lambda X: None, "X must hold real numbers; found dtype object"),
     "a file's name": (lambda X: "X.npy", "X must hold real numbers; found dtype <U"),
     "a dictionary": (lambda X: {"X": X}, "X must hold real numbers; found dtype object"),
-    "ragged lists": (lambda X: [[1.0, 2.0], [3.0]], "X must be an array of subjects × sites; it cannot be read"),
+    "ragged lists": (lambda X: [[1.0, 2.0], [3.0]], "X must be an array of subjects × sites; it cannot be converted"),
     "sparse matrix": (sp.csr_matrix, r"X must be a dense array .* found a sparse matrix, use X.toarray\(\)"),
     "sparse array": (sp.coo_array, "X must be a dense array"),
     "masked array": (lambda X: np.ma.masked_greater(X, 3), "X is a masked array, whose mask would be lost"),
@@ -147,7 +147,7 @@ FINE_IN_TRANSFORM = {"constant subject", "zero subject", "all zero", "all subjec
 SAYS_IN_TRANSFORM = {
     "a column too few": r"mesh is Sites\(642 vertices of fsaverage3\); X has 641 columns instead of 642",
     "no column": "X has 0 columns instead of 642",
-    "no subject": r"X holds no subject \(0 rows\)",
+    "no subject": r"X has no subjects \(0 rows\)",
 }
 
 
@@ -228,7 +228,7 @@ def test_a_penalty_that_dwarfs_the_data_is_warned_of(X: np.ndarray) -> None:
 @pytest.mark.parametrize("center", ["mean", "zscore"])
 @pytest.mark.parametrize("method", ["DL", "LE-PPNMF"])
 def test_the_papers_rules_take_nothing_out(method: str, center: str, X: np.ndarray) -> None:
-    with pytest.raises(ArgumentError, match="rules='paper', which fits the maps as they are") as caught:
+    with pytest.raises(ArgumentError, match="rules='paper', which fits uncentered maps") as caught:
         CorticalFactorization(3, method=method, center=center, rules="paper").fit(X)
     assert caught.value.argument == "center"
     for given in ("auto", "none"):

@@ -169,7 +169,7 @@ def test_the_mesh_is_inferred_from_the_number_of_columns(level: int) -> None:
 
 @pytest.mark.parametrize(("n", "other"), [(40962, "CIVET"), (81924, "CIVET"), (81920, "CIVET"), (163842, "fs_LR 164k")])
 def test_sizes_that_two_meshes_share_are_asked_about(n: int, other: str) -> None:
-    with pytest.raises(ValueError, match=f"X has {n} columns: that may be fsaverage. or .*{other}.* say mesh='fsaver"):
+    with pytest.raises(ValueError, match=f"X has {n} columns: that may be fsaverage. or .*{other}.* pass mesh='fsaver"):
         sites_for(n)
     named = "fsaverage6" if n < 160000 else "fsaverage7"
     assert sites_for(n, named)[0].n == n
@@ -181,7 +181,9 @@ def test_sizes_of_fs_LR_say_what_is_needed() -> None:
     for mesh in (None, "fsLR32k"):
         sites, hemi = sites_for(64984, mesh)
         assert (sites.n, hemi) == (64984, "both") and sites_for(32492, mesh, "right")[0].n == 32492
-    with pytest.raises(ValueError, match="59412 columns, as CIFTI files without the medial wall have: put the values"):
+    with pytest.raises(
+        ValueError, match="59412 columns, the size of CIFTI files without the medial wall: put the values"
+    ):
         sites_for(59412)
 
 

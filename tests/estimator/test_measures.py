@@ -254,7 +254,7 @@ def test_people_are_matched_by_name(pair: dict[str, ico.Cohort]) -> None:
     np.testing.assert_array_equal(np.asarray(joined.X), np.vstack([a.X[kept], b.X[kept]]))
     assert list(joined.participants)[:2] == ["participant_id", "measure"]
     np.testing.assert_array_equal(joined.X[[0, N], 3:5], np.vstack([a.X[kept], b.X[kept]])[[0, N], 3:5])
-    with refused("which", "the same people of every measure"):
+    with refused("which", "the same people in the same order for every measure"):
         joined[:3]
 
 
@@ -280,7 +280,7 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         ("measures", "cohorts", {"a": a.X}, {"share": "maps"}),
         ("measures", "on one mesh", {"a": a, "b": ico.simulate_cohort(N, K, mesh="fsaverage4")}, {"share": "maps"}),
         ("measures", "on one mesh", {"a": a, "b": replace(b, hemisphere="right")}, {"share": "maps"}),
-        ("measures", "nobody in common", {"a": a[:4], "b": b[5:]}, {"share": "maps"}),
+        ("measures", "no person in common", {"a": a[:4], "b": b[5:]}, {"share": "maps"}),
         ("measures", "adjusted already", {"a": ico.Covariates.fit(a, ["age"]).apply(a)}, {"share": "maps"}),
         ("measures", "'measure'", {"a": replace(a, participants={"measure": ["x"] * N})}, {"share": "maps"}),
         ("weights", "of the measures", pair, {"share": "maps", "weights": {"area": 1}}),
@@ -294,7 +294,7 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         model("CD-PNNMF").fit(joined)
     with refused("center", "contradicts"):
         model(center="mean").fit(joined)
-    with refused("share", "not taken out of measures with shared maps"):
+    with refused("share", "cannot be regressed out of measures with shared maps"):
         ico.Covariates.fit(joined, ["age"])
     flat = replace(b, X=np.tile(b.X[:1], (N, 1)))
     with refused("X", "the same in all people"):
@@ -309,7 +309,7 @@ def test_new_people_must_be_joined_alike(pair: dict[str, ico.Cohort]) -> None:
     ):
         with refused("X", "as for the fit"):
             fitted.transform(other)
-    with refused("X", "a row per person"):
+    with refused("X", "one row per person"):
         fitted.transform(pair["thickness"].X[:3])
 
 

@@ -186,7 +186,7 @@ def test_ctrl_c_says_how_to_go_on(cohort: ico.Cohort, tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("icofactor.estimator.fitting.refined_by", interrupted)
-        with pytest.raises(KeyboardInterrupt, match=r"kept in .*work: the same call goes on from there"):
+        with pytest.raises(KeyboardInterrupt, match=r"kept in .*work, and the same call resumes from there"):
             fit(quick(), cohort, tmp_path / "work")
         with pytest.raises(KeyboardInterrupt, match=r"^$"):
             fit(quick(), cohort)

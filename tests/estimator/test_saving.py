@@ -182,7 +182,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
 
 def test_a_folder_that_is_not_there(model: CorticalFactorization, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"make .*nowhere first"):
+    with pytest.raises(FileNotFoundError, match=r"create .*nowhere first"):
         model.save(tmp_path / "nowhere" / "model.zip")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         model.save(tmp_path, overwrite=True)
@@ -229,7 +229,7 @@ def test_garbage(content: bytes, tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        ModelFileError, match=r"holds no model\.zip; give the folder that icofactor fit wrote"
+        ModelFileError, match=r"contains no model\.zip; give the folder that icofactor fit wrote"
     ) as caught:
         load_model(tmp_path)
     assert caught.value.path == str(tmp_path)
@@ -261,7 +261,7 @@ def test_a_file_with_a_damaged_array(saved: Path) -> None:
     middle = entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2
     content[middle] ^= 0xFF
     saved.write_bytes(bytes(content))
-    with pytest.raises(ModelFileError, match=r"model\.zip: is damaged or cut short .*(checksum|cannot be unpacked)"):
+    with pytest.raises(ModelFileError, match=r"model\.zip: is damaged or truncated .*(checksum|cannot be unpacked)"):
         load_model(saved)
 
 
@@ -278,7 +278,7 @@ def test_a_zip_of_something_else(tmp_path: Path) -> None:
 
 
 def test_zarr_of_another_kind_or_version(saved: Path) -> None:
-    with pytest.raises(ModelFileError, match="does not hold a model"):
+    with pytest.raises(ModelFileError, match="does not contain a model"):
         load_model(with_root(saved, format="icofactor cohort"))
     with pytest.raises(ModelFileError, match=r"layout 99, of another version.*this one reads layout 2: fit again"):
         load_model(with_root(saved, version=99))
@@ -297,7 +297,7 @@ def test_a_model_of_0_1_0(tmp_path: Path) -> None:
         load_model(path)
     assert refusal.value.path == str(path)
     assert refusal.value.problem == (
-        "holds a model in layout 1, of another version of icofactor; this one reads layout 2: fit again"
+        "contains a model in layout 1, from another version of icofactor; this version reads layout 2: fit again"
     )
 
 

@@ -97,7 +97,7 @@ def test_fits_that_cannot_be_compared(two_meshes: list[ico.CorticalFactorization
         ico.match_components(model, left)
     rotated = np.roll(model.sites_.coordinates, 1, axis=1)
     other.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
-    with pytest.raises(ValueError, match="on the same mesh as a, or both on meshes of fsaverage"):
+    with pytest.raises(ValueError, match="on the same mesh as a, or both on fsaverage meshes"):
         ico.match_components(model, other)
 
 

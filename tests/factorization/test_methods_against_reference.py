@@ -336,7 +336,7 @@ def test_data_that_cannot_be_factorized(call: Any) -> None:
         with pytest.raises(ValueError, match="X is zero everywhere"):
             call(zero, method, 3, n_iter=1)
     negative = with_L(stats, c3=-1.0)
-    with pytest.raises(ValueError, match="negative values, which LE-PNNMF forbids; use 'DL', 'E-DL' or 'parts'"):
+    with pytest.raises(ValueError, match="negative values, but LE-PNNMF needs values ≥ 0; use 'DL', 'E-DL' or 'parts'"):
         call(negative, "LE-PNNMF", 3, n_iter=1)
 
 

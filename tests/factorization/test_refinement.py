@@ -358,5 +358,5 @@ def test_a_solution_of_another_design() -> None:
 def test_overlapping_columns_need_the_data() -> None:
     problem = small("smooth")
     pyramid = Pyramid.from_data(problem.X, problem.design.sites)
-    with pytest.raises(ValueError, match="A pyramid holds sums of X only"):
+    with pytest.raises(ValueError, match="A pyramid contains only sums of X"):
         refine(pyramid, problem.design, problem.stats, begun(problem, n_iter=1), Refinement(1, 1, 1))

@@ -255,7 +255,7 @@ def test_older_cifti_and_other_dense_files_are_refused(tmp_path: Path) -> None:
     path = write_cifti(tmp_path / "a.dscalar.nii", {"left": LEFT})
     data = path.read_bytes()
     path.write_bytes(data.replace(b'<CIFTI Version="2.0"', b'<CIFTI Version="1.0"'))
-    with pytest.raises(CohortError, match=r"is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert"):
+    with pytest.raises(CohortError, match=r"is CIFTI-1; convert it to CIFTI-2 with wb_command -file-convert"):
         read_maps(path)
     path.write_bytes(data.replace(b"CIFTI_INDEX_TYPE_SCALARS", b"CIFTI_INDEX_TYPE_PARCELS"))
     with pytest.raises(CohortError, match="holds brain_models × parcels; dscalar and dtseries"):

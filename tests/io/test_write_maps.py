@@ -120,7 +120,7 @@ def test_annotations_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcel
         ({"labels": np.array([-1, 0])}, "between 0 and 3; found -1 to 0"),
         ({"labels": np.array([0.5])}, "whole numbers"),
         ({"names": ["a"]}, r"shape \(1, 3\)"),
-        ({"colours": np.zeros((3, 3))}, "colours must be all different"),
+        ({"colours": np.zeros((3, 3))}, "colours must be unique"),
     ],
 )
 def test_parcels_that_cannot_be_written(

@@ -129,7 +129,7 @@ def test_a_file_of_the_user_is_never_replaced(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(lab, "run_experiment", run_experiment)
     (tmp_path / "bench.md").write_text("mine")
-    with pytest.raises(FileExistsError, match="not a result of icofactor"):
+    with pytest.raises(FileExistsError, match="is not a result that this command may replace"):
         lab.run_bench(tmp_path, quick=True, overwrite=True)
     assert not ran and sorted(p.name for p in tmp_path.iterdir()) == ["bench.md"]
     (tmp_path / "bench.md").rename(tmp_path / "mine.md")

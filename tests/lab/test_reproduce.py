@@ -101,7 +101,7 @@ def test_the_same_call_goes_on_from_what_is_kept(out: Path) -> None:
     assert record["pieces taken from earlier calls"] == len(list(lost.parent.glob("ablation.*.npz"))) - 1
     assert (out / "tables" / "division.tsv").read_bytes() == before
     assert (out / "figures" / "fig7_ablation.pdf").read_bytes()[:4] == b"%PDF"
-    with pytest.raises(ValueError, match=r"holds the work of another run: .*seed was 0, is 1"):
+    with pytest.raises(ValueError, match=r"contains the work of another run: .*seed was 0, is 1"):
         reproduce(out, **only, overwrite=True, seed=1)
 
 
@@ -256,6 +256,6 @@ def test_a_file_of_the_user_is_refused_before_any_work(tmp_path: Path, name: str
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("mine")
-    with pytest.raises(FileExistsError, match="not a result of icofactor"):
+    with pytest.raises(FileExistsError, match="is not a result that this command may replace"):
         reproduce(tmp_path, sizes=TINY, overwrite=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file] and file.read_text() == "mine"

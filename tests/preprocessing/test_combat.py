@@ -184,12 +184,12 @@ def test_a_scanner_that_the_fit_did_not_know_is_learnt_from_enough_scans() -> No
     their = {"site": ["third"] * 200, "age": ages}
     view = combat.transform(third, their)
     Y = np.asarray(view)
-    assert view.notes == ("site third was not in the fit: how it differs was learnt from its 200 scans",)
+    assert view.notes == ("site third was not in the fit: its differences were estimated from its 200 scans",)
     fitted = combat.harmonization_.mean + np.outer(ages - people["age"].mean(), beta)
     np.testing.assert_allclose((Y - fitted).mean(), 0, atol=0.01)
     np.testing.assert_allclose((Y - fitted).std() / combat.harmonization_.sd.mean(), 1, rtol=0.05)
     few = {"participant_id": [f"p{i}" for i in range(11)], "site": ["third"] * 11, "age": ages[:11]}
-    with refused("harmonize", r"'site' is third in subjects p0, .*the fit knew only new, old: give at least 12 scans"):
+    with refused("harmonize", r"'site' is third in subjects p0, .*the fit had only new, old: .*give at least 12 scans"):
         combat.transform(third[:11], few)
     # scans of known scanners are harmonized the same whoever comes with them
     both = {"site": [*people["site"][:5], *their["site"]], "age": [*people["age"][:5], *ages]}
@@ -211,7 +211,7 @@ def changed(**columns: Any) -> dict[str, Any]:
     [
         (table(), {"site": "scanner"}, "harmonize", "no column 'scanner'.* its columns: 'age', 'sex', 'site'"),
         (table(), {"keep": ["iq"]}, "keep", "no column 'iq'"),
-        (changed(site=["A"] * N), {}, "harmonize", "'site' is A in all subjects: there is nothing to harmonize"),
+        (changed(site=["A"] * N), {}, "harmonize", "'site' is A in all subjects: nothing to harmonize"),
         (
             changed(site=["A"] * 45 + ["B"] * 11 + ["C"] * 4),
             {},
@@ -222,13 +222,13 @@ def changed(**columns: Any) -> dict[str, Any]:
             changed(site=["A", "B"] * 30, group=["p", "q"] * 30),
             {"keep": ["age", "group"]},
             "keep",
-            "'group' cannot be told apart from 'site', 'age'",
+            "'group' cannot be distinguished from 'site', 'age'",
         ),
-        (changed(age=[np.nan, 3.0] * 30), {"keep": ["age"]}, "keep", "'age' is missing in subjects sub-00, sub-02"),
-        (changed(site=["n/a", "A"] * 30), {}, "harmonize", "'site' is missing in subjects sub-00, sub-02"),
+        (changed(age=[np.nan, 3.0] * 30), {"keep": ["age"]}, "keep", "'age' is missing for subjects sub-00, sub-02"),
+        (changed(site=["n/a", "A"] * 30), {}, "harmonize", "'site' is missing for subjects sub-00, sub-02"),
         (table(), {"reference": "D"}, "reference", "a value of column 'site': A, B, C"),
         (table(), {"min_scans": 2}, "min_scans", "3"),
-        (table(), {"keep": ["site"]}, "keep", "no two alike"),
+        (table(), {"keep": ["site"]}, "keep", "unique"),
     ],
 )
 def test_tables_that_will_not_do(people: Any, settings: dict[str, Any], about: str, message: str) -> None:
@@ -242,15 +242,15 @@ def test_maps_that_will_not_do() -> None:
     combat = ComBat().fit(X, people)
     with refused("participants", "participants is needed with an array"):
         combat.fit(X)
-    with refused("X", "harmonized over site already"):
+    with refused("X", "already harmonized over site"):
         combat.fit(combat.transform(X, people), people)
-    with refused("X", "adjusted for age already"):
+    with refused("X", "already adjusted for age"):
         combat.transform(Covariates.fit(X, ["age"], people).apply(X, people), people)
     with refused("X", "fitted on 40 sites; X has 3 columns"):
         combat.transform(X[:, :3], people)
     with refused("X", "NaN or infinite"):
         ComBat().fit(np.where(X.max() == X, np.nan, X), people)
-    with refused("covariates", "'site' is harmonized already"):
+    with refused("covariates", "'site' is already harmonized"):
         Covariates.fit(combat.transform(X, people), ["site"], people)
 
 
@@ -282,10 +282,12 @@ def test_a_model_keeps_it_and_does_it_to_new_subjects(cohort: ico.Cohort, tmp_pa
         assert one.harmonization_.explained == model.harmonization_.explained
         np.testing.assert_allclose(one.transform(cohort), model.loadings_, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(one.transform(cohort[:3]), model.loadings_[:3], rtol=1e-9, atol=1e-12)
-        with refused("X", r"hold site, which the fit took out .* `model\.harmonization_\.apply\(X, participants\)`"):
+        with refused(
+            "X", r"hold site, which the fit regressed out .* `model\.harmonization_\.apply\(X, participants\)`"
+        ):
             one.transform(cohort.X)
     assert load_model(tmp_path / "model.zip").harmonize.get_params() == {**combat.get_params(), "keep": ["age", "sex"]}
-    with refused("X", "harmonized over site, but the model was fitted to maps as they were"):
+    with refused("X", "harmonized over site, but the model was fitted to unadjusted maps"):
         CorticalFactorization(**small).fit(cohort).transform(outside)
     positive = CorticalFactorization(**small, method="CD-PNNMF", harmonize=combat).fit(cohort)
     assert positive.harmonization_.shift is not None
@@ -307,7 +309,7 @@ def test_covariates_after_it(cohort: ico.Cohort, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.corrcoef(age, written.T)[0, 1:], 0, atol=1e-9)
     apart = lambda maps: abs((maps[site == 1].mean(axis=0) - maps[site == 0].mean(axis=0)).mean())
     assert apart(written) < 0.05 < 0.1 < apart(cohort.X)
-    with refused("X", "adjusted for age already"):
+    with refused("X", "already adjusted for age"):
         ComBat().fit(both)
 
 

@@ -175,7 +175,7 @@ def test_two_arrays_of_numbers_at_once_are_refused() -> None:
     people = table()
     X = np.ones((N, 3)) + np.random.default_rng(0).random((N, 3))
     view = Covariates.fit(X, ["age"], people).apply(X, people)
-    with pytest.raises(IndexError, match="one direction at a time"):
+    with pytest.raises(IndexError, match="one axis at a time"):
         view[np.array([0, 1]), np.array([0, 1])]
 
 
@@ -233,11 +233,11 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
     ("people", "names", "message"),
     [
         (table(), ["agee"], "no column 'agee' for a covariate; its columns: 'age', 'sex', 'site'"),
-        (table(), [], "names of columns, no two alike; found none"),
-        (table(), ["site", "site:category"], "no two alike"),
-        (change("age", 4, np.nan), ["age"], "Covariate 'age' is missing in subject sub-04: fill it in or leave them"),
-        (change("sex", 4, "n/a"), ["sex"], "Covariate 'sex' is missing in subject sub-04"),
-        (change("age", 4, None), ["age"], "Covariate 'age' is missing in subject sub-04"),
+        (table(), [], "unique names of columns; found none"),
+        (table(), ["site", "site:category"], "unique"),
+        (change("age", 4, np.nan), ["age"], "Covariate 'age' is missing for subject sub-04: fill it in or leave them"),
+        (change("sex", 4, "n/a"), ["sex"], "Covariate 'sex' is missing for subject sub-04"),
+        (change("age", 4, None), ["age"], "Covariate 'age' is missing for subject sub-04"),
         (change("age", 4, "old"), ["age"], "'age' holds numbers, but 'old' in subject sub-04; .*age:category"),
         (change("age", 4, "35,5"), ["age"], "'35,5' in subject sub-04; write a decimal point, not a comma"),
         ({**table(), "age": [f"{i},5" for i in range(N)]}, ["age"], "write a decimal point, not a comma"),
@@ -246,10 +246,10 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
         (
             {**table(), "scanner": table()["site"]},
             ["age", "site", "scanner"],
-            "'scanner' cannot be told .* 'age', 'sit",
+            "'scanner' cannot be distinguished .* 'age', 'sit",
         ),
-        ({**table(), "site": range(N)}, ["site"], f"make {N - 1} columns; {N} subjects leave nothing over"),
-        ({**table(), "age": [4] * (N - 1)}, ["age"], f"holds {N - 1} values for {N} subjects"),
+        ({**table(), "site": range(N)}, ["site"], f"make {N - 1} columns; {N} subjects are too few for them"),
+        ({**table(), "age": [4] * (N - 1)}, ["age"], f"has {N - 1} values for {N} subjects"),
     ],
 )
 def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], message: str) -> None:
@@ -260,7 +260,7 @@ def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], messa
 
 def test_all_problems_at_once() -> None:
     people = {**change("age", 4, np.nan), "sex": ["F"] * N}
-    with refused("covariates", r"'age' is missing in subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
+    with refused("covariates", r"'age' is missing for subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
         Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
 
 
@@ -269,9 +269,9 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
     covariates = Covariates.fit(X, ["age", "site"], people)
     new = {"participant_id": ["a", "b", "c"], "age": [1, 2, 3], "site": [1, 7, 8]}
-    with refused("covariates", "Covariate 'site' is 7, 8 in subjects b, c; the fit knew only 1, 2, 3"):
+    with refused("covariates", "Covariate 'site' is 7, 8 in subjects b, c; the fit had only 1, 2, 3"):
         covariates.apply(X[:3], new)
-    with refused("covariates", "Covariate 'age' is missing in subject b"):
+    with refused("covariates", "Covariate 'age' is missing for subject b"):
         covariates.apply(X[:3], {**new, "age": [1, "", 3]})
     with refused("covariates", "no column 'site'"):
         covariates.apply(X[:3], {"age": [1, 2, 3]})
@@ -280,7 +280,7 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
     with refused("participants", "participants is needed with an array"):
         covariates.apply(X[:3])
     adjusted = covariates.apply(X, people)
-    with refused("X", "adjusted for age, site already"):
+    with refused("X", "already adjusted for age, site"):
         covariates.apply(adjusted)
     with refused("X", "NaN or infinite"):
         Covariates.fit(np.where(X.max() == X, np.nan, X), ["age"], people)
@@ -329,7 +329,7 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
         first = {name: values[:1] for name, values in confounded.participants.items()}
         alone = replace(confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None)
         np.testing.assert_allclose(model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12)
-        with refused("X", "a Cohort whose participants hold .*age.*, which the fit took out of the maps; or give"):
+        with refused("X", "a Cohort whose participants hold .*age.*, which the fit regressed out of the maps; or give"):
             model.transform(confounded.X)
 
 
@@ -339,7 +339,7 @@ def test_data_adjusted_otherwise_are_refused(adjusted: CorticalFactorization, co
         adjusted.transform(other)
     plain = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(confounded)
     assert plain.covariates_ is None
-    with refused("X", "adjusted for age, but the model was fitted to maps as they were"):
+    with refused("X", "adjusted for age, but the model was fitted to unadjusted maps"):
         plain.transform(other)
     refitted = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(other)
     assert refitted.fit(confounded).covariates_ is None, "of the fit before"

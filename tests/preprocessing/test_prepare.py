@@ -188,7 +188,9 @@ def test_goes_on_after_an_interruption(
         return compute(inputs, *rest)
 
     monkeypatch.setattr(module, "subject_map", dies_at_the_second)
-    with pytest.raises(KeyboardInterrupt, match=rf"finished maps are kept in {out}\.work: the same command goes on"):
+    with pytest.raises(
+        KeyboardInterrupt, match=rf"finished maps are kept in {out}\.work, and the same command resumes"
+    ):
         run_kind(tree, out, Steps("thickness"), spheres)
     assert not out.exists()
     with pytest.raises(CheckpointError, match=r"steps.limit was 4.4478, is null"):
@@ -196,7 +198,7 @@ def test_goes_on_after_an_interruption(
     made = run_kind(tree, out, Steps("thickness"), spheres)
     assert calls == [NAMES[0], NAMES[1], NAMES[1], NAMES[2]]
     assert made.reused == 1
-    assert "1 maps were there from an earlier run" in made.summary()
+    assert "1 maps were reused from an earlier run" in made.summary()
     whole = run_kind(tree, tmp_path / "whole", Steps("thickness"), spheres)
     assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in (made, whole)))
 
@@ -223,7 +225,7 @@ def test_process_that_dies_is_told(tree: Path, spheres: Path, tmp_path: Path, mo
         raise BrokenExecutor
 
     monkeypatch.setattr(module, "subject_map", dies)
-    with pytest.raises(OSError, match=r"most likely for want of memory.*kept in .*out\.work"):
+    with pytest.raises(OSError, match=r"probably because memory ran out.*kept in .*out\.work"):
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres)
 
 
@@ -285,7 +287,7 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
 def test_tr_may_be_told_and_nothing_is_written_when_all_fail(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     maker.run(tree / "a" / "MNINonLinear", RUNS[0], maker.rest(slice(0, 60), seed=9), 1400.0)
-    with pytest.raises(CohortError, match=r"2 problems:\n  prepare: no map could be made\n  a .*milliseconds"):
+    with pytest.raises(CohortError, match=r"2 problems:\n  prepare: no map could be computed\n  a .*milliseconds"):
         run_kind(tree, tmp_path / "out", Steps("alff"), spheres)
     assert not (tmp_path / f"out_{RUNS[0]}").exists()
     made = run_kind(tree, tmp_path / "told", Steps("alff", tr=TR), spheres)
@@ -298,7 +300,7 @@ def test_series_in_hertz_has_no_tr(maker: HcpMaker, spheres: Path, tmp_path: Pat
     file.parent.mkdir(parents=True)
     rows = nibabel.cifti2.SeriesAxis(0, 1.4, 60, unit="hertz")
     nibabel.Cifti2Image(maker.series[:60], header=(rows, maker.columns)).to_filename(file)
-    with pytest.raises(CohortError, match=r"dtseries.nii: does not say its repetition time in seconds: pass tr"):
+    with pytest.raises(CohortError, match=r"dtseries.nii: does not give its repetition time in seconds: pass tr"):
         run_kind(tmp_path / "tree", tmp_path / "out", Steps("reho"), spheres)
 
 
@@ -319,7 +321,7 @@ def test_participants_choose_order_and_describe(tree: Path, spheres: Path, tmp_p
 def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -> None:
     with pytest.raises(CohortError, match="no such folder; an HCP tree has one folder per subject"):
         find_inputs(tmp_path / "nowhere", "reho")
-    with pytest.raises(CohortError, match="is not an HCP tree: none of its folders holds MNINonLinear"):
+    with pytest.raises(CohortError, match="is not an HCP tree: none of its folders contains MNINonLinear"):
         find_inputs(tmp_path, "reho")
     with pytest.raises(CohortError, match="has no subject 999"):
         find_inputs(tree, "reho", subjects=["999"])
@@ -337,7 +339,7 @@ def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -
     with pytest.raises(CohortError) as caught:
         run_kind(other, tmp_path / "out", Steps("thickness"), spheres)
     text = str(caught.value)
-    assert "has 2 maps; a subject's file of one map was expected" in text
+    assert "has 2 maps; a file with one map per subject was expected" in text
     assert "29696 of 29696 vertices of the left cortex have no finite value, the first is 0" in text
     assert f"{map_file(other, 'none')}: no such file" in text
     with refused("n_procs", "n_procs must be 1 or more"):
@@ -414,7 +416,9 @@ def test_cortex_of_the_files_serves_where_the_spheres_have_none(
     assert origins == ["atlasroi", f"brain models of {map_file(tree, NAMES[0], 'MyelinMap_BC_MSMAll').name}"]
     whole = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
     write_cifti(map_file(tmp_path / "64984", "a"), np.ones((1, 2 * N)), whole)
-    with pytest.raises(CohortError, match=r"a\.thickness.*do not tell the cortex from the medial wall.*L\.atlasroi"):
+    with pytest.raises(
+        CohortError, match=r"a\.thickness.*do not separate the cortex from the medial wall.*L\.atlasroi"
+    ):
         run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
     map_file(tmp_path / "64984", "a").write_bytes(b"no CIFTI")
     with pytest.raises(CohortError, match=r"no L\.atlasroi.* can be read; .*a\.thickness"):
@@ -473,7 +477,7 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
         ),
         (
             ["myelin", "TREE", "--spheres", "x", "--exclude", "nobody"],
-            "exclude: names nobody, of whom there are no maps",
+            "exclude: names nobody, but there are no maps of these subjects",
         ),
         (["TREE", "--rings", "2"], "--rings needs a kind of map before the input"),
         (["TREE", "--n-procs", "2"], "--n-procs needs a kind of map before the input"),

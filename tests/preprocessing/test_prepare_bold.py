@@ -97,11 +97,11 @@ def test_an_interrupted_run_goes_on(tree: Path, tmp_path: Path, monkeypatch: pyt
     steps, out = Steps("alff", limit=None, low=0.01), tmp_path / "a"
     prepare_bold(tree, tmp_path / "whole", steps)
     monkeypatch.setattr(bold, "_subject", counted)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         prepare_bold(tree, out, steps)
     assert not out.exists()
     (tree / "sub-01" / "func" / "sub-01_task-rest_hemi-L_space-fsaverage3_bold.json").touch()  # changed: made anew
-    with pytest.raises(CheckpointError, match="holds the work of another run"):
+    with pytest.raises(CheckpointError, match="contains the work of another run"):
         prepare_bold(tree, out, Steps("alff", limit=None, low=0.02))
     made.clear()
     stop.clear()
@@ -146,7 +146,7 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path) -> No
     out, alone, first = tmp_path / "x", Steps("reho", limit=None), tree / "sub-01" / "func"
     with pytest.raises(CohortError, match="has no column csf, white_matter"):
         prepare_bold(tree, out, alone, Cleaning(("9p",)))
-    with pytest.raises(CohortError, match="less than half; leave the subject out"):
+    with pytest.raises(CohortError, match="less than half; exclude the subject"):
         prepare_bold(tree, out, alone, Cleaning(max_fd=0.05))
     with pytest.raises(CohortError, match="icofactor prepare reho FOLDER"):
         ico.load_cohort(tree, measure="bold")

@@ -108,7 +108,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
-    with pytest.raises(ValueError, match="spheres is missing: the folder with registered spheres"):
+    with pytest.raises(ValueError, match="spheres is missing: give the folder with registered spheres"):
         prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
     with pytest.raises(ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"):
         prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
@@ -118,6 +118,6 @@ def test_what_cannot_be_done(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Only maps on all vertices of a mesh can be smoothed"):
         prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
     points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
-    with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k are resampled"):
+    with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k can be resampled"):
         prepare_cohort(points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path))
     assert not (tmp_path / "store").exists()

@@ -175,7 +175,7 @@ def test_runs_are_brought_to_one_scale() -> None:
         assert np.abs(np.linalg.norm(part, axis=1) - 1).max() < 1e-12
     with refused("runs", r"arrays of the same vertices; found \[600, 642\] rows"):
         concatenate_runs([runs[0], runs[1][:600]])
-    with refused("runs", "one array or more; found none"):
+    with refused("runs", "at least one array; found none"):
         concatenate_runs([])
 
 

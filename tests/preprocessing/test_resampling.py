@@ -356,7 +356,7 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     whole = path.read_bytes()
     header, parts = read_sealed(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"weights\.npz: does not hold weights .*cut short.*save them again"):
+    with pytest.raises(ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"):
         Resampler.load(path)
     changes = [
         ("matrix/indices", parts["matrix/indices"] + 10**6),
@@ -366,14 +366,16 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     ]
     for name, value in changes:
         np.savez(path, **{**parts, name: value})  # without a header, or with the checksum of other numbers
-        with pytest.raises(FileError, match=r"weights\.npz: does not hold weights"):
+        with pytest.raises(FileError, match=r"weights\.npz: does not contain weights"):
             Resampler.load(path)
         write_sealed(path, header, {**parts, name: value})
         with pytest.raises(FileError, match="save them again with Resampler") as refusal:
             Resampler.load(path)
         assert refusal.value.path == str(path)
     write_sealed(path, {**header, "version": 1}, parts)
-    with pytest.raises(FileError, match="layout 1, of another version of icofactor; this one reads layout 2: save"):
+    with pytest.raises(
+        FileError, match="layout 1, from another version of icofactor; this version reads layout 2: save"
+    ):
         Resampler.load(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
         Resampler.load(tmp_path / "nothing.npz")

@@ -167,8 +167,8 @@ def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: P
     points, faces = sphere
     ones = np.ones(2562)
     cases = [
-        ({}, "fwhm", "Give fwhm or sigma in mm, one of them; found fwhm=None, sigma=None"),
-        ({"fwhm": 1, "sigma": 1}, "fwhm", "one of them; found fwhm=1, sigma=1"),
+        ({}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=None, sigma=None"),
+        ({"fwhm": 1, "sigma": 1}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=1, sigma=1"),
         ({"fwhm": 0}, "fwhm", "fwhm must be a positive number of mm; found 0"),
         ({"sigma": np.nan}, "sigma", "sigma must be a positive number of mm; found nan"),
         ({"fwhm": "wide"}, "fwhm", "fwhm must be a positive number of mm; found 'wide'"),

@@ -133,7 +133,7 @@ def test_alff_detrend_and_normalize() -> None:
         ({"tr": 720.0}, "tr", r"tr=720.0 looks like milliseconds; it must be in seconds: 0.72"),
         ({"tr": 0.00072}, "tr", "tr=0.00072 is shorter than any scan"),
         ({"tr": -1.0}, "tr", "tr must be a positive number of seconds"),
-        ({"tr": 6.0}, "high", "must lie under half the sampling rate, 0.08333 Hz at tr=6.0 s"),
+        ({"tr": 6.0}, "high", "must be below half the sampling rate, 0.08333 Hz at tr=6.0 s"),
         ({"low": 0.1, "high": 0.05}, "low", "0 < low < high"),
         (
             {"series": np.random.default_rng(0).normal(size=(4, 20))},
@@ -161,7 +161,7 @@ def test_bad_series(step, change: dict, about: str, message: str) -> None:
 
 def test_number_of_volumes_asked_for_is_enough() -> None:
     series = np.random.default_rng(0).normal(size=(1, 400))
-    with refused("series", "28 volumes or more are needed"):
+    with refused("series", "28 or more volumes are needed"):
         alff(series[:, :27], TR)
     assert np.all(alff(series[:, :28], TR) > 0)
 

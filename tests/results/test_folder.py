@@ -121,7 +121,7 @@ def test_atomic_path_refuses_and_names_the_path(tmp_path: Path) -> None:
         raise AssertionError("the block must not run")
     with pytest.raises(IsADirectoryError, match="is a folder"), atomic_path(tmp_path, overwrite=True):
         raise AssertionError("the block must not run")
-    with pytest.raises(FileNotFoundError, match=r"nothing was written for .*b\.json"), atomic_path(tmp_path / "b.json"):
+    with pytest.raises(FileNotFoundError, match=r"nothing was written to .*b\.json"), atomic_path(tmp_path / "b.json"):
         pass
 
 
@@ -238,7 +238,9 @@ def test_the_place_is_refused_before_there_is_a_fit(tmp_path: Path, name: str) -
         FitFolder(tmp_path)
     assert raised.value.path == str(tmp_path / name)
     place = FitFolder(tmp_path, overwrite=True)
-    with pytest.raises(ExistsError, match="not a result of icofactor"):  # of the same mesh: before the fit
+    with pytest.raises(
+        ExistsError, match="is not a result that this command may replace"
+    ):  # of the same mesh: before the fit
         place.check_maps("fsaverage3", "both")
     place.check_maps("fsaverage4", "both")
 
@@ -250,7 +252,7 @@ def test_a_folder_of_figures_is_refused_before_there_is_a_fit(tmp_path: Path) ->
     FitFolder(tmp_path, figures=False)
     FitFolder(tmp_path, overwrite=True)
     (tmp_path / "figures" / "maps.png").write_text("mine")
-    with pytest.raises(ExistsError, match=r"maps\.png exists and is not a result of icofactor"):
+    with pytest.raises(ExistsError, match=r"maps\.png exists and is not a result that this command may replace"):
         FitFolder(tmp_path, overwrite=True)
 
 
@@ -553,7 +555,7 @@ def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> N
         child.join()
         assert child.exitcode == -signal.SIGKILL
         child.close()
-        with pytest.warns(UserWarning, match="killed in its last moves"), reading(out):
+        with pytest.warns(UserWarning, match="killed while it moved its results into place"), reading(out):
             assert contents(out) == contents(whole)
         with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
             FitFolder(out)

@@ -111,11 +111,11 @@ REHO = [
             ["The maps had been smoothed with a Gaussian kernel of 20 mm FWHM."],
         ),
         (
-            {"left_out": {"by name": list("abcdefghijklmn"), "without all their files": ["x"]}},
-            ["15 subjects were left out: 14 by name and 1 without all their files."],
+            {"left_out": {"by name": list("abcdefghijklmn"), "with missing files": ["x"]}},
+            ["15 subjects were left out: 14 by name and 1 with missing files."],
         ),
         (
-            {"left_out": {"that participants marks for exclusion": ["a"]}},
+            {"left_out": {"that the participants table marks for exclusion": ["a"]}},
             ["1 subject was left out: 1 marked for exclusion in the table of participants."],
         ),
         ({"left_out": 3, "preprocessing": [None, {"step": "smooth", "fwhm_mm": "\u202e"}]}, ["factorized"]),

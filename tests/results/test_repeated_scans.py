@@ -53,7 +53,7 @@ def model() -> ico.CorticalFactorization:
 def fitted(scans: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("repeated") / "out"
     result = ico.fit_cohort(scans, model(), out, fit_on="baseline", groups="family", covariates=["sex"], figures=False)
-    assert "24 scans of 12 people; fitted on the first scan of each." in result.found()
+    assert "24 scans of 12 people; fitted on the first scan of each person." in result.found()
     return out
 
 
@@ -76,9 +76,9 @@ def test_baseline_is_fitted_and_the_others_transformed(scans: ico.Cohort, fitted
 def test_text_page_and_provenance_say_so(fitted: Path) -> None:
     methods = (fitted / "methods.md").read_text()
     assert "of 24 scans of 12 people on" in methods
-    assert "; fitted on the first scan of each, with loadings of the other 12 scans from that fit." in methods
+    assert "; fitted on the first scan of each person, with loadings of the other 12 scans from that fit." in methods
     record = json.loads((fitted / "provenance.json").read_text())["scans"]
-    summary = "24 scans of 12 people; fitted on the first scan of each"
+    summary = "24 scans of 12 people; fitted on the first scan of each person"
     counts = {"n_scans": 24, "n_people": 12, "n_fitted": 12, "n_groups": 6}
     assert record == {"fit_on": "baseline", "groups": "family", **counts, "summary": summary}
     assert summary in (fitted / "report.html").read_text()
@@ -103,14 +103,14 @@ def test_stores_give_the_same(scans: ico.Cohort, fitted: Path, tmp_path: Path) -
     assert found["participant_id"] == held["participant_id"]
     for name in ("component01", "component02"):
         np.testing.assert_allclose(np.array(found[name], float), np.array(held[name], float), rtol=1e-6)
-    assert "the first scan of each by age" in (tmp_path / "out" / "methods.md").read_text()
+    assert "the first scan of each person by age" in (tmp_path / "out" / "methods.md").read_text()
 
 
 def test_what_is_refused_before_the_fit(scans: ico.Cohort, tmp_path: Path) -> None:
     with refused("fit_on", "There are 24 scans of 12 people"):
         ico.fit_cohort(scans, model(), tmp_path / "out", figures=False)
     changed = {**scans.participants, "site": ["c"] + ["a", "b"] * 11 + ["a"]}
-    with refused("covariates", "'site' is c in subject sub-0001_ses-2; the fit knew only a, b"):
+    with refused("covariates", "'site' is c in subject sub-0001_ses-2; the fit had only a, b"):
         ico.fit_cohort(
             replace(scans, participants=changed), model(), tmp_path / "out", fit_on="baseline", covariates=["site"]
         )
@@ -151,7 +151,9 @@ def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
     assert not np.array_equal(alone.component_se, families.component_se)
     with refused("fit_on", "There are 24 scans of 12 people"):
         bootstrap(fit, scans, 3)
-    with pytest.warns(UserWarning, match=r"several times in this fit \(24 scans of 12 people\): fit one scan of each"):
+    with pytest.warns(
+        UserWarning, match=r"several times in this fit \(24 scans of 12 people\): fit one scan per person"
+    ):
         both = model().fit(scans)
     spread = bootstrap(both, scans, 3)
     people = choose_scans(scans, "all").people
@@ -249,12 +251,12 @@ def test_a_longitudinal_tree_from_the_command_line(
     assert main([*begin, "--stream", "long"]) == 2
     assert "24 scans of 12 people: read them with --sessions all" in capsys.readouterr().err
     assert main([*begin, "--stream", "long", "--sessions", "all"]) == 2
-    assert "There are 24 scans of 12 people: say with --fit-on what to fit" in capsys.readouterr().err
+    assert "There are 24 scans of 12 people: choose with --fit-on what to fit" in capsys.readouterr().err
     whole = [*begin, "--stream", "long", "--fit-on", "baseline"]
     assert main([*whole, "--order", "age"]) == 2
-    assert "--order must be a column of the participants' table" in capsys.readouterr().err
+    assert "--order must be a column of the participants table" in capsys.readouterr().err
     assert main([*whole, "--dry-run"]) == 0
-    assert "24 scans of 12 people; fitted on the first scan of each" in capsys.readouterr().out
+    assert "24 scans of 12 people; fitted on the first scan of each person" in capsys.readouterr().out
     assert main([*whole, "--no-figures"]) == 0
     table, _ = read_table(tmp_path / "out" / LOADINGS)
     assert len(table["session_id"]) == 24 and set(table["session_id"]) == {"1", "2"}

@@ -62,7 +62,7 @@ def test_columns_of_a_table_in_their_order(atlas: tuple[Path, Path]) -> None:
 def test_names_that_the_atlas_does_not_have(atlas: tuple[Path, Path]) -> None:
     with refused("regions", r"lh_insular \(did you mean lh_insula\?\), hippocampus"):
         Sites.parcels(atlas, ["lh_insular", "hippocampus", "rh_cuneus"])
-    with refused("regions", "one region"):
+    with refused("regions", "the same region"):
         Sites.parcels(atlas, ["lh_insula", "L_insula_thickavg"])
     with refused("regions", "insula"):  # which of the two?
         Sites.parcels(atlas, ["insula"])

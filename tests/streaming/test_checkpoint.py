@@ -58,7 +58,7 @@ def test_a_damaged_piece_is_named(tmp_path, length):
     kept.put("a", {"x": np.arange(100.0)})
     file = tmp_path / "work" / "a.npz"
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(CheckpointError, match="delete it, and it is computed again") as refusal:
+    with pytest.raises(CheckpointError, match="delete it; icofactor then computes it again") as refusal:
         kept.get("a")
     assert refusal.value.path == str(file)
 
@@ -70,7 +70,7 @@ def test_a_piece_in_the_place_of_another_is_refused(tmp_path):
         one.put("b", {"y": np.arange(3.0)})
     for place in ("work/b.npz", "other/a.npz"):
         (tmp_path / "work" / "a.npz").write_bytes((tmp_path / place).read_bytes())
-        with pytest.raises(CheckpointError, match="of another run, or of another name"):
+        with pytest.raises(CheckpointError, match="belongs to another run, or has another name"):
             kept.get("a")
 
 
@@ -92,7 +92,7 @@ def test_a_forged_piece_is_refused(tmp_path, arrays, message):
     kept = Checkpoint(tmp_path / "work", RUN)
     kept.put("a", {"x": np.arange(3.0)})
     write_sealed(tmp_path / "work" / "a.npz", {**kept._of("a"), "not_finite": []}, arrays)
-    with pytest.raises(CheckpointError, match=f"{message}.*: delete it, and it is computed again") as refusal:
+    with pytest.raises(CheckpointError, match=f"{message}.*: delete it; icofactor then computes it again") as refusal:
         kept.get("a")["x"]
     assert refusal.value.path == str(tmp_path / "work" / "a.npz")
 

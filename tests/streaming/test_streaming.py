@@ -189,7 +189,7 @@ def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Pa
     save_store(bad, tmp_path / "store")
     for data in (bad, open_store(tmp_path / "store")):
         for act in (quick(method="CD-PNNMF").fit, fitted.transform):
-            with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' forbids"):
+            with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' does not allow"):
                 act(data)
 
 

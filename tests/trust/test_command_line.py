@@ -162,7 +162,7 @@ def test_bench_replaces_nothing_of_the_users(
 ) -> None:
     (tmp_path / name).write_text("mine")
     assert main(["bench", "-o", str(tmp_path), "--only", "d", "--quick", "-q", *more]) == 2
-    assert f"{name} exists and is not a result of icofactor" in capsys.readouterr().err
+    assert f"{name} exists and is not a result that this command may replace" in capsys.readouterr().err
     assert contents(tmp_path) == {name: b"mine"}
 
 
@@ -180,7 +180,7 @@ def test_results_in_folders_replace_only_icofactors_own(tmp_path: Path, inner: s
     mine.parent.mkdir()
     mine.write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match=r"a\.tsv exists and is not a result of icofactor"):
+        with pytest.raises(FileExistsError, match=r"a\.tsv exists and is not a result that this command may replace"):
             write("old", overwrite)
         assert contents(tmp_path) == {f"{inner}/a.tsv": b"mine"}
     mine.unlink()
@@ -248,6 +248,6 @@ def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:
     named = f'"figures/holiday.png": "{hash_file(pictures / "holiday.png")}", "provenance.json"'
     (out / LIST).write_text((out / LIST).read_text().replace('"provenance.json"', named))
     for figures in (True, False):
-        with pytest.raises(ExistsError, match="is not a result of icofactor that this command may replace"):
+        with pytest.raises(ExistsError, match="is not a result that this command may replace"):
             FitFolder(out, overwrite=True, figures=figures)
     assert (pictures / "holiday.png").read_text() == "mine"

@@ -137,7 +137,7 @@ def test_a_changed_table_is_one_line(made: Path, tmp_path: Path, capsys: pytest.
     assert main(["fit", str(tmp_path / "store"), "-o", str(tmp_path / "out"), "-q"]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert "commit.json: is damaged: its checksum is wrong. Copy the cohort store again, or make it anew" in message
+    assert "commit.json: is damaged: its checksum is wrong. Copy the cohort store again, or write it again" in message
 
 
 def test_exchanged_chunks_are_refused(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_exchanged_chunks_are_refused(tmp_path: Path) -> None:
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    with pytest.raises(FileError, match="not the chunk that the commit names") as refusal:
+    with pytest.raises(FileError, match="not the chunk in the commit") as refusal:
         np.asarray(open_store(tmp_path / "a").X)
     assert refusal.value.path == str(first)
 
@@ -179,7 +179,7 @@ def test_a_store_made_before_checksums(tmp_path: Path, capsys: pytest.CaptureFix
     assert not stored.checked
     np.testing.assert_array_equal(np.asarray(stored.X), data.X)
     plan = plan_cohort(store, verbose=True)
-    assert "made before checksums" in capsys.readouterr().err and "made before checksums" in plan.journal.steps[0]
+    assert "written before checksums" in capsys.readouterr().err and "written before checksums" in plan.journal.steps[0]
     assert append_store(store, cohort(2, 6, BOTH)).checked, "the next writer adds them"
     assert compact_store(store).checked
 

@@ -244,7 +244,9 @@ def test_no_command_replaces_what_is_there_unasked(
         err = told(capsys, *words)
         assert "exists" in err or "--overwrite" in err, (words[0], err)
         if words[0] != "prepare":  # nor when asked: these files are the user's
-            assert "exists and is not a result of icofactor" in told(capsys, *words, "--overwrite"), words[0]
+            assert "exists and is not a result that this command may replace" in told(capsys, *words, "--overwrite"), (
+                words[0]
+            )
         assert contents(folder) == before, words[0]
     assert (tmp_path / "a.tsv").read_text() == "mine"
     assert {k: v for k, v in contents(store).items() if k != ".lock"} == {k: v for k, v in kept.items() if k != ".lock"}

@@ -67,7 +67,7 @@ def test_what_may_not_be_read_is_named(
         assert main([word.format(here=here) for word in command]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "damaged" not in message
-    assert f"{path}: may not be read (permission denied)" in message or f"Permission denied: {path}\n" in message
+    assert f"{path}: cannot be read (permission denied)" in message or f"Permission denied: {path}\n" in message
 
 
 @pytest.mark.parametrize("what", ["work", "work/run.json", "work/x.npz"])

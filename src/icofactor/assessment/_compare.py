@@ -164,7 +164,7 @@ def _on_sites_of(a: Any, b: Any, spheres: str | os.PathLike[str] | None) -> tupl
     if {a.sites_.on, b.sites_.on} != {"vertices"}:
         raise ArgumentError("b", Phrase(f"{b.sites_!r} and {a.sites_!r}"), "both on vertices, to be resampled")
     if spheres is None:
-        text = f"{{a}} lies on {names[0]}, {{b}} on {names[1]}: {{spheres}} must name a folder with registered spheres"
+        text = f"{{a}} is on {names[0]}, {{b}} on {names[1]}: {{spheres}} must name a folder with registered spheres"
         raise ArgumentError("spheres", None, f"{text} (HCPpipelines or TemplateFlow)")
     target, source = (mesh.name for mesh in known if mesh is not None)
     halves, covered = [], []

@@ -253,13 +253,13 @@ _COLUMNS = {
     "component": "Number of the component",
     "region": "Region of the atlas",
     "share": "Share of the component's mass that lies in the region",
-    "area": "Share of the cortex that the region is",
+    "area": "Share of the cortex in the region",
     "enrichment": "Mean of the map in the region over its mean on the cortex",
-    "null_enrichment": "Mean of the same over rotated maps",
+    "null_enrichment": "Mean of enrichment over rotated maps",
     "p": "Share of the rotations that are as enriched or more",
     "q": "p corrected over all rows (Benjamini-Hochberg)",
     "n_spins": "Rotations",
-    "proposed_name": f"Name from regions with q <= {ENRICHED}; with a question mark where there is none",
+    "proposed_name": f"Name from regions with q <= {ENRICHED}; with a question mark if there is none",
 }
 
 
@@ -333,7 +333,7 @@ def read_regions(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: s
     its place alone where the hemisphere of the sites is not known.
     """
     if sites.n != sites.n_mesh or sites.on == "points":
-        raise ArgumentError("atlas", None, f"An atlas needs all vertices or faces of a mesh; the maps lie on {sites!r}")
+        raise ArgumentError("atlas", None, f"An atlas needs all vertices or faces of a mesh; the maps are on {sites!r}")
     sides = SIDES if len(sites.frames) == 2 else (hemi or "left",)
     known, found = hemi is not None or len(sides) == 2, {}
     for number, file in enumerate(_files(paths)):

@@ -54,8 +54,8 @@ REGION_ERRORS = "components_se.tsv"
 _COLUMNS = {
     "component": "Number of the component",
     "stability": "Mean correlation of the map with its partner in fits to resampled people",
-    "stability_5th_percentile": "5th percentile of the same",
-    "relative_standard_error": "Standard error of the map over resamples, in parts of the map's size",
+    "stability_5th_percentile": "5th percentile of stability",
+    "relative_standard_error": "Standard error of the map over resamples, relative to the size of the map",
     "n_resamples": "Resamples",
 }
 
@@ -246,7 +246,7 @@ class _Resampling:
         hemi = model.hemi_ if model.hemi_ != "both" else None
         given = read_input(data, model.sites_, hemi)
         if given.X.shape[0] != len(model.loadings_):
-            expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"
+            expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
             raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
@@ -350,4 +350,4 @@ def _check_same_subjects(model: Any, cohort: Any) -> None:
     if len(other):
         names = list(getattr(cohort, "subjects", range(len(found))))
         different = Phrase(f"{len(other)} of {len(found)} subjects different, the first of them {names[other[0]]}")
-        raise ArgumentError("cohort", different, "the one that the model was fitted to, in the same order")
+        raise ArgumentError("cohort", different, "the cohort that the model was fitted to, in the same order")

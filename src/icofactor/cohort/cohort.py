@@ -222,7 +222,7 @@ class Cohort(CohortBase):
             )
         if len(set(self.subjects)) != n_subjects:
             twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
-            what = f"no two alike; {literal(repr(twice))} occurs {self.subjects.count(twice)} times"
+            what = f"unique; {literal(repr(twice))} occurs {self.subjects.count(twice)} times"
             raise ArgumentError("subjects", None, what)
         check_words(self.subjects, self.participants, modality=self.modality, units=self.units)
         for column, values in self.participants.items():

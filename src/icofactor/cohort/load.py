@@ -87,7 +87,7 @@ def plan_cohort(
     subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
         or a pattern of the names of files, such as "lh.thickness.{subject}.mgh" (* stands for anything).
     exclude : subjects to leave out.
-    missing : whether subjects without all their files are an error ("raise") or left out ("skip").
+    missing : whether subjects with missing files are an error ("raise") or left out ("skip").
     needed : columns of the participants' table; subjects without a value in one of them are left out.
     map_name : name or number of the map to take from files that hold several for one subject.
     modality, units : what the cohort says it is; None: as the measure says.
@@ -98,7 +98,7 @@ def plan_cohort(
 
     Raises
     ------
-    ArgumentError, and CohortError where no subject is left to read. Other problems with files are kept in the plan.
+    ArgumentError, and CohortError where no subjects remain to read. Other problems with files are kept in the plan.
     """
     hemisphere = hemisphere if hemi is None else hemi
     if hemisphere is not None:
@@ -145,7 +145,7 @@ def plan_cohort(
     groups, twice = grouped(found, wanted)
     if not groups and not found.missing and not problems:
         of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""
-        problems.add("paths", f"lead to no files of maps{of}")
+        problems.add("paths", f"contain no map files{of}")
     stacked = map_name is None and are_stacks(groups, reader)
     if stacked or names is not None:  # files that are not single subjects: all that is there twice
         for path, text in (one for several in twice.values() for one in several):

@@ -52,7 +52,7 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
     if not (isinstance(given, Sequence) and given and all(isinstance(g, str | os.PathLike) for g in given)):
         mask = np.asarray(given)
         if mask.shape != (total,) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
-            raise CohortError("mask", f"must hold True or False for each of {total} sites; found shape {mask.shape}")
+            raise CohortError("mask", f"must contain True or False for each of {total} sites; found shape {mask.shape}")
         return mask.astype(bool)
     parts: dict[str, Bools] = {}
     for number, name in enumerate(given):
@@ -110,7 +110,7 @@ def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
                 return {None: flags}
         maps = read_maps(path)
         if maps.n_maps != 1:
-            raise Unreadable(f"holds {maps.n_maps} maps; a mask is one")
+            raise Unreadable(f"holds {maps.n_maps} maps; a mask must be one map")
         return {side: np.nan_to_num(np.asarray(part[0], dtype=np.float64)) > 0 for side, part in maps.parts.items()}
 
 
@@ -248,7 +248,7 @@ def check_values(
     if given is not None:
         mask &= given
         if not mask.any():
-            problems.add("mask", "leaves no site where any subject has a value")
+            problems.add("mask", "leaves no site at which any subject has a value")
     _report_exchanged(rows, empty, problems)
     if not holes:
         _report_nan(rows, mask, nan, problems)
@@ -262,7 +262,7 @@ def check_values(
         which = f" ({some(out)})" if out else ""
         journal.note(f"mask: {counted(lost, 'site')}{which} {are} NaN or zero in every subject and {are} left out")
     if partly and n > 2 and not problems and not holes:
-        journal.note(f"{partly} sites are NaN or zero in most subjects, not in all; they stay in use")
+        journal.note(f"{partly} sites are NaN or zero in most subjects but not in all; they are used")
     for row in rows.holes:
         rows.X[row, rows.bad(row) & ~mask] = 0
     return None if mask.all() else mask
@@ -294,11 +294,11 @@ def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
         for side in rows.columns:
             values = rows.values(row, side, used)
             if (row, side) in rows.faint:
-                text = "has values that are too small to be told from zero in single precision (below 1e-38)"
+                text = "has values that are too small to distinguish from zero in single precision (below 1e-38)"
                 problems.add(rows.where[row][side], f"{text}; store the maps in another unit")
             elif len(values) == 0 or values.min() == values.max():
                 same = f"{values[0]:g}" if len(values) else "NaN, infinite or beyond 3e38"
-                problems.add(rows.where[row][side], f"is {same} at every vertex; there is no map in it")
+                problems.add(rows.where[row][side], f"is {same} at every vertex; it contains no map")
 
 
 def _report_units(rows: Rows, mask: Bools, problems: Problems) -> None:
@@ -315,7 +315,7 @@ def _report_units(rows: Rows, mask: Bools, problems: Problems) -> None:
         usual = known[(len(known) - 1) // 2]
         for row, middle in zip(rows.good, middles, strict=True):
             if middle > _OTHER_UNITS * usual or middle < usual / _OTHER_UNITS:
-                text = f"in other units? Its median is {middle:.4g}, that of the other subjects about {usual:.4g}"
+                text = f"has other units? Its median is {middle:.4g}; the median of other subjects is about {usual:.4g}"
                 problems.add(rows.where[row][side], text)
 
 
@@ -332,7 +332,7 @@ def _report_exchanged(rows: Rows, empty: NDArray[np.int64], problems: Problems) 
             columns = rows.columns[side]
             wall = rows.bad(row)[columns] | (rows.X[row, columns] == 0)
             if _alike(wall, usual[other]) > _SAME_WALL and _alike(wall, usual[side]) < _OTHER_WALL:
-                text = f"is named {side}, but its medial wall is that of the {other} hemisphere"
+                text = f"is named {side}, but it has the medial wall of the {other} hemisphere"
                 problems.add(rows.where[row][side], text)
 
 

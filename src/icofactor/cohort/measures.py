@@ -61,7 +61,7 @@ class Measures:
         if self.share == "loadings":
             return None
         if n_rows % self.n:
-            what = f"a row per person for each of {', '.join(self.names)}, one measure after the other"
+            what = f"one row per person for each of {', '.join(self.names)}, one measure after the other"
             raise ArgumentError("X", Phrase(counted(n_rows, "row")), what)
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
@@ -92,7 +92,9 @@ class Measures:
             return np.sqrt(self.weights)
         if (variance <= 0).any():
             who = literal(self.names[int(np.argmin(variance))])
-            raise ArgumentError("X", None, f"{who.capitalize()} is the same in all people: no variance to scale it by")
+            raise ArgumentError(
+                "X", None, f"{who.capitalize()} is the same in all people, so it has no variance to scale by"
+            )
         return np.asarray(np.sqrt(self.weights * max(1, n - 1) * n_sites / variance))
 
     def split(self, values: Any) -> dict[str, Any]:
@@ -119,7 +121,9 @@ class Measures:
             return ""
         largest = int(self.variance.argmax())
         share = f"{self.names[largest]} has {100 * self.variance[largest]:.0f} % of the variance of all measures"
-        return f"{share}: the components are mostly its own. Scale the measures (scale='variance') to weigh them alike"
+        return (
+            f"{share}: the components mostly describe it. Scale the measures (scale='variance') to weight them equally"
+        )
 
 
 def measures_of(X: Any) -> Measures | None:
@@ -139,8 +143,8 @@ def check_measures(found: Measures | None, fitted: Measures | None) -> None:
 def check_no_confounds(measures: Measures | None, *asked: Any) -> None:
     """Refuse to take columns of the table out of rows that are of several measures."""
     if measures is not None and measures.share == "maps" and any(asked):
-        what = "Covariates and scanners are not taken out of measures with shared maps; use {share='loadings'}, or put "
-        raise ArgumentError("share", None, what + "them into the formula of `associate`")
+        what = "Covariates and scanners cannot be regressed out of measures with shared maps; use {share='loadings'}, "
+        raise ArgumentError("share", None, what + "or put them into the formula of `associate`")
 
 
 class JoinedMaps:
@@ -274,7 +278,7 @@ class JoinedCohort:
             n = len(self._first.subjects)
             each = [rows[rows // n == number] - n * number for number in range(self.measures.n)]
             if any(not np.array_equal(each[0], other) for other in each[1:]):
-                raise ArgumentError("which", None, "the same people of every measure, in one order")
+                raise ArgumentError("which", None, "the same people in the same order for every measure")
             rows = each[0]
         return replace(self, cohorts={name: one[rows] for name, one in self.cohorts.items()})
 
@@ -348,14 +352,14 @@ def _check(measures: Any, share: str) -> None:
         raise ArgumentError("measures", Phrase(type(measures).__name__), "name → cohort, e.g. {{'thickness': cohort}}")
     for name, one in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
-            raise ArgumentError("measures", name, "named by letters and digits, as files are named after them")
+            raise ArgumentError("measures", name, "names of letters and digits, because file names contain them")
         if not all(hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")):
             raise ArgumentError("measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts")
         if hasattr(one, "steps") or measures_of(one) is not None:
-            what = "cohorts as they were read: join them, then take covariates and scanners out of what is joined"
+            what = "unadjusted cohorts: join them first, then regress out covariates and scanners"
             raise ArgumentError("measures", Phrase(f"{name!r}, which is joined or adjusted already"), what)
         if share == "maps" and MEASURE in one.participants:
-            what = f"tables without a column {MEASURE!r}, which says whose rows are whose"
+            what = f"tables without a column {MEASURE!r}, which icofactor adds"
             raise ArgumentError("measures", Phrase(f"one in {name!r}"), what)
     (first, reference), *others = measures.items()
     for name, one in others:
@@ -377,7 +381,7 @@ def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any],
     lacks = {who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()}
     left_out = {who: lacking for who, lacking in lacks.items() if lacking}
     if len(left_out) == len(everyone):
-        raise ArgumentError("measures", None, "The measures have nobody in common: names of people must agree")
+        raise ArgumentError("measures", None, "The measures have no person in common: names of people must agree")
     if left_out and missing == "raise":
         listed = some([f"{who} ({', '.join(lacking)})" for who, lacking in left_out.items()], 10)
         what = f"Some people lack a measure, {len(left_out)} of {len(everyone)}: {literal(listed)}; "

@@ -98,7 +98,7 @@ class Mesh:
         if isinstance(mesh, tuple) and hemi != "both":
             mesh = mesh[hemi == "right"]
         elif isinstance(mesh, Sites) and mesh.n_roots == 20 and hemi == "both":
-            text = "is one hemisphere, the maps are of both: pass the pair (left, right), or {hemisphere='left'}"
+            text = "is one hemisphere, but the maps are of both: pass the pair (left, right), or {hemisphere='left'}"
             raise CohortError("mesh", text)
         try:
             return sites_for(sum(widths.values()), mesh, hemi, "The maps have")[0]
@@ -142,7 +142,7 @@ def check_array(X: Any) -> Any:
         try:
             X = np.asarray(X)
         except ValueError as problem:
-            text = f"an array of subjects × sites; it cannot be read as one: {literal(problem)}"
+            text = f"an array of subjects × sites; it cannot be converted: {literal(problem)}"
             raise ArgumentError("X", None, text) from None
     if np.dtype(X.dtype).kind not in "fiu":
         complex_too = "Complex data not supported: " if np.dtype(X.dtype).kind == "c" else ""
@@ -185,7 +185,7 @@ def _check_same_triangles(image: Any, sides: Sequence[str], sites: Sites) -> Non
             raise ArgumentError(
                 "mesh",
                 None,
-                f"The {side} mesh of the SurfaceImage lists other triangles than {sites!r}: its vertices are in "
+                f"The {side} mesh of the SurfaceImage has other triangles than {sites!r}: its vertices are in "
                 "another order, or it is another mesh; resample it first",
             )
 

@@ -202,7 +202,7 @@ def warn_of_repeated(cohort: Any) -> None:
     """Say that a fit takes all rows it is given, where some are scans of one person."""
     people = people_of(cohort)
     if people is not None and people.repeated:
-        remedy = "fit one scan of each, e.g. fit_cohort(..., fit_on='baseline'), or keep to all of them knowingly"
+        remedy = "fit one scan per person, e.g. fit_cohort(..., fit_on='baseline'), or ignore this warning to fit all"
         warnings.warn(f"{REPEATED} in this fit ({people.as_scans}): {remedy}", UserWarning, stacklevel=5)
 
 
@@ -231,7 +231,7 @@ class FitOn:
         if self.which is not None and self.which not in FIT_ON:
             raise ArgumentError("fit_on", self.which, "'baseline', 'one-per-person' or 'all'")
         if self.order is not None and self.which != "baseline":
-            raise ArgumentError("order", None, "{order} says which scan is the first: it goes with {fit_on='baseline'}")
+            raise ArgumentError("order", None, "{order} chooses the first scan; use it with {fit_on='baseline'}")
 
     def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
         """Rows to fit, in order; refuses repeated scans without a choice."""
@@ -246,7 +246,7 @@ class FitOn:
             return everyone
         if self.which is None:
             raise ArgumentError(
-                "fit_on", None, f"There are {people.as_scans}: say with {{fit_on}} what to fit, {_CHOICES}"
+                "fit_on", None, f"There are {people.as_scans}: choose with {{fit_on}} what to fit: {_CHOICES}"
             )
         of: dict[str, list[int]] = {}
         for row, person in enumerate(people.persons):
@@ -263,8 +263,8 @@ class FitOn:
         """What is fitted, after "fitted on"."""
         by = "" if self.order is None else f" by {self.order}"
         return {
-            "baseline": f"the first scan of each{by}",
-            "one-per-person": "one scan of each, drawn at random",
+            "baseline": f"the first scan of each person{by}",
+            "one-per-person": "one scan of each person, drawn at random",
         }.get(self.which or "", "all of them")
 
 
@@ -279,12 +279,12 @@ def _known_cells(column: str, people: People, participants: Mapping[str, Any], a
     """A column as text, none missing."""
     if column not in participants:
         listed = ", ".join(str(name) for name in participants) or "none"
-        raise ArgumentError(argument, column, f"a column of the participants' table ({literal(listed)})")
+        raise ArgumentError(argument, column, f"a column of the participants table ({literal(listed)})")
     cells = [cell_text(value) for value in participants[column]]
     missing = [name for name, cell in zip(people.scans, cells, strict=True) if is_missing(cell)]
     if missing:
         raise ArgumentError(
-            argument, column, f"a column without missing values; it is not known of {some(missing, 10)}"
+            argument, column, f"a column without missing values; values are missing for {some(missing, 10)}"
         )
     return cells
 
@@ -355,7 +355,7 @@ def groups_of(
         labels: Sequence[Any] = [bare(person) for person in people.persons]
     elif isinstance(groups, str):
         if people is None:
-            raise ArgumentError("groups", groups, "one label per row: an array has no table of participants")
+            raise ArgumentError("groups", groups, "one label per row, because an array has no participants table")
         labels = _known_cells(groups, people, participants, "groups")
     else:
         labels = [cell_text(label) for label in groups]
@@ -363,7 +363,7 @@ def groups_of(
             raise ArgumentError("groups", None, f"{{groups}} has {len(labels)} labels; there are {n_rows} rows")
         if any(map(is_missing, labels)):
             row = next(i for i, label in enumerate(labels) if is_missing(label))
-            raise ArgumentError("groups", None, f"{{groups}} is not known of row {row}")
+            raise ArgumentError("groups", None, f"{{groups}} is missing for row {row}")
     if people is not None:
         of: dict[str, set[str]] = {}
         for person, label in zip(people.persons, labels, strict=True):
@@ -371,7 +371,7 @@ def groups_of(
         torn = [person for person, found in of.items() if len(found) > 1]
         if torn:
             raise ArgumentError(
-                "groups", None, f"{{groups}} must keep people whole; several groups hold scans of {some(torn, 10)}"
+                "groups", None, f"{{groups}} must not split people; several groups contain scans of {some(torn, 10)}"
             )
     found = RowGroups.of(labels)
     if found.n == n_rows:
@@ -414,7 +414,7 @@ class Scans:
         if self.people is None or len(self.rows) == len(self.people.scans):
             return cohort
         if not hasattr(type(cohort), "__getitem__"):
-            text = "{fit_on} chooses among the maps as they were read: take the covariates out of the chosen ones"
+            text = "{fit_on} needs the original maps: choose scans first, then regress out the covariates"
             raise ArgumentError("fit_on", None, text)
         return cohort[self.rows]
 
@@ -463,7 +463,7 @@ def choose_scans(
     table: Mapping[str, Any] = getattr(cohort, "participants", {})
     n = len(people.scans) if people is not None else len(cohort) if n_rows is None else n_rows
     if people is None and fit_on not in (None, "all"):
-        raise ArgumentError("fit_on", fit_on, "'all' for an array: nothing is known of its rows")
+        raise ArgumentError("fit_on", fit_on, "'all' for an array, which has no information about its rows")
     rows = np.arange(n) if people is None else chosen.rows(people, table)
     if not isinstance(groups, str | None):
         labels = list(groups)

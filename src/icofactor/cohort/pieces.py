@@ -159,7 +159,7 @@ def _by_hemisphere(
         n_left, known = reader.mesh.split(n), reader.mesh.wanted("left")
         if n_left is not None:
             if told is not None:
-                raise Unreadable(f"is named {told}, but has {n} sites, as both hemispheres together have")
+                raise Unreadable(f"is named {told}, but has {n} sites, the number of both hemispheres together")
             parts = {"left": whole[:, :n_left], "right": whole[:, n_left:]}
         elif told is not None:
             parts = {told: whole}
@@ -168,15 +168,13 @@ def _by_hemisphere(
         elif known and n not in known:
             raise Unreadable(f"has {n} sites; mesh {reader.mesh} has {known[0]} in each hemisphere")
         else:
-            raise Unreadable(
-                f"has {n} sites and does not say of which hemisphere; pass {{hemisphere='left'}} or 'right'"
-            )
+            raise Unreadable(f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left'}} or 'right'")
     elif told is not None and told not in parts:
-        raise Unreadable(f"is named {told}, but its own metadata say {next(iter(parts))}: which hemisphere is it?")
+        raise Unreadable(f"is named {told}, but its metadata say {next(iter(parts))}: which is right?")
     if reader.hemisphere in SIDES:
         if reader.hemisphere not in parts:
             raise Unreadable(
-                f"holds the {next(iter(parts))} hemisphere only; {{hemisphere={reader.hemisphere!r}}} was asked for"
+                f"contains only the {next(iter(parts))} hemisphere; {{hemisphere={reader.hemisphere!r}}} was requested"
             )
         parts = {reader.hemisphere: parts[reader.hemisphere]}
     return {side: parts[side] for side in SIDES if side in parts}
@@ -208,9 +206,11 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> bool:
 
 def several(piece: Piece) -> CohortError:
     """A file with many maps where one was expected."""
-    remedy = "take one with {map_name}, or make a map of a time series first (icofactor prepare reho FOLDER, or alff)"
-    text = f"holds {piece.n_maps} maps, one per subject was expected; {remedy}"
-    return CohortError(piece.seen.path, Problem(text, f"hold several maps, one per subject was expected; {remedy}"))
+    remedy = (
+        "choose one with {map_name}, or compute a map from a time series first (icofactor prepare reho FOLDER, or alff)"
+    )
+    text = f"holds {piece.n_maps} maps, but one per subject was expected; {remedy}"
+    return CohortError(piece.seen.path, Problem(text, f"hold several maps, but one per subject was expected; {remedy}"))
 
 
 def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None:

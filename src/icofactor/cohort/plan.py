@@ -103,7 +103,7 @@ def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader
     problems = details.problems
     if not people:
         if not problems:
-            problems.add("paths", "no subject is left to read")
+            problems.add("paths", "no subjects remain to read")
         problems.check()
     named = {side for _, files in people for side in files if side is not None}
     sides = wanted.sides if wanted.hemisphere is not None else [side for side in SIDES if side in named]
@@ -356,7 +356,7 @@ def plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None
     names = check_names(names, n, f"the {kind} holds {n} maps")
     chosen = details.selection.select(names, problems, details.journal)
     if not chosen and not problems:
-        problems.add("paths", "no subject is left to read")
+        problems.add("paths", "no subjects remain to read")
     problems.check()
     n_left = int((sites.hemisphere == 0).sum())
     widths = {"left": n_left, "right": sites.n - n_left} if hemi == "both" else {hemi: n_left}
@@ -388,11 +388,13 @@ def plan_store(
 
     for name, value in of_files.items():
         if value is not None:
-            why = f"{{{name}}} is for files; {literal(folder)} is a cohort store, which has its mesh, measure and mask"
+            why = (
+                f"{{{name}}} applies to files; {literal(folder)} is a cohort store with its own mesh, measure and mask"
+            )
             raise ArgumentError(name, None, why)
     stored = open_store(folder)
     if not stored.checked:
-        journal.note(f"{folder} was made before checksums: of its files only the maps are checked for damage")
+        journal.note(f"{folder} was written before checksums were added: only its maps are checked for damage")
     who = People.of(stored.subjects, stored.participants)
     selection, known = replace(selection, scans=who.known), list(stored.subjects)
     if sessions not in (None, "all"):
@@ -406,7 +408,7 @@ def plan_store(
     chosen = selection.select(known, problems, journal, about(known))
     selection = selection.renamed(chosen)
     if not chosen and not problems:
-        problems.add(folder, "no subject is left")
+        problems.add(folder, "no subjects remain")
     problems.check()
     rows, columns = [row_of[there] for _, there in chosen], about([there for _, there in chosen])
     if selection.participants is not None:
@@ -427,7 +429,7 @@ def plan_store(
         participants=columns,
         sites=stored.sites,
         hemisphere=stored.hemisphere,
-        mask=f"that of the store, {out} of {stored.sites.n} sites left out",
+        mask=f"from the store, {out} of {stored.sites.n} sites left out",
         problems=problems,
         journal=journal,
         open=opened,

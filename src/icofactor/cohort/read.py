@@ -198,7 +198,7 @@ def _report_copies(files: Sequence[Seen], problems: Problems) -> None:
     for seen in files:
         twin = first.setdefault(seen.record["sha256"], seen.path)
         if twin is not seen.path:
-            problems.add(seen.path, f"is the same, byte for byte, as {literal(twin)}")
+            problems.add(seen.path, f"is identical to {literal(twin)}, byte for byte")
 
 
 def _report_lacking(

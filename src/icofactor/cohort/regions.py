@@ -115,7 +115,7 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         _, plain = region_key(name)
         wrong = next((cell for cell in cells if not (is_number(cell) or is_missing(cell))), None)
         if _TOTALS.fullmatch(plain) or not is_region(plain):
-            beside[name] = "totals or no cortex"
+            beside[name] = "totals, or not cortex"
         elif _ABOUT.fullmatch(plain) or (wrong is not None and not any(map(is_number, cells))):
             beside[name] = "about the people; --participants, participants= takes such columns"
         elif wrong is not None:
@@ -125,12 +125,12 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         else:
             values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
     if not values:
-        raise Unreadable("has no column of numbers that may be a region")
+        raise Unreadable("has no numeric column that could be a region")
     if not n_rows:
-        raise Unreadable("has a header and no rows")
+        raise Unreadable("has a header but no rows")
     if ids is None and n_rows > 1:
         raise Unreadable(
-            f"has {n_rows} rows and no column that says whose they are: call the column of names participant_id (rows "
+            f"has {n_rows} rows but no column of names: name that column participant_id (rows "
             "of a time series are not people)"
         )
     if side is None and 2 * _n_sided(ids or ()) > n_rows and not _n_sided(values):
@@ -140,7 +140,7 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         )
     twice = [name for name, n in Counter(ids or ()).items() if n > 1]
     if twice:
-        raise Unreadable(f"lists {some(twice)} twice; one row per person, or a column session_id tells scans apart")
+        raise Unreadable(f"lists {some(twice)} twice; keep one row per person, or add a column session_id")
     table = np.array(list(values.values()), dtype=np.float64).T
     maps = Maps({None: table}, "table", tuple(ids or ()), regions=tuple(values))
     return Table(path, maps, beside, side)
@@ -210,7 +210,7 @@ def read_regions(
         return None
     others = [path for path in paths if path not in set(wanted)]
     for path in others:
-        problems.add(path, "is a file of maps on vertices; the other files are tables of regions. Read them apart")
+        problems.add(path, "contains maps on vertices; the other files are tables of regions. Read them separately")
     tables = []
     for path in wanted:
         try:
@@ -257,13 +257,13 @@ def _match(
         names = table.names
         if not names and atlas is not None and table.maps.parts[None].shape[1] == len(atlas.names):
             journal.note(
-                f"{table.path.name}: its {len(atlas.names)} columns are the regions of the atlas, in their order"
+                f"{table.path.name}: its {len(atlas.names)} columns are the regions of the atlas, in that order"
             )
             names = atlas.names
         elif not names:
             n = table.maps.parts[None].shape[1]
             what = f"has {n} columns without names" + (f"; the atlas has {len(atlas.names)} regions" if atlas else "")
-            problems.add(table.path, f"{what}. Give a table whose header names the regions")
+            problems.add(table.path, f"{what}. Give a table with region names in its header")
             continue
         if atlas is None:
             found.append((table, {_said(name, table.side): i for i, name in enumerate(names)}))
@@ -279,13 +279,13 @@ def _match(
         own = {atlas.names[number]: i for i, number in enumerate(numbers) if number is not None}
         if wrong and not own:
             text = f"none of its columns ({some(wrong, 3)}) is a region of the atlas ({some(atlas.names, 3)})"
-            problems.add(table.path, f"{text}. Give the atlas that the table was made with")
+            problems.add(table.path, f"{text}. Give the atlas that was used for the table")
         elif wrong:
             text = f"has {counted(len(wrong), 'column')} that the atlas does not have: {did_you_mean(wrong, atlas)}"
             problems.add(table.path, f"{text}; rename or remove them")
         twice = [atlas.names[k] for k, n in Counter(k for k in numbers if k is not None).items() if n > 1]
         if twice:
-            problems.add(table.path, f"has several columns of {some(twice)}: one measure per table")
+            problems.add(table.path, f"has several columns for {some(twice)}; give one measure per table")
         found.append((table, own))
     return found
 
@@ -301,7 +301,7 @@ def _on_regions(
     """The regions that the tables have, left first; those of a fit as they are."""
     if isinstance(whole, Sites):
         if len(whole.frames) == 2 and (np.diff(whole.hemisphere) < 0).any():
-            raise ArgumentError("parcels", whole, "of left regions first, as tables are read")
+            raise ArgumentError("parcels", whole, "with left regions first, as in tables")
         return whole
     names = list(dict.fromkeys(name for _, own in matched for name in own))
     every = {name: i for i, name in enumerate(whole.names)} if whole is not None else {}
@@ -410,7 +410,7 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
         journal.note(f"{counted(sites.n, 'region')} of {regions}{how}")
     else:
         journal.note(
-            f"{counted(sites.n, 'region')}, it is not known where they lie: fitted without hierarchy, drawn as bars; "
+            f"{counted(sites.n, 'region')}, positions unknown: fitted without hierarchy, drawn as bars; "
             "their atlas would place them (--parcels, parcels=)"
         )
 

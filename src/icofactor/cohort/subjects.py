@@ -32,7 +32,7 @@ ID_COLUMNS = ("participant_id", "participant", "subject_id", "subjectid", "subje
 """Names of the column of subjects, in whichever case."""
 PLACE = "{subject}"
 """Where the subject stands in a pattern of names of files."""
-_SKIP = "{missing='skip'} leaves out subjects without all their files"
+_SKIP = "{missing='skip'} leaves out subjects with missing files"
 _TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
 
 
@@ -118,7 +118,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
         keys = {(bare(person), session_key(session)) for person, session in scans if session.lower() not in MISSING}
         if len(keys) < len(ids):
             which = some(twice, 10) or "with and without sub-"
-            told = "with the same session, or none" if scans else "without a column session_id that tells scans apart"
+            told = "with the same session, or none" if scans else "without a column session_id"
             raise CohortError(where, f"lists subjects twice: {which}, {told}")
         ids = [scan_name(person, session) for person, session in scans]
     used = np.ones(len(ids), dtype=bool)
@@ -134,7 +134,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
         if column.dtype.kind == "f" and np.isinf(column).any():
             who = ids[keep[np.flatnonzero(np.isinf(column))[0]]]
             what = f"column {literal(repr(name))} holds an infinite number (subject {literal(who)})"
-            raise CohortError(where, f"{what}; numbers must be finite, n/a where they are not known")
+            raise CohortError(where, f"{what}; numbers must be finite; write n/a for missing values")
     return Participants(
         tuple(ids[row] for row in keep),
         values,
@@ -150,7 +150,7 @@ def _flags(column: list[str], where: str, name: str) -> NDArray[np.bool_]:
     wrong = [cell for cell in cells if cell not in (*_TRUE, *_FALSE, *MISSING)]
     if wrong:
         found = literal(repr(wrong[0][:60]))
-        raise CohortError(where, f"column {name} must hold 1 or 0 (or yes, no); found {found}")
+        raise CohortError(where, f"column {name} must contain 1 or 0 (or yes, no); found {found}")
     return np.array([cell in _TRUE or (cell in MISSING and name.lower() == "include") for cell in cells])
 
 
@@ -262,23 +262,23 @@ class Selection:
         """
         choice = self.choose(known)
         if choice.unknown:
-            problems.add("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
+            problems.add("exclude", f"names {some(choice.unknown)}, but there are no maps of these subjects")
         listed = set() if self.participants is None else set(map(bare, self.participants.listed))
         scan = lambda name: (name, self.scans[name][0], scan_name(*self.scans[name])) if name in self.scans else (name,)
         marked = [name for name in choice.others if listed & set(map(bare, scan(name)))]
-        journal.leave_out(marked, "that participants marks for exclusion")
+        journal.leave_out(marked, "that the participants table marks for exclusion")
         unlisted = [name for name in choice.others if name not in marked]
-        journal.leave_out(unlisted, "that participants does not select")
+        journal.leave_out(unlisted, "that the participants table does not list")
         if self.skips:
-            journal.leave_out(choice.absent, "of participants without maps")
+            journal.leave_out(choice.absent, "of the participants table without maps")
         elif choice.absent:
             there = f"; there are maps of {some(known)}" if known else ""
             problems.add(
                 "participants",
-                f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves out those without",
+                f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves them out",
             )
         lacking = self._lacking(choice.chosen, known, told or {})
-        journal.leave_out(lacking, "without all covariates")
+        journal.leave_out(lacking, "with missing covariates")
         if not choice.unknown:
             journal.leave_out(sorted(dict.fromkeys(self.exclude)), "by name")
         return [(name, there) for name, there in choice.chosen if name not in lacking]
@@ -312,7 +312,7 @@ class Selection:
         """
         chosen = self.select(list(dict.fromkeys([*there, *missing])), problems, journal)
         if self.skips:
-            journal.leave_out([name for name, found in chosen if found in missing], "without all their files")
+            journal.leave_out([name for name, found in chosen if found in missing], "with missing files")
         for name, found in chosen:  # of others it does not matter
             files = "; ".join(f"missing: {file}" for file in missing.get(found, []))
             if files and not self.skips:
@@ -350,7 +350,7 @@ def check_names(subjects: Sequence[str], wanted: int, what: str) -> list[str]:
     if len(subjects) != wanted:
         raise CohortError("subjects", f"has {len(subjects)} names; {what}")
     if len(set(subjects)) < wanted:
-        raise CohortError("subjects", "holds a name twice")
+        raise CohortError("subjects", "contains a name twice")
     return list(subjects)
 
 
@@ -366,7 +366,7 @@ def unnamed(n: int, where: str, table: Participants | None, journal: Journal) ->
     left = len(table.listed) - len(table.ids)
     raise CohortError(
         where,
-        f"holds {n} maps without names of subjects; participants lists {len(table.listed)}"
+        f"holds {n} maps without subject names; the participants table lists {len(table.listed)}"
         f"{f' and leaves out {left} of them' if left else ''}: list all {n} there in the order of the maps (1 in a "
-        "column exclude leaves one out), or pass {subjects}, their names",
+        "column exclude leaves one out), or pass their names as {subjects}",
     )

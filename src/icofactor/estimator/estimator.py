@@ -275,7 +275,9 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         except KeyboardInterrupt:
             if work_dir is None:
                 raise
-            kept = f"interrupted; what was finished is kept in {os.fspath(work_dir)}: the same call goes on from there"
+            kept = (
+                f"interrupted; finished steps are kept in {os.fspath(work_dir)}, and the same call resumes from there"
+            )
             raise KeyboardInterrupt(kept) from None
 
     def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
@@ -337,7 +339,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
     def _warn_of_nothing_explained(self) -> None:
         remedy = "use more components or more updates"
         if not self.lift:
-            remedy = "maps that are constant on faces leave out what lies below them; use lift=True"
+            remedy = "maps that are constant on faces miss finer detail; use lift=True"
         elif self.rules == "paper" or not isinstance(self.penalty, str):
             remedy = f"give a penalty below {self.solution_.penalty:.3g}, or use the default rules and penalty"
         said = f"the components explain less than the mean map of the subjects does: explained_ = {self.explained_:.3g}"
@@ -428,7 +430,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         data = as_the_fit(X, self.harmonization_, self.covariates_)
         given = read_input(data, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
         if given.X.shape[0] < 1:
-            raise ArgumentError("X", None, "X holds no subject (0 rows)")
+            raise ArgumentError("X", None, "X has no subjects (0 rows)")
         if is_cohort(X):
             check_measures(given.measures, self.measures_)
         adjustment = self._centered(int(given.X.shape[0]), used=True).adjustment
@@ -496,5 +498,5 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             held = f"X holds {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
             raise ArgumentError("X", None, f"{held}: n_samples={n_subjects}")
         if shape[1] < 2:
-            raise ArgumentError("X", None, "X holds one site; there is no map to factorize: n_features=1")
+            raise ArgumentError("X", None, "X has one site; there is no map to factorize: n_features=1")
         check_enough_subjects(self.n_components, n_subjects)

@@ -60,7 +60,7 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
             own = X.sites if isinstance(mesh, Sites) and mesh.n_measures > 1 else X.sites.of_measure()
             asked, _ = sites_for(own.n, mesh, X.hemisphere)
             if not same_sites(asked, own):
-                what = f"{{mesh}} is {asked!r}, but the cohort lies on {X.sites!r}, or on its sites in another order"
+                what = f"{{mesh}} is {asked!r}, but the cohort is on {X.sites!r}, or has its sites in another order"
                 raise ArgumentError("mesh", None, what)
         return Input(array, X.sites, X.hemisphere, X.mask, measures_of(X))
     if hasattr(X, "mesh") and hasattr(getattr(X, "data", None), "parts"):
@@ -70,7 +70,7 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
         sites, side = sites_for(array.shape[1], mesh, hemi)
     except ArgumentError:
         if array.shape[0] > array.shape[1] and _has_sites(array.shape[0], mesh, hemi):
-            what = "subjects × sites; it looks like sites × subjects, so give X.T"
+            what = "subjects × sites; this looks like sites × subjects, so pass X.T"
             raise ArgumentError("X", Phrase(f"shape {tuple(array.shape)}"), what) from None
         raise
     return Input(array, sites, side, None)
@@ -183,7 +183,7 @@ def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
         folder, mesh = files[0], mesh_name_of(sites)
         files = [file.areas for side in sides for file in find_meshes(folder, side, (mesh,)) if file.areas is not None]
     if len(files) != len(sites.frames) or sites.on != "vertices" or sites.n != sites.n_mesh:
-        expected = f"one file per hemisphere of maps on the vertices of a whole mesh; the maps lie on {sites!r}"
+        expected = f"one file per hemisphere of maps on the vertices of a whole mesh; the maps are on {sites!r}"
         raise ArgumentError("weights", Phrase(f"{len(files)} files"), expected)
     found = []
     for half, file in enumerate(files):
@@ -203,7 +203,7 @@ def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
 def _areas_on_sphere(sites: Sites) -> np.ndarray:
     """A third of each triangle around a vertex; of other sites the part of the sphere that is nearest to each."""
     if sites.n != sites.n_mesh:
-        expected = "an array, one number per site: of these sites the whole mesh is not known"
+        expected = "an array with one number per site, because the whole mesh of these sites is not known"
         raise ArgumentError("weights", "area", expected)
     found = np.empty(sites.n)
     for half in range(len(sites.frames)):

@@ -117,7 +117,9 @@ def model_at(path: str | os.PathLike[str]) -> Path:
     """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
     place = Path(path)
     if place.is_dir() and not (place / MODEL).is_file():
-        raise ModelFileError(place, f"holds no {MODEL}; give the folder that icofactor fit wrote, or the model itself")
+        raise ModelFileError(
+            place, f"contains no {MODEL}; give the folder that icofactor fit wrote, or the model itself"
+        )
     return place / MODEL if place.is_dir() else place
 
 
@@ -238,7 +240,7 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
         raise Unreadable("is damaged: its mask is False everywhere")
     n_columns, roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
     if (len(record.solution.B), roots) != (n_columns, sites.n_roots):
-        raise Unreadable(f"is damaged: {n_columns} faces and {roots} roots do not go with its solution and sites")
+        raise Unreadable(f"is damaged: {n_columns} faces and {roots} roots do not match its solution and sites")
     for name in ("solution", "starts"):
         solution = getattr(record, name)
         method_named(solution.method)
@@ -247,14 +249,14 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
     if record.covariates is not None and not _go_together(record.covariates.terms, record.covariates.coefficients):
-        raise Unreadable("is damaged: its covariates do not go with their coefficients")
+        raise Unreadable("is damaged: its covariates do not match their coefficients")
     done = record.harmonization
     if done is not None:
         n_levels = len(done.location)
         levels = len(done.levels) == len(set(done.levels)) == len(done.counts) == n_levels
         known = done.reference is None or done.reference in done.levels
         if not (levels and known and _go_together(done.terms, done.coefficients) and (done.scale > 0).all()):
-            raise Unreadable("is damaged: its harmonization does not go with its coefficients")
+            raise Unreadable("is damaged: its harmonization does not match its coefficients")
 
 
 def _check_measures(record: ModelRecord, sites: Sites) -> None:
@@ -265,7 +267,7 @@ def _check_measures(record: ModelRecord, sites: Sites) -> None:
         whole = whole and found.factor is not None and bool((found.factor > 0).all())
         whole = whole and maps == (found.mean is not None) and (maps and zscores) == (found.deviation is not None)
     if not whole:
-        raise Unreadable("is damaged: its measures do not go with its maps and loadings")
+        raise Unreadable("is damaged: its measures do not match its maps and loadings")
 
 
 def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:

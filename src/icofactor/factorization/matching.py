@@ -103,7 +103,7 @@ def sites_taken(a: Any, b: Any) -> Any:
         raise ArgumentError(
             "b",
             Phrase(f"{theirs!r} and {ours!r}"),
-            "on the same mesh as a, or both on meshes of fsaverage; bring the maps to one mesh first",
+            "on the same mesh as a, or both on fsaverage meshes; resample the maps to one mesh first",
         )
     taken = np.empty(ours.n, dtype=np.int64)
     for half in range(len(ours.frames)):

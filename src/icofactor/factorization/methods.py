@@ -26,7 +26,9 @@ class Method:
 
     def refusal(self, center: str) -> str | None:
         """Why X must not hold negative values, and which methods take them; None where it may."""
-        return None if self.takes_negative(center) else f"method {self.name!r} forbids; use {for_negative_data()}"
+        return (
+            None if self.takes_negative(center) else f"method {self.name!r} does not allow; use {for_negative_data()}"
+        )
 
 
 METHODS: dict[str, Method] = {}

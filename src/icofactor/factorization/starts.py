@@ -146,8 +146,8 @@ def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
         raise ArgumentError(
             "X",
             None,
-            f"X holds negative values, which {literal(method.name)} forbids; use {literal(for_negative_data())}, or "
-            "shift the data to ≥ 0",
+            f"X holds negative values, but {literal(method.name)} needs values ≥ 0; use "
+            f"{literal(for_negative_data())}, or shift the data to ≥ 0",
         )
 
 

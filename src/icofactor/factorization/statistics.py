@@ -204,7 +204,7 @@ def _gather(
     stream = stream_of(X)
     n_sites, n_subjects = stream.shape
     if not n_sites:
-        raise ValueError("X holds no site: there is nothing to gather")
+        raise ValueError("X has no sites")
     sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
     shared = {} if inspector is None else inspector.shared
     for rows, found in pass_over(stream, _column_sums, shared, [columns], stage="statistics", report=report):
@@ -458,7 +458,9 @@ class Pyramid:
         return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
-        raise ArgumentError("design", None, "A pyramid holds sums of X only; partition columns need no residual from X")
+        raise ArgumentError(
+            "design", None, "A pyramid contains only sums of X; partition columns need no residual from X"
+        )
 
     def _gather(self, levels: list[np.ndarray], faces: np.ndarray) -> np.ndarray:
         out = np.empty((len(faces), *levels[0].shape[1:]), dtype=levels[0].dtype)
@@ -469,7 +471,7 @@ class Pyramid:
 
     def _check(self, design: Design) -> None:
         if design.kind != "partition":
-            raise ArgumentError("design", Phrase(f"kind {design.kind!r}"), "A pyramid serves partition columns only")
+            raise ArgumentError("design", Phrase(f"kind {design.kind!r}"), "A pyramid supports only partition columns")
         if design.faces[:, 0].max() > self.max_level:
             raise ArgumentError(
                 "design",

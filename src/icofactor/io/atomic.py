@@ -47,7 +47,7 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         yield temporary
         found = temporary.stat() if temporary.is_file() else None
         if found is None or not (found.st_size or found.st_mtime_ns):
-            raise FileNotFoundError(f"nothing was written for {target}")
+            raise FileNotFoundError(f"nothing was written to {target}")
         # again: a long computation may have passed, and another process may have written meanwhile
         check_target(target, overwrite)
         replace(temporary, target)
@@ -238,7 +238,7 @@ def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
     if problem.errno is not None and problem.filename in (None, str(temporary), temporary):
         return OSError(problem.errno, problem.strerror, str(target))
     if problem.errno is None and type(problem) is OSError:  # NumPy's own, such as "400 requested and 8 written"
-        return OSError(errno.EIO, f"could not be written whole ({problem}): is the disk full?", str(target))
+        return OSError(errno.EIO, f"could not be written completely ({problem}): is the disk full?", str(target))
     return problem
 
 
@@ -249,4 +249,4 @@ def check_target(target: Path, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise ExistsError(target)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder of {target} does not exist: make {target.parent} first")
+        raise FileNotFoundError(f"the folder of {target} does not exist: create {target.parent} first")

@@ -34,7 +34,7 @@ _KINDS = {"CIFTI_INDEX_TYPE_SCALARS": "dscalar", "CIFTI_INDEX_TYPE_SERIES": "dts
 _BRAIN, _LABELS = "CIFTI_INDEX_TYPE_BRAIN_MODELS", "CIFTI_INDEX_TYPE_LABELS"
 _PARCELS = "CIFTI_INDEX_TYPE_PARCELS"
 _MAX_KEY = 2**24  # whole numbers that float32 holds
-_OLDER = "is CIFTI-1; bring it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
+_OLDER = "is CIFTI-1; convert it to CIFTI-2 with wb_command -file-convert -cifti-version-convert IN 2 OUT"
 
 
 @dataclass
@@ -224,7 +224,7 @@ def _parts(path: Path, header: _Header, content: _Builder) -> dict[str | None, N
                 raise Unreadable(f"has the {side} cortex twice")
             parts[side] = _scatter(model, data, header)
     if not parts:
-        raise Unreadable("holds no cortex: none of its brain models is a surface")
+        raise Unreadable("contains no cortex: none of its brain models is a surface")
     return parts
 
 
@@ -244,7 +244,7 @@ def _read_header(path: Path) -> _Header:
         offset, slope, intercept = struct.unpack_from(f"{order}q2d", head, 168)
         (intent,) = struct.unpack_from(f"{order}i", head, 504)
         if not 3000 <= intent < 3100:
-            raise Unreadable(f"is a NIfTI-2 file, but no CIFTI (intent {intent})")
+            raise Unreadable(f"is a NIfTI-2 file, but not CIFTI (intent {intent})")
         if dims[0] != 6 or dims[1:5] != (1, 1, 1, 1) or min(dims[5:7]) < 1:
             raise Unreadable(f"has dimensions {dims[1:]}; maps × brain ordinates are read")
         if code not in _TYPES:

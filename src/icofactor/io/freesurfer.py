@@ -46,7 +46,7 @@ def read_mgh(path: Path) -> Maps:
             raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} are there")
         version, *shape, kind = struct.unpack_from(">6i", head)
         if version != 1 or kind not in _MGH_TYPES:
-            raise Unreadable(f"is not an MGH file, or one of an unknown kind (version {version}, type {kind})")
+            raise Unreadable(f"is not an MGH file, or has an unknown type (version {version}, type {kind})")
         if min(shape) < 1 or sorted(shape[:3])[1] != 1:
             raise Unreadable(f"is a volume of shape {tuple(shape)}, not maps of a surface (V, 1, 1, n)")
         n_vertices, n_maps = max(shape[:3]), shape[3]
@@ -98,7 +98,7 @@ def read_geometry(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         magic = file.read(3)
         if magic in _QUADRANGLES:
             raise Unreadable(
-                "is an old FreeSurfer surface of quadrangles, or a map; mris_convert makes triangles of it"
+                "is an old FreeSurfer surface of quadrangles, or a map; convert it to triangles with mris_convert"
             )
         if magic != _TRIANGLES:
             raise Unreadable("is neither GIFTI (.surf.gii) nor FreeSurfer geometry")
@@ -166,7 +166,7 @@ def read_annot(path: Path) -> Labels:
         raise Unreadable(f"is damaged: it does not label each of its {n} vertices once")
     words = _Words(data, 4 + 8 * n)
     if not words.there or words.whole() != 1:
-        raise Unreadable("has no table of colours and names, so that its labels have no meaning")
+        raise Unreadable("has no table of colours and names, so its labels have no meaning")
     table = _colour_table(words)
     place = {colour: number for number, colour in enumerate(table) if colour}  # colour 0 is FreeSurfer's "no label"
     colours, of_vertex = np.unique(pairs[:, 1], return_inverse=True)

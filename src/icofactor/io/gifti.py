@@ -134,7 +134,7 @@ def parse_gifti(path: Path) -> Gifti:
     try:
         builder.parse(read_pieces(path))
     except expat.ExpatError as error:
-        raise Unreadable(f"is not a whole XML file ({error}): it is cut short, damaged, or not GIFTI") from None
+        raise Unreadable(f"is not a complete XML file ({error}): it is truncated, damaged, or not GIFTI") from None
     except EOFError:
         raise Unreadable("is truncated: its compressed data end too early") from None
     if builder.root != "GIFTI":
@@ -197,13 +197,13 @@ def _beside(path: Path, attributes: dict[str, str]) -> tuple[NDArray[Any], int]:
     name = path.with_suffix(".dat").name
     if attributes.get("ExternalFileName", "") not in (name, f"./{name}"):
         raise Unreadable(
-            f"keeps its data in another file (ExternalFileBinary), which is followed only to {name} beside it; "
-            "wb_command -gifti-convert GZIP_BASE64_BINARY puts them into one"
+            f"keeps its data in another file (ExternalFileBinary), which must be {name} in the same folder; "
+            "merge them with wb_command -gifti-convert GZIP_BASE64_BINARY"
         )
     (shape, dtype), offset = _layout(attributes), _whole(attributes, "ExternalFileOffset", 0)
     data, size = path.with_name(name), volume(shape) * dtype.itemsize
     if not data.exists():
-        raise Unreadable(f"keeps its data in {name}, which is not beside it; copy both")
+        raise Unreadable(f"keeps its data in {name}, which is not in the same folder; copy both")
     stored = data.stat().st_size
     if not 0 <= offset <= stored - size:
         raise Unreadable(f"is truncated: {size} bytes from {offset} on should be in {name}, which has {stored}")
@@ -357,7 +357,7 @@ def check_labels(labels: ArrayLike, names: Sequence[str], colours: ArrayLike) ->
         found = Phrase(f"shape {rgb.shape}")
         raise ArgumentError("colours", found, f"an array of shape ({len(names)}, 3), one row per name")
     if len(np.unique(rgb, axis=0)) < len(rgb):
-        raise ArgumentError("colours", None, "all different: FreeSurfer knows parcels by their colours")
+        raise ArgumentError("colours", None, "unique: FreeSurfer identifies parcels by their colours")
     if values.size and (values.min() < 0 or values.max() > len(names)):
         raise ArgumentError("labels", Phrase(f"{values.min()} to {values.max()}"), f"between 0 and {len(names)}")
     return values.astype(np.int32), rgb.astype(np.uint8)

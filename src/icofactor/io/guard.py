@@ -37,10 +37,10 @@ _PLAIN = {
     "computed checksum do not match": "its checksum is wrong",
     "Unknown compression method": "its compressed data cannot be unpacked",
     "Not a gzipped file": "what follows its data is not gzip",
-    "Incorrect length of data": "its compressed data have another length than it says",
+    "Incorrect length of data": "its compressed data have the wrong length",
     "decompress": "its compressed data cannot be unpacked",
-    "integer string conversion": "it holds a number of thousands of digits",
-    "Invalid argument": "it refers to a place outside itself",
+    "integer string conversion": "it contains a number with thousands of digits",
+    "Invalid argument": "it refers to a position outside the file",
 }
 
 
@@ -65,7 +65,7 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
     except FileNotFoundError:
         raise error(path, absence(path)) from None
     except PermissionError:
-        raise error(denying(path), "may not be read (permission denied)") from None
+        raise error(denying(path), "cannot be read (permission denied)") from None
     except IsADirectoryError:
         raise error(path, "is a folder, not a file") from None
     except EOFError:
@@ -74,7 +74,7 @@ def naming(path: Path, what: str, error: type[FileError] = FileError, advice: st
         raise error(path, f"{problem}{tail}") from None
     except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
         again = tail or "; copy it from its source again"
-        raise error(path, f"is damaged or cut short ({literal(brief(problem))}){again}") from None
+        raise error(path, f"is damaged or truncated ({literal(brief(problem))}){again}") from None
     except OSError as problem:
         if problem.errno == errno.EINVAL:  # a place before its beginning
             raise error(path, f"is damaged ({literal(brief(problem))}){tail}") from None
@@ -100,7 +100,7 @@ def brief(problem: BaseException) -> str:
         if words in text:
             return plain
     if isinstance(problem, zipfile.BadZipFile):
-        return "it is not a whole zip file"
+        return "it is not a complete zip file"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     if isinstance(problem, KeyError):
@@ -120,7 +120,7 @@ def _check_kind(about: os.stat_result, path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise Unreadable("is a pipe or a device, not a file; copy its content to a file first")
     if about.st_dev in _kernel_devices():
-        raise Unreadable("is a file of the system (/proc, /sys), not one on a disk; copy its content to a file first")
+        raise Unreadable("is a system file (/proc, /sys), not a file on disk; copy its content to a file first")
 
 
 @cache

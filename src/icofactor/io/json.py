@@ -58,7 +58,7 @@ def parse_json(text: str | bytes | bytearray) -> Any:
     except ValueError as problem:
         if isinstance(problem, Unreadable):
             raise
-        raise Unreadable(f"does not hold JSON, or is cut short ({brief(problem)})") from None
+        raise Unreadable(f"is not valid JSON, or is truncated ({brief(problem)})") from None
 
 
 def _check(found: Any) -> None:

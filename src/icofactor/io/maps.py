@@ -53,7 +53,7 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
         keys = _choose(headers, measure)
         parts = {side: np.atleast_2d(load_member(archive, members[key])) for side, key in keys.items()}
         if len({len(part) for part in parts.values()}) > 1:
-            raise Unreadable(f"has other numbers of maps in {' and '.join(keys.values())}")
+            raise Unreadable(f"has different numbers of maps in {' and '.join(keys.values())}")
         n_maps, n_sites = len(next(iter(parts.values()))), sum(part.shape[1] for part in parts.values())
         rest = {name: shape for name, (shape, _, _) in headers.items() if name not in keys.values()}
         columns = {name: load_member(archive, members[name]) for name, shape in rest.items() if shape == (n_maps,)}
@@ -76,7 +76,7 @@ def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiu" or len(shape) not in (1, 2) or volume(shape) == 0:
         raise Unreadable(f"holds an array of {dtype} of shape {shape}; numbers, subjects × sites, are read")
     if len(shape) == 2 and shape[0] in _MESHES and shape[1] not in _MESHES:
-        raise Unreadable(f"has shape {shape}, sites × subjects as it seems; transpose it to subjects × sites")
+        raise Unreadable(f"has shape {shape}, apparently sites × subjects; transpose it to subjects × sites")
 
 
 def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None, str]:
@@ -213,7 +213,7 @@ def _read_unnamed(path: Path) -> Maps:
     if magic in SURFACE_MAGICS:
         raise Unreadable("is a surface (points and triangles), not a map")
     if path.name.endswith(_NO_MAPS):
-        raise Unreadable(f"is not a file of maps; {_ACCEPTED}")
+        raise Unreadable(f"is not a map file; {_ACCEPTED}")
     if path.name.endswith(".stats"):
         raise Unreadable("holds statistics of one subject; FreeSurfer's aparcstats2table makes tables of them to read")
     raise Unreadable(f"has an unknown format; {_ACCEPTED}")

@@ -45,7 +45,7 @@ def read_text_maps(path: Path) -> Maps:
                 raise Unreadable(f"is not text: line {number} is not UTF-8") from None
             if not text.strip() or text.startswith(("#", "<")):
                 if text.startswith("<"):
-                    raise Unreadable("starts with a header of its own; keep the numbers only, one per line")
+                    raise Unreadable("starts with a header; keep only the numbers, one per line")
                 continue
             if first:
                 split = next((one for one in "\t,;" if one in text), None)
@@ -62,7 +62,7 @@ def read_text_maps(path: Path) -> Maps:
                 names.append(escaped(cells.pop(0)))
             width = width or len(cells)
             if len(cells) != width:
-                raise Unreadable(f"line {number} has {len(cells)} numbers; those before have {width}")
+                raise Unreadable(f"line {number} has {len(cells)} numbers; the lines before have {width}")
             for cell in cells:
                 value = _number(cell)
                 if value is None:
@@ -137,7 +137,7 @@ def read_nifti(path: Path, sizes: set[int]) -> Maps:
             raise Unreadable("is damaged, or its voxels are not plain numbers")
         n, n_maps = volume(tuple(shape[:3])), volume(tuple(shape[3:]))
         if n not in sizes:
-            text = f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, the size of no known mesh"
+            text = f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, not the size of a known mesh"
             raise Unreadable(f"{text}; project it to the surface first (mri_vol2surf)")
         dtype = np.dtype(order + _NIFTI[code])
         if not 352 <= offset < 2**24:

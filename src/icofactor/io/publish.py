@@ -40,8 +40,7 @@ _FORMAT = "files that icofactor wrote into this folder"
 _JOURNAL = "journal.json"
 _MAX_NAME = 200
 _FOREIGN = (
-    "exists and is not a result of icofactor that this command may replace: "
-    "choose another place for the results, or move it away"
+    "exists and is not a result that this command may replace: choose another place for the results, or move it away"
 )
 _CHANGED = "was changed after icofactor wrote it: move it away, or choose another place for the results"
 Names = Mapping[str, str]
@@ -155,7 +154,7 @@ class Publication:
         try:
             _make(stage, held)
             yield stage / "new"
-            with alone_in(folder), uninterrupted(f"interrupted when the results were complete; {folder} is whole"):
+            with alone_in(folder), uninterrupted(f"interrupted after the results were complete; {folder} is complete"):
                 recover(folder)
                 remove_leftovers(folder)
                 remove_abandoned(folder, {*self.owned(), *os.listdir(stage / "new")})
@@ -180,7 +179,7 @@ class Publication:
         owned = self.owned()
         changed = [name for name, known in self._steady.items() if owned.get(name) != known]
         if changed:
-            raise FileError(folder / changed[0], "was replaced by another run meanwhile: run this command again")
+            raise FileError(folder / changed[0], "was replaced by another run in the meantime: run this command again")
         # again: writing takes a while, and another process may have written meanwhile
         there = self.check(coming)
         written = sorted(coming)
@@ -297,7 +296,7 @@ def recover(folder: Path) -> None:
     """`settle` for who is `alone_in` the folder: a journal that is there then is of a process that was killed."""
     for journal in _journals(folder):
         stage = journal.parent
-        with naming(journal, "record", FileError, "Move the folder that holds it away"):
+        with naming(journal, "record", FileError, "Move its folder away"):
             found = read_json(journal)
             old, new = (_checked_names(found[kind]) for kind in ("old", "new"))
             _check_moves(stage, folder, old, new)
@@ -313,7 +312,7 @@ def recover(folder: Path) -> None:
         _end(stage, folder)
         shutil.rmtree(stage, ignore_errors=True)
         warnings.warn(
-            f"{folder}: an earlier run was killed in its last moves; its results were complete and are whole now",
+            f"{folder}: an earlier run was killed while it moved its results into place; the results are complete now",
             stacklevel=2,
         )
 
@@ -391,7 +390,7 @@ def list_of(folder: Path) -> Names:
     file = folder / LIST
     if not os.path.lexists(file):
         return {}
-    advice = "Without it no file of this folder counts as icofactor's: choose another place for the results"
+    advice = "Without it, icofactor cannot recognize its own files in this folder: choose another place for the results"
     with naming(file, "list of files", FileError, advice):
         found = read_json(file)
         if found["format"] != _FORMAT:

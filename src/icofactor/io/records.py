@@ -293,7 +293,7 @@ class Form:
         with self.naming(file):
             with open_file(file) as opened:
                 if not zipfile.is_zipfile(opened):
-                    what = f"does not hold {self.what} of icofactor: it is not a zip file, or it is cut short"
+                    what = f"does not contain {self.what} of icofactor: it is not a zip file, or it is truncated"
                     raise Unreadable(what)
             check = partial(self._check_header, file)
             if self.zarr:
@@ -306,17 +306,17 @@ class Form:
 
     def _check_header(self, file: Path, header: Any) -> None:
         if not isinstance(header, dict) or header.get("format") != self.format:
-            raise Unreadable(f"does not hold {self.what} of icofactor")
+            raise Unreadable(f"does not contain {self.what} of icofactor")
         if header.get("version") != self.layout:
             raise self.error(
                 file,
-                f"holds {self.what} in layout {literal(str(header.get('version'))[:40])}, of another version of "
-                f"icofactor; this one reads layout {self.layout}: {self.renew}",
+                f"contains {self.what} in layout {literal(str(header.get('version'))[:40])}, from another version of "
+                f"icofactor; this version reads layout {self.layout}: {self.renew}",
             )
 
     def naming(self, file: Path) -> AbstractContextManager[None]:
         """Whatever goes wrong inside becomes one error about the file."""
-        return naming(file, f"file of {self.what}", self.error, f"Take another copy of the file, or {self.renew}")
+        return naming(file, f"file of {self.what}", self.error, f"Copy the file again, or {self.renew}")
 
 
 def write_sealed(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any], compress: bool = False) -> None:

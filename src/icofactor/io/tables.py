@@ -91,13 +91,11 @@ def _columns(data: bytes) -> dict[str, list[str]]:
                 for column, cell in zip(columns, row, strict=True):
                     column.append(cell)
     except csv.Error as problem:
-        raise Unreadable(
-            f"is not a table of cells ({literal(brief(problem))}); is a quotation mark left open?"
-        ) from None
+        raise Unreadable(f"is not a table ({literal(brief(problem))}); is a quotation mark not closed?") from None
     except UnicodeDecodeError:
         raise Unreadable(f"is not text in UTF-8 (byte {_broken(data)}); save the table as UTF-8") from None
     if b"\0" in data:
-        raise Unreadable("is not a table of text: it holds NUL characters, as UTF-16 and binary files do")
+        raise Unreadable("is not a text table: it contains NUL characters, like UTF-16 and binary files")
     odd = not data.isascii() or _ODD.search(data) is not None
     header = [_cleaned([name], "the name of a column", odd)[0] for name in header]
     twice = [name for name, n in Counter(header).items() if n > 1]
@@ -175,7 +173,7 @@ def write_tsv(
     return Path(path)
 
 
-GIVEN = "As in the table of participants that was given"
+GIVEN = "As in the participants table"
 """What is said of columns that are the user's own."""
 _PEOPLE = {"participant_id": "Person", "session_id": "Session of the person", "measure": "Measure of the person"}
 

@@ -78,4 +78,4 @@ class XmlReader:
 def _check_doctype(name: str, system: str | None, public: str | None, has_subset: Any) -> None:
     """The name of a DTD elsewhere, which is not opened, is common; declarations within the file mean harm."""
     if has_subset:
-        raise Unreadable("declares XML entities or attributes (an internal DTD), which no file of maps needs: refused")
+        raise Unreadable("declares XML entities or attributes (an internal DTD), which map files do not need: refused")

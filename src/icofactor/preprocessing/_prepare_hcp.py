@@ -63,7 +63,7 @@ class Prepared:
         """The stores, as text; `failure_lines` lists the failures."""
         lines = [f"{path}: {name} of {counted(self.subjects[name], 'subject')}" for name, path in self.stores.items()]
         if self.reused:
-            lines.append(f"{self.reused} maps were there from an earlier run")
+            lines.append(f"{self.reused} maps were reused from an earlier run")
         return "\n".join(lines)
 
 
@@ -242,7 +242,7 @@ def prepare_hcp(
             failures.append(Failure(task.inputs.subject, task.output, why))
     failures.sort(key=lambda failure: (failure.subject, failure.output))
     if not done:
-        raise failed(failures, "no map could be made")
+        raise failed(failures, "no map could be computed")
     counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
     if work_dir is None and not failures:
         remove_work(folder, [task.key for task in tasks])
@@ -288,9 +288,9 @@ def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
     by_name = {one.subject: one for one in inputs}
     choice, table = selection.choose(list(by_name)), selection.participants
     if choice.unknown:
-        raise CohortError("exclude", f"names {some(choice.unknown)}, of whom there are no maps")
+        raise CohortError("exclude", f"names {some(choice.unknown)}, but there are no maps of these subjects")
     if not choice.chosen:
-        what = "no subject is left" if table is None else f"none of its {len(table.ids)} subjects is in the tree"
+        what = "no subjects remain" if table is None else f"none of its {len(table.ids)} subjects is in the tree"
         raise CohortError("exclude" if table is None else "participants", what)
     why = "is in the table of participants, not in the tree"
     return [by_name[there] for _, there in choice.chosen], [Failure(name, "all", why) for name in choice.absent]
@@ -316,7 +316,7 @@ def check_new_store(place: Path, overwrite: bool) -> None:
             raise ExistsError(place)
         raise ExistsError(place, "exists and is not a cohort store: name a new folder")
     if not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+        raise FileNotFoundError(f"the folder of {place} does not exist: create {place.absolute().parent} first")
 
 
 def check_procs(n_procs: int) -> None:
@@ -337,11 +337,11 @@ def run_tasks(job: Any, tasks: Sequence[Any], n_procs: int, progress: bool) -> I
                 show(done / len(tasks))
                 yield answer
     except KeyboardInterrupt:
-        kept = f"interrupted; finished maps are kept in {job.work.folder}: the same command goes on from there"
+        kept = f"interrupted; finished maps are kept in {job.work.folder}, and the same command resumes from there"
         raise KeyboardInterrupt(kept) from None
     except BrokenExecutor as problem:
         raise OSError(
-            f"a process of {n_procs} was ended, most likely for want of memory: run again with a smaller n_procs; "
+            f"a process of {n_procs} was killed, probably because memory ran out: run again with a smaller n_procs; "
             f"finished maps are kept in {job.work.folder}"
         ) from problem
 
@@ -436,7 +436,7 @@ def kept_piece(work: Checkpoint, key: str) -> Mapping[str, NDArray[Any]]:
     """A finished map."""
     kept = work.get(key)
     if kept is None:
-        raise CohortError(str(work.folder), f"the map {literal(key)} was removed meanwhile")
+        raise CohortError(str(work.folder), f"the map {literal(key)} was removed in the meantime")
     return kept
 
 

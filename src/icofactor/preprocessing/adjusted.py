@@ -84,7 +84,7 @@ class AdjustedMaps:
     def __getitem__(self, key: Any) -> np.ndarray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
-            raise IndexError("adjusted maps are sliced by an array of numbers in one direction at a time")
+            raise IndexError("adjusted maps can be indexed by an array of numbers along one axis at a time")
         adjustment = self.adjustment.at(rows, columns)
         x = adjustment.linear(self.base[rows, columns])
         if isinstance(rows, slice) and rows == slice(None):
@@ -139,13 +139,13 @@ def as_the_fit(X: Any, *steps: Step | None) -> Any:
     """New data, less what was taken out of the fitted data by `steps`; data that are so already stay as they are."""
     wanted, own = tuple(step for step in steps if step is not None), steps_of(X)
     if len(own) > len(wanted) or not all(mine.same_as(its) for mine, its in zip(own, wanted, strict=False)):
-        fitted = "maps adjusted by other coefficients" if wanted else "maps as they were"
+        fitted = "maps adjusted by other coefficients" if wanted else "unadjusted maps"
         done = literal(" and ".join(step.done for step in own))
         raise ArgumentError("X", None, f"X is {done}, but the model was fitted to {fitted}: give X itself")
     left = wanted[len(own) :]
     if left and not is_cohort(X):
         names = literal(", ".join(name for step in left for name in step.names))
-        what = f"X must be a Cohort whose participants hold {names}, which the fit took out of the maps; or give "
+        what = f"X must be a Cohort whose participants hold {names}, which the fit regressed out of the maps; or give "
         call = "X"
         for step in left:
             call = f"model.{step.kept_as}.apply({call}, participants)"
@@ -168,7 +168,7 @@ def parts_of(
     Maps that are adjusted already are refused, except by the steps that models keep as `before`.
     """
     if not all(step.kept_as in before for step in steps_of(X)):
-        raise ArgumentError("X", None, f"X is {literal(steps_of(X)[-1].done)} already")
+        raise ArgumentError("X", None, f"X is already {literal(steps_of(X)[-1].done)}")
     check_no_confounds(measures_of(X), True)
     if is_cohort(X):
         return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask

@@ -160,7 +160,7 @@ def prepare_bold(
             problems.add(f"subject {name}", f"has {len(people[there])} runs ({listed}); choose with {{entities}}")
     problems.check()
     if not chosen:
-        raise CohortError(root, "no subject is left")
+        raise CohortError(root, "no subjects remain")
     n_files = sum(len(files) for _, there in chosen for files in people[there].values())
     if dry_run:
         return f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
@@ -265,7 +265,7 @@ def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps,
             for told, part in maps.parts.items():
                 where = told or side
                 if where is None:
-                    raise CohortError(path, "does not say of which hemisphere it is")
+                    raise CohortError(path, "does not name its hemisphere")
                 if design is not None and len(part) != len(design):
                     raise CohortError(path, f"has {len(part)} volumes; its confounds have {len(design)} rows")
                 series.setdefault(where, []).append(_clean(part, design).T)
@@ -336,7 +336,7 @@ def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None,
         scale = np.abs(design).max(axis=0)
         if int(keep.sum()) < max(_LEAST, n // 2):
             raise Unreadable(
-                f"keeps {int(keep.sum())} of {n} volumes below {{max_fd}}, less than half; leave the subject out"
+                f"keeps {int(keep.sum())} of {n} volumes below {{max_fd}}, less than half; exclude the subject"
             )
         if n - design.shape[1] < _LEAST:
             raise Unreadable(f"has {design.shape[1]} regressors for {n} volumes; name fewer {{confounds}}")
@@ -381,7 +381,7 @@ def _tr(file: Path, step: float | None, steps: Steps) -> float:
                 if isinstance(told, int | float):
                     return checked_tr(told)
     if step is None:
-        raise CohortError(file, "has no sidecar (_bold.json) with RepetitionTime beside it: pass {tr}")
+        raise CohortError(file, "has no sidecar (_bold.json) with RepetitionTime: pass {tr}")
     return checked_tr(step)
 
 
@@ -401,7 +401,7 @@ def _cohort(
     problems, masks = Problems(), []
     for name, one in zip(names, made, strict=True):
         if any(len(one.maps[side]) != widths[side] for side in sides):
-            problems.add(f"subject {name}", "is on another mesh than the first")
+            problems.add(f"subject {name}", "is on a different mesh from the first")
     problems.check()
     parts: list[NDArray[Any]] = []
     for side in sides:

@@ -160,7 +160,7 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
         raise ArgumentError(
             "center",
             None,
-            f"{{center='{center}'}} does not go with {{rules='paper'}}, which fits the maps as they are; use "
+            f"{{center='{center}'}} cannot be combined with {{rules='paper'}}, which fits uncentered maps; use "
             "{center='none'}, or {rules='default'}",
         )
     return center

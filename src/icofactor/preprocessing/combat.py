@@ -106,7 +106,7 @@ class Harmonization:
         )
         counts = Counter(codes.tolist())
         notes = tuple(
-            f"{self.column} {level} was not in the fit: how it differs was learnt from its {counts[i]} scans"
+            f"{self.column} {level} was not in the fit: its differences were estimated from its {counts[i]} scans"
             for i, level in enumerate(new, len(self.levels))
         )
         return adjusted(X, AdjustedMaps(maps, step, self, notes))
@@ -121,9 +121,9 @@ class Harmonization:
             raise ArgumentError(
                 "harmonize",
                 None,
-                f"Column {literal(repr(self.column))} is {some(few, 10)} in {who}; the fit knew only "
-                f"{some(self.levels, 10)}: give at least {self.least} scans of a new one together, from which it is "
-                "learnt, or leave them out",
+                f"Column {literal(repr(self.column))} is {some(few, 10)} in {who}; the fit had only "
+                f"{some(self.levels, 10)}: to estimate a new one, give at least {self.least} scans of it together, or "
+                "leave them out",
             )
         levels = [*self.levels, *sorted(counts)]
         return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
@@ -314,7 +314,7 @@ class ComBat(TransformerMixin, BaseEstimator):
         cells, shown = _scanners(column, participants, subjects), literal(repr(column))
         counts = Counter(cells)
         if len(counts) < 2:
-            one = f"Column {shown} is {literal(cells[0])} in all subjects: there is nothing to harmonize"
+            one = f"Column {shown} is {literal(cells[0])} in all subjects: nothing to harmonize"
             raise ArgumentError("harmonize", None, f"{one}; leave out {{harmonize}}")
         few = {level: n for level, n in sorted(counts.items()) if n < self.min_scans}
         if few:
@@ -344,7 +344,7 @@ def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), referenc
     if harmonize is None:
         for name, given in (("keep", keep), ("reference", reference)):
             if given:
-                raise ArgumentError(name, None, f"{{{name}}} is about harmonizing: give {{harmonize}} too")
+                raise ArgumentError(name, None, f"{{{name}}} needs {{harmonize}}")
     elif not isinstance(harmonize, ComBat):
         raise ArgumentError("harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None")
     return harmonize

@@ -208,8 +208,8 @@ class Term:
             found = sorted({cells[i] for i in unknown})
             name, levels = literal(repr(self.name)), some(self.levels, 10)
             raise _wrong(
-                f"covariate {name} is {some(found, 10)} in {people(unknown, subjects)}; the fit knew only {levels}: "
-                f"{_recoding(found, self.levels) or 'nothing is known about how to adjust them, leave them out'}"
+                f"covariate {name} is {some(found, 10)} in {people(unknown, subjects)}; the fit had only {levels}: "
+                f"{_recoding(found, self.levels) or 'they cannot be adjusted, so leave them out'}"
             )
         return _dummies(cells, self.levels) - self.means
 
@@ -258,7 +258,7 @@ def code_terms(
     """
     plain = [name.removesuffix(_CATEGORY) for name in names]
     if not plain or len(set(plain)) < len(plain):
-        raise ArgumentError(argument, Phrase(", ".join(names) or "none"), "names of columns, no two alike")
+        raise ArgumentError(argument, Phrase(", ".join(names) or "none"), "unique names of columns")
     problems, terms, blocks = [], [], []
     for name, column in zip(names, plain, strict=True):
         try:
@@ -272,14 +272,14 @@ def code_terms(
         raise _all_of(problems, argument)
     Z = np.hstack(blocks)
     if Z.shape[1] + 2 > len(Z):
-        made = f"{as_reference(argument)} make {Z.shape[1]} columns; {len(Z)} subjects leave nothing over: use fewer"
+        made = f"{as_reference(argument)} make {Z.shape[1]} columns; {len(Z)} subjects are too few for them: use fewer"
         raise ArgumentError(argument, None, made)
     for i in range(1, len(terms) + 1):
         sofar = np.hstack(blocks[:i])
         if np.linalg.matrix_rank(sofar / np.linalg.norm(sofar, axis=0), tol=1e-8) < sofar.shape[1]:
             last, before = literal(repr(terms[i - 1].name)), ", ".join(repr(term.name) for term in terms[: i - 1])
             raise _wrong(
-                f"covariate {last} cannot be told apart from {literal(before)} in these subjects: leave one out",
+                f"covariate {last} cannot be distinguished from {literal(before)} in these subjects: leave one out",
                 argument,
             )
     return Coded(tuple(terms), Z)
@@ -289,7 +289,7 @@ def check_left(terms: Sequence[Term], taken: Sequence[str]) -> None:
     """Refuse covariates among columns whose effects were taken out already."""
     for term in terms:
         if term.name in taken:
-            raise _wrong(f"covariate {literal(repr(term.name))} is harmonized already: leave it out")
+            raise _wrong(f"covariate {literal(repr(term.name))} is already harmonized: leave it out")
 
 
 def columns_of(
@@ -331,11 +331,11 @@ def table_column(name: str, participants: Mapping[str, Any], subjects: Sequence[
         known = ", ".join(repr(str(column)) for column in participants if column != "participant_id") or "none"
         if known == "none":
             raise _wrong(f"covariate {literal(repr(name))} needs {{participants}}, a table with that column")
-        text = f"the participants' table has no column {name!r} for a covariate; its columns: {known}"
+        text = f"the participants table has no column {name!r} for a covariate; its columns: {known}"
         raise _wrong(literal(text))
     values = participants[name]
     if len(values) != len(subjects):
-        text = f"column {name!r} of the participants' table holds {len(values)} values for {len(subjects)} subjects"
+        text = f"column {name!r} of the participants table has {len(values)} values for {len(subjects)} subjects"
         raise _wrong(literal(text))
     return values
 
@@ -347,7 +347,7 @@ def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[
     if missing:
         who = "subject" if len(missing) == 1 else "subjects"
         who = f"{who} {some([subjects[i] for i in missing], len(missing))}"  # all of them, for {exclude}
-        raise _wrong(f"covariate {literal(repr(name))} is missing in {who}: fill it in or leave them out{_SKIP}")
+        raise _wrong(f"covariate {literal(repr(name))} is missing for {who}: fill it in or leave them out{_SKIP}")
     return cells
 
 

@@ -90,7 +90,7 @@ def find_inputs(
     if not places:
         raise CohortError(
             tree,
-            "is not an HCP tree: none of its folders holds MNINonLinear; it has no sub-* folders of fMRIPrep either",
+            "is not an HCP tree: none of its folders contains MNINonLinear; it has no sub-* folders of fMRIPrep either",
         )
     absent = sorted(set(subjects or ()) - set(places))
     if absent:
@@ -134,7 +134,7 @@ def read_map(file: Path) -> dict[str, NDArray[Any]]:
     parts = _read(file).parts
     for values in parts.values():
         if len(values) != 1:
-            raise CohortError(file, f"has {len(values)} maps; a subject's file of one map was expected")
+            raise CohortError(file, f"has {len(values)} maps; a file with one map per subject was expected")
     return {str(side): values[0] for side, values in parts.items()}
 
 
@@ -258,8 +258,8 @@ def file_cortex(files: Iterable[Path]) -> Cortex:
         if set(regions) != set(SIDES) or any(region.all() for region in regions.values()):
             raise CohortError(
                 file,
-                "its brain models do not tell the cortex from the medial wall of both hemispheres, and the folder of "
-                "spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii",
+                "its brain models do not separate the cortex from the medial wall in both hemispheres, and the folder "
+                "of spheres has no L.atlasroi.32k_fs_LR.shape.gii and R.atlasroi.32k_fs_LR.shape.gii",
             )
         return Cortex(regions, f"brain models of {file.name}")
     raise CohortError(

@@ -222,7 +222,7 @@ def _series(file: Path, side: str, way: Projection, steps: Steps) -> tuple[NDArr
     series, found = read_series(file, side)
     with naming(file):
         if steps.tr is None and found is None:
-            raise CohortError(file, "does not say its repetition time in seconds: pass {tr}")
+            raise CohortError(file, "does not give its repetition time in seconds: pass {tr}")
         tr = checked_tr(found if steps.tr is None else steps.tr)
         still = way.roi & still_vertices(series)
         check_missing(still, way.roi, side, "are constant", steps.max_missing)

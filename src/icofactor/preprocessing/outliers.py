@@ -71,8 +71,8 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
             raise ArgumentError(
                 "Xs",
                 None,
-                f"More than half of row {number} has the same value {middle:g}, which leaves no deviation to measure "
-                "outliers by. Leave the medial wall out with mask",
+                f"More than half of row {number} has the same value {middle:g}, so outliers cannot be measured. "
+                "Leave the medial wall out with mask",
             )
         row[used] = np.clip(some, middle - n_deviations * deviation, middle + n_deviations * deviation)
     return out

@@ -224,13 +224,13 @@ def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
         raise ArgumentError(
             "spheres",
             None,
-            "{spheres} is missing: the folder with registered spheres, of HCPpipelines or TemplateFlow "
+            "{spheres} is missing: give the folder with registered spheres, from HCPpipelines or TemplateFlow "
             "(global/templates/standard_mesh_atlases/resample_fsaverage)",
         )
     regions = _regions(cohort)
     source = mesh_name_of(cohort.sites)
     if mesh_known_as(source) is None:
-        what = f"{{resample_to={changes.resample_to!r}}}: only fsaverage and fs_LR 32k are resampled"
+        what = f"{{resample_to={changes.resample_to!r}}}: only fsaverage and fs_LR 32k can be resampled"
         raise ArgumentError("resample_to", None, f"{what}, not {cohort.sites!r}")
     found = {}
     for side, region in regions.items():

@@ -198,7 +198,7 @@ def build_weights(
             "source_areas" if source_areas is None else "target_areas",
             None,
             "{method='adaptive'} needs {source_areas} and {target_areas}, the vertex areas of the two meshes (for "
-            "standard meshes the va_avg files); {method='barycentric'} does without",
+            "standard meshes the va_avg files); {method='barycentric'} does not need them",
         )
     old = None if source_areas is None else as_areas(source_areas, source, "source_areas")
     new = None if target_areas is None else as_areas(target_areas, target, "target_areas")
@@ -260,5 +260,5 @@ def _check_registered(
             source.label,
             f"does not seem to be in register with {literal(target.label)}: their patterns of vertex area correlate by "
             f"{agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere deformed to the "
-            "other's space, of the same hemisphere; {check_registration=False} resamples all the same",
+            "other's space, of the same hemisphere; {check_registration=False} resamples anyway",
         )

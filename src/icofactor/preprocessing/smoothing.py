@@ -97,7 +97,7 @@ def smooth_surface(
 def sigma_of(fwhm: float | None, sigma: float | None) -> float:
     """The standard deviation in mm from whichever of the two was given."""
     if (fwhm is None) == (sigma is None):
-        what = f"Give {{fwhm}} or {{sigma}} in mm, one of them; found {{fwhm={fwhm}}}, {{sigma={sigma}}}"
+        what = f"Give either {{fwhm}} or {{sigma}} in mm; found {{fwhm={fwhm}}}, {{sigma={sigma}}}"
         raise ArgumentError("fwhm", None, what)
     name, width = ("fwhm", fwhm) if sigma is None else ("sigma", sigma)
     if not isinstance(width, int | float | np.number) or not np.isfinite(width) or width <= 0:

@@ -59,7 +59,9 @@ def find_meshes(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder; it should hold the spheres of HCPpipelines or TemplateFlow")
+        raise FileNotFoundError(
+            f"{folder}: no such folder; it should contain the spheres of HCPpipelines or TemplateFlow"
+        )
     side = _side(hemisphere)
     files = _listing(folder)
     missing: list[str] = []
@@ -77,8 +79,8 @@ def find_meshes(
             found.append(MeshFiles(**paths))
     if missing:
         raise FileNotFoundError(
-            f"{folder} lacks {'; '.join(missing)} (or TemplateFlow's file of the same). "
-            "They come with HCPpipelines, in global/templates/standard_mesh_atlases and its resample_fsaverage"
+            f"{folder} lacks {'; '.join(missing)} (or the same files of TemplateFlow). "
+            "HCPpipelines has them in global/templates/standard_mesh_atlases and its resample_fsaverage"
         )
     return found
 

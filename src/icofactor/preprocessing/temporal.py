@@ -86,7 +86,7 @@ def checked_mask(mask: ArrayLike, n: int) -> Bools:
 def checked_tr(tr: float | None) -> float:
     """The repetition time in seconds."""
     if tr is None:
-        what = "{tr} is missing: the time from one volume to the next, in seconds (0.72 for HCP)"
+        what = "{tr} is missing: give the time between volumes, in seconds (0.72 for HCP)"
         raise ArgumentError("tr", None, what)
     seconds = float(tr)
     if not np.isfinite(seconds) or seconds <= 0:
@@ -114,7 +114,7 @@ def checked_band(low: float, high: float, tr: float, n_volumes: int) -> None:
         raise ArgumentError(
             "high",
             None,
-            f"{{high={high}}} Hz must lie under half the sampling rate, {nyquist:.4g} Hz at {{tr={tr}}} s: "
+            f"{{high={high}}} Hz must be below half the sampling rate, {nyquist:.4g} Hz at {{tr={tr}}} s: "
             "lower {high}, or check that {tr} is in seconds",
         )
     lasts = n_volumes * tr
@@ -244,7 +244,7 @@ def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None
     (5, 200)
     """
     if not len(runs):
-        raise ArgumentError("runs", Phrase("none"), "one array or more")
+        raise ArgumentError("runs", Phrase("none"), "at least one array")
     parts = [unit_series(run, mask=mask) for run in runs]
     heights = {len(part) for part in parts}
     if len(heights) > 1:

@@ -86,7 +86,7 @@ def check_maps(weights: sparse.csr_array, maps: Any, source: str) -> None:
     """Refuse what `apply_weights` would refuse, and no maps at all."""
     rows = np.atleast_2d(checked_maps(maps, weights.shape[1], source))
     if not len(rows):
-        raise _bad("maps must hold at least one map", f"shape {rows.shape}")
+        raise _bad("maps must contain at least one map", f"shape {rows.shape}")
     refuse_bad_values(weights, rows)
 
 

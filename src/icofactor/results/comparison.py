@@ -31,7 +31,7 @@ _COLUMNS = {
     "component_b": "Its match in the second fit, so that the sum of similarities is largest",
     "similarity": "Correlation of the two maps over the sites that both fits use",
     "null_mean": "Mean similarity of this component's match when the second fit's maps are rotated at random",
-    "null_95": "95th percentile of the same",
+    "null_95": "95th percentile of that similarity",
     "p": "Share of the rotations in which this component's match is at least as similar",
     "p_corrected": "The same against the most similar pair of each rotation",
 }

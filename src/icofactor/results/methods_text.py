@@ -51,11 +51,11 @@ _TAKEN_OUT = {
 
 _LEFT_OUT = {
     "by name": "by name",
-    "that participants marks for exclusion": "marked for exclusion in the table of participants",
-    "that participants does not select": "not in the table of participants",
-    "of participants without maps": "without maps",
-    "without all their files": "without all their files",
-    "without all covariates": "without all covariates",
+    "that the participants table marks for exclusion": "marked for exclusion in the table of participants",
+    "that the participants table does not list": "not in the table of participants",
+    "of the participants table without maps": "without maps",
+    "with missing files": "with missing files",
+    "with missing covariates": "with missing covariates",
     "without all measures": "without all measures",
 }
 """Why subjects were left out, as the journal has it → as a paper says it."""

@@ -47,7 +47,7 @@ def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()
     if table.parent.is_dir():
         _place(table, overwrite, inputs)
     elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {place} does not exist: make {place.absolute().parent} first")
+        raise FileNotFoundError(f"the folder of {place} does not exist: create {place.absolute().parent} first")
     return table
 
 

@@ -140,7 +140,7 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
             other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
             civet = " (tpl-civet_den-41k_hemi-L_sphere.surf.gii), or any surface of CIVET (.obj)" if level == 6 else ""
             raise _unknown(
-                f"{found}: that may be {name} or {other}, which order their sites differently; say "
+                f"{found}: that may be {name} or {other}, which order their sites differently; pass "
                 f"{{mesh='{name}'}}, or give the file of its sphere{civet}"
             )
         return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
         return _on_fs_lr(n_columns, hemi, found)
     if n_columns in _CIFTI:
         raise _unknown(
-            f"{found}, as CIFTI files without the medial wall have: put the values back onto the {N_FS_LR} vertices "
+            f"{found}, the size of CIFTI files without the medial wall: put the values back on the {N_FS_LR} vertices "
             "of each hemisphere, and pass the mask and the sphere files"
         )
     known = ", ".join(f"fsaverage{level} {n_nodes(level)}" for level in _NAMED_LEVELS)
@@ -177,9 +177,9 @@ def check_sites(sites: Sites) -> Sites:
     if np.abs(np.square(sites.coordinates).sum(axis=1) - 1).max() >= _CLOSE:
         raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")
     if np.abs(sites.frames @ np.swapaxes(sites.frames, 1, 2) - np.eye(3)).max() >= _CLOSE:
-        raise Unreadable("is damaged: the matrices that turn its hierarchy are not rotations")
+        raise Unreadable("is damaged: the matrices that rotate its hierarchy are not rotations")
     if (sites.on == "parcels") != (sites.regions is not None):
-        raise Unreadable("is damaged: its parcels do not go with its sites")
+        raise Unreadable("is damaged: its parcels do not match its sites")
     if sites.regions is not None:
         sites.regions.check(sites.n_mesh // sites.n_measures, sites.n_hemispheres)
     limits = {"position": sites.n_mesh, "deepest": len(sites.frames) * n_faces(sites.max_level)}

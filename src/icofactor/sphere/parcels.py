@@ -41,7 +41,7 @@ class Parcels:
 
     Attributes
     ----------
-    names : of all regions, no two alike; with lh_ or rh_ where the atlas names the regions of both sides alike.
+    names : of all regions, unique; with lh_ or rh_ where the atlas names the regions of both sides alike.
     sizes : vertices of each; 1 where no atlas is known.
     hemi : "left", "right", "both", or None where it is not known.
     labels : region of each vertex of the atlas's mesh, −1 for none, left first; None where no atlas is known.
@@ -91,7 +91,7 @@ class Parcels:
     def check(self, n: int, n_halves: int) -> None:
         """Refuse, as `Unreadable`, what contradicts itself or the `n` sites on `n_halves` hemispheres."""
         if len(self.names) != n or (self.hemi == "both") != (n_halves == 2) or len(set(self.names)) != n:
-            raise Unreadable("is damaged: its parcels do not go with its sites")
+            raise Unreadable("is damaged: its parcels do not match its sites")
         if self.labels is None:
             return
         known = None if self.mesh is None else mesh_known_as(self.mesh)
@@ -99,7 +99,7 @@ class Parcels:
         if known is not None and known.n_vertices * n_halves != len(self.labels):
             fits = False
         if not fits or not np.array_equal(np.unique(self.labels[self.labels >= 0]), np.arange(n)):
-            raise Unreadable("is damaged: the labels of its parcels do not go with their mesh")
+            raise Unreadable("is damaged: the labels of its parcels do not match their mesh")
 
 
 def is_region(name: str) -> bool:
@@ -144,10 +144,10 @@ def parcel_sites(atlas: Any, regions: Sequence[str] | None, mesh: Any = None) ->
     names = None if regions is None else [str(name) for name in regions]
     if names is not None and len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ArgumentError("regions", Phrase(f"{escaped(twice)!r} twice"), "no two alike")
+        raise ArgumentError("regions", Phrase(f"{escaped(twice)!r} twice"), "unique")
     if atlas is None:
         if not names:
-            raise ArgumentError("regions", None, "{regions} must name the regions where there is no {atlas}")
+            raise ArgumentError("regions", None, "{regions} must name the regions if there is no {atlas}")
         return _unplaced(names)
     whole = _of_array(atlas[0], atlas[1], names) if _is_array(atlas) else _of_files(atlas, mesh)
     if names is None or _is_array(atlas):
@@ -177,7 +177,9 @@ def match_regions(names: Sequence[str], parcels: Parcels, side: str | None = Non
     twice = np.flatnonzero(np.bincount(numbers) > 1)
     if len(twice):
         same = [escaped(name) for name, number in zip(names, found, strict=True) if number == twice[0]]
-        raise ArgumentError("regions", None, f"{{regions}} must differ; {literal(' and '.join(same))} are one region")
+        raise ArgumentError(
+            "regions", None, f"{{regions}} must differ; {literal(' and '.join(same))} are the same region"
+        )
     return numbers
 
 

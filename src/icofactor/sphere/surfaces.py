@@ -92,7 +92,7 @@ def sphere_problem(points: Floats) -> str | None:
         return f"a sphere about ({place}); move its centre to the origin first"
     return (
         f"distances from the origin from {radii.min():.6g} to {radii.max():.6g}. A white, pial or inflated surface "
-        "will not do; pass the (registered) sphere of the same mesh"
+        "does not work; pass the (registered) sphere of the same mesh"
     )
 
 

@@ -29,7 +29,7 @@ _RUN = "run.json"
 FORMAT = "icofactor work folder"
 VERSION = 3
 _PIECE = "icofactor piece"
-_AGAIN = "delete it, and it is computed again"
+_AGAIN = "delete it; icofactor then computes it again"
 Arrays = dict[str, np.ndarray]
 
 
@@ -86,8 +86,8 @@ class Checkpoint:
         if differences:
             raise CheckpointError(
                 folder,
-                f"holds the work of another run: {literal('; '.join(differences))}. "
-                "Go on with the same settings and data, or name a new work folder",
+                f"contains the work of another run: {literal('; '.join(differences))}. "
+                "Continue with the same settings and data, or name a new work folder",
             )
 
     def piece(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
@@ -111,12 +111,12 @@ class Checkpoint:
             of, arrays = read_sealed(file)
             special = of.pop("not_finite", None)
             if of != self._of(key):
-                raise Unreadable("it is a piece of another run, or of another name")
+                raise Unreadable("it belongs to another run, or has another name")
             if special != _not_finite(arrays):
                 raise Unreadable("it holds values that are not finite")
             return _Piece(arrays, file)
         except PermissionError:
-            raise CheckpointError(file, "may not be read (permission denied)") from None
+            raise CheckpointError(file, "cannot be read (permission denied)") from None
         except (Exception, MemoryError) as problem:  # whatever damage makes zipfile, zlib or NumPy raise
             raise CheckpointError(file, f"is damaged ({literal(brief(problem))}): {_AGAIN}") from problem
 

@@ -154,9 +154,9 @@ def _naming(step: str, client: Any) -> Iterator[None]:
         kind, closed = type(problem), getattr(client, "status", "") in ("closed", "closing")
         if not closed and kind.__module__.partition(".")[0] not in _DASK:
             raise
-        why = f"the cluster or its client was closed, or cannot be reached ({kind.__name__}): start both anew"
+        why = f"the cluster or its client was closed, or cannot be reached ({kind.__name__}): start both again"
         if kind.__name__ == "KilledWorker":
-            why = "a worker ran out of memory, or died again and again: give workers more memory or smaller blocks"
+            why = "a worker ran out of memory, or died repeatedly: give workers more memory or smaller blocks"
         raise ClusterError(step, f"{why}. With {{work_dir}} finished pieces are kept") from problem
 
 
@@ -214,13 +214,13 @@ class Cluster:
         if kept is None:
             raise CheckpointError(
                 str(self.checkpoint.folder),
-                f"a worker wrote {key}, which cannot be seen from here: {{work_dir}} must be a folder that all workers "
+                f"a worker wrote {key}, but the client cannot see it: {{work_dir}} must be a folder that all workers "
                 "share with the client",
             )
         return kept
 
 
-_NOT_SHARED = "a worker does not see it: {work_dir} must be a folder that all workers share"
+_NOT_SHARED = "a worker cannot see it: {work_dir} must be a folder that all workers share"
 
 
 def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: Any) -> Arrays | None:

@@ -193,7 +193,7 @@ def test_covariates_of_the_fit_are_not_tested() -> None:
     found = ico.associate(model, cohort.participants, "age + sex", n_permutations=50)
     assert set(found.table["term"]) == {"sex"}
     assert "age" in found.coefficients["column"]
-    assert found.notes == ("age: not tested, as the fit took it out of the maps; it stays in the model",)
+    assert found.notes == ("age: not tested, because the fit regressed it out of the maps; it stays in the model",)
     for argument, more in (
         ("formula", {"formula": "age"}),
         ("contrast", {"formula": "age + sex", "contrast": "age: 50 - 40"}),
@@ -223,7 +223,7 @@ def test_missing_values_are_listed_whole_or_skipped() -> None:
     found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
     assert set(found.table["n"]) == {N - 4}
     np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
-    assert found.notes == ("left out, as a covariate is missing: sub-00, sub-03, sub-07, sub-30",)
+    assert found.notes == ("left out because a covariate is missing: sub-00, sub-03, sub-07, sub-30",)
     assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
 
 
@@ -231,7 +231,7 @@ def test_the_groups_themselves_are_not_a_term() -> None:
     twice = {"family": np.arange(N) // 2, "age": TABLE["age"]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y, twice, "age + C(family)", groups="family")
-    assert problem.value.argument == "formula" and "C(family) and the groups of rows cannot be told" in str(
+    assert problem.value.argument == "formula" and "C(family) and the groups of rows cannot be distinguished" in str(
         problem.value
     )
 
@@ -243,7 +243,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}, f"'{'9' * 40}' in"),
     ("groups", {"groups": "family"}, "no column 'family'"),
     ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
-    ("groups", {"groups": ["a"] * N}, "all rows in one"),
+    ("groups", {"groups": ["a"] * N}, "one group of all rows"),
     ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
     ("table", {"table": 7}, "a int"),
     ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),

@@ -153,7 +153,7 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
     ("formula", "change", "says"),
     [
         ("age + iq", {"iq": [100] * N}, "'iq' is 100 in all rows"),
-        ("age + iq", {"iq": TABLE["age"]}, "iq cannot be told apart from age"),
+        ("age + iq", {"iq": TABLE["age"]}, "iq cannot be distinguished from age"),
         ("sex * site", {"site": [1 + i % 2 for i in range(N)]}, "nobody has sex F and site 1, sex M and site 2"),
         ("age", {"age": ["x", *TABLE["age"][1:]]}, "write C(age)"),
         ("log(age)", {"age": [-5.0, *TABLE["age"][1:]]}, "log(age) is not a finite number"),

@@ -77,7 +77,7 @@ def test_a_truth_value_per_row_and_a_spline() -> None:
         ("reference", {"reference": "group=healthy"}, "control, patient"),
         ("reference", {"reference": [1, 2]}, "one bool per row"),
         ("reference", {"reference": np.arange(N) < 12}, "at least 13 rows"),
-        ("formula", {"formula": "group"}, "about more than group"),
+        ("formula", {"formula": "group"}, "a formula with terms other than group"),
         ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}, "'age' in sub-0:"),
         (
             "formula",

@@ -107,7 +107,7 @@ def test_bad_behaviour(change: dict[str, Any], says: str) -> None:
 def test_missing_measures_can_be_skipped() -> None:
     gaps = {**BEHAVIOUR, "memory": [None, *BEHAVIOUR["memory"][1:]]}
     found = ico.pls(X, gaps, n_permutations=0, n_bootstrap=0, missing_covariates="skip")
-    assert len(found.rows) == N - 1 and found.notes == ("left out, as a measure is missing: sub-0",)
+    assert len(found.rows) == N - 1 and found.notes == ("left out because a measure is missing: sub-0",)
     with pytest.raises(ArgumentError):
         ico.pls(X, {"participant_id": range(N)})
 
@@ -126,7 +126,7 @@ def test_what_the_fit_took_out_is_said() -> None:
     adjusted = ico.Covariates.fit(cohort, ["age"], nonnegative=False).apply(cohort)
     model = ico.CorticalFactorization(2, n_starts=2, level=1, n_iter=50).fit(adjusted)
     found = ico.pls(model, {"age": cohort.participants["age"]}, n_permutations=0, n_bootstrap=0, n_splits=0)
-    assert found.notes == ("age: the fit took it out of the maps, so nothing should go with it",)
+    assert found.notes == ("age: the fit regressed it out of the maps, so nothing should correlate with it",)
 
 
 @pytest.mark.parametrize(("measure", "p"), [("thickness", 0.001), ("area", 0.19), ("mt30", 0.004), ("mt70", 0.39)])

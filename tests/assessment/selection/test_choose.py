@@ -115,7 +115,7 @@ def test_stratified_halves_need_columns_that_exist() -> None:
         ({"n_nulls": 2}, 2, "a whole number ≥ 5"),
         ({"random_state": -1}, -1, "a whole number ≥ 0"),
         ({"level": -1}, -1, "a whole number ≥ 0"),
-        ({"ranks": [2, 14], "level": 0}, 14, "at most 13, or {level} higher: the maps lie on 20 faces of level 0"),
+        ({"ranks": [2, 14], "level": 0}, 14, "at most 13, or {level} higher: the maps are on 20 faces of level 0"),
     ],
 )
 def test_what_cannot_be_done_is_refused(changes: dict[str, object], found: object, expected: str) -> None:

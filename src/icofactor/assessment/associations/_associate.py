@@ -106,15 +106,17 @@ def associate(
         left_out = [
             name for name, there in zip(row_names(rows_of(table, len(Y)), len(Y)), complete, strict=True) if not there
         ]
-        notes.append(f"left out, as a covariate is missing: {', '.join(left_out)}")
+        notes.append(f"left out because a covariate is missing: {', '.join(left_out)}")
     gone = [term for term in design.terms if {factor.column for factor in term.factors} <= set(taken_out)]
     tested = [term for term in design.terms if term not in gone]
     if not tested:
         gone_names = literal(", ".join(term.name for term in gone))
         raise ArgumentError(
-            "formula", None, f"{{formula}}: the fit took {gone_names} out of the maps; nothing is left to test"
+            "formula", None, f"{{formula}}: the fit regressed {gone_names} out of the maps; nothing remains to test"
         )
-    notes += [f"{term.name}: not tested, as the fit took it out of the maps; it stays in the model" for term in gone]
+    notes += [
+        f"{term.name}: not tested, because the fit regressed it out of the maps; it stays in the model" for term in gone
+    ]
     if together is not None:
         what = groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
         notes.append(f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups")
@@ -174,7 +176,7 @@ class _Work:
         self.notes: list[str] = []
         flat = [name for name, s2 in zip(self.names, self.fit.variance, strict=True) if not s2 > 0]
         if flat:
-            self.notes.append(f"not tested, as their loadings do not vary: {', '.join(flat)}")
+            self.notes.append(f"not tested, because their loadings do not vary: {', '.join(flat)}")
 
     def _fitted(self, columns: Sequence[int]) -> Regression:
         key = tuple(columns)
@@ -205,7 +207,9 @@ class _Work:
         """The test of a difference between two values of a column."""
         column, first, second = self._values(text)
         if column in taken_out:
-            raise ArgumentError("contrast", text, f"of a column that the fit did not take out of the maps, as {column}")
+            raise ArgumentError(
+                "contrast", text, f"of a column that the fit did not regress out of the maps, unlike {column}"
+            )
         change = np.subtract(*self.design.averages(column, [first, second]))
         used = [i for term in self.design.terms if any(f.column == column for f in term.factors) for i in term.columns]
         return self._tested(text, self.fit, change[None], self.design.X[:, used], None)
@@ -334,8 +338,8 @@ def _check_between(design: RegressionDesign, groups: Groups) -> None:
     if len(between) + 1 > len(groups.sizes):
         names = ", ".join(term.name for term in design.terms if set(term.columns) <= set(between))
         raise unusable(
-            f"{literal(names)} and the groups of rows cannot be told apart: {len(between)} columns differ only between "
-            f"{len(groups.sizes)} groups"
+            f"{literal(names)} and the groups of rows cannot be distinguished: {len(between)} columns differ "
+            f"only between {len(groups.sizes)} groups"
         )
 
 
@@ -404,5 +408,5 @@ def group_labels(
     if labels.shape != (n,):
         raise ArgumentError("groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row")
     if len(set(labels[known])) < 2:
-        raise ArgumentError("groups", Phrase("all rows in one"), "of at least two groups of rows")
+        raise ArgumentError("groups", Phrase("one group of all rows"), "labels of at least two groups of rows")
     return labels, known

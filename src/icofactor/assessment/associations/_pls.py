@@ -202,16 +202,16 @@ def pls(
         raise ArgumentError("behaviour", None, f"{{behaviour}}: {some(flat, 10)} has one value in all rows")
     X = X[rows]
     gone = [name for name in measures if name in taken_out]
-    notes = [f"{name}: the fit took it out of the maps, so nothing should go with it" for name in gone]
+    notes = [f"{name}: the fit regressed it out of the maps, so nothing should correlate with it" for name in gone]
     varies = np.ptp(X, axis=0) > 0
     if not varies.all():
         left = ", ".join(name for name, there in zip(components, varies, strict=True) if not there)
-        notes.append(f"left out, as their loadings do not vary: {left}")
+        notes.append(f"left out because their loadings do not vary: {left}")
         X, components = X[:, varies], [name for name, there in zip(components, varies, strict=True) if there]
     if len(rows) < len(complete):
         names = row_names(table, len(complete))
         left = ", ".join(names[i] for i in np.flatnonzero(~complete))
-        notes.append(f"left out, as a measure is missing: {left}")
+        notes.append(f"left out because a measure is missing: {left}")
     together = Groups.of(np.arange(len(rows)) if labels is None else labels[rows])
     return _Work(_standardized(X), _standardized(Y), together, int(random_state)).run(
         tuple(components), tuple(measures), rows, notes, n_permutations, n_bootstrap, n_splits

@@ -276,6 +276,6 @@ def _check_columns(X: np.ndarray, terms: Sequence[Term]) -> None:
         length = np.linalg.norm(X[:, columns], axis=0)
         if np.linalg.matrix_rank(X[:, columns] / np.where(length > 0, length, 1), tol=1e-8) < len(columns):
             raise unusable(
-                f"{literal(term.name)} cannot be told apart from {literal(before)} in these rows: leave one out"
+                f"{literal(term.name)} cannot be distinguished from {literal(before)} in these rows: leave one out"
             )
         before = term.name if before == "the intercept" else f"{before}, {term.name}"

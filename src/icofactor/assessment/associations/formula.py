@@ -66,7 +66,7 @@ TermFactors = frozenset[Factor]
 def parse(formula: str) -> list[TermFactors]:
     """The terms of a formula, simple ones first; no intercept, which every model has."""
     if not isinstance(formula, str) or not formula.strip():
-        raise unusable(f"Empty or not text; found {literal(repr(formula))}")
+        raise unusable(f"The formula is empty or not text; found {literal(repr(formula))}")
     if len(formula) > _MOST_CHARACTERS:
         raise unusable(f"{len(formula)} characters are too many; at most {_MOST_CHARACTERS} are read")
     text, names = _as_python(formula)
@@ -126,7 +126,7 @@ def _as_python(formula: str) -> tuple[str, dict[str, str]]:
             character = formula[place]
             hint = {
                 "~": "the loadings are on the left: write only what follows ~",
-                "-": "terms cannot be taken away, and the intercept stays",
+                "-": "terms cannot be removed, and the intercept stays",
                 ".": "columns are named one by one",
             }.get(character, "use columns, +, :, *, **, and " + ", ".join(FUNCTIONS))
             raise unusable(f"{literal(repr(character))} cannot be used in a formula: {hint}")
@@ -206,7 +206,7 @@ def _factor(node: ast.expr, names: Mapping[str, str]) -> Factor:
     label = f"{function}({inner.label}{shown})"
     if function == "C":
         if inner != Factor(inner.column, inner.column):
-            raise unusable(f"C takes a column as it stands, not {literal(inner.label)}")
+            raise unusable(f"C takes an unchanged column, not {literal(inner.label)}")
         return Factor(inner.column, label if options else f"C({inner.label})", "{}", True, options.get("base"))
     if inner.category:
         raise unusable(f"{function} takes numbers, not the category {literal(inner.label)}")

@@ -103,7 +103,9 @@ def normative_scores(
     apart = reference.partition("=")[0].strip() if isinstance(reference, str) else None
     terms = [term for term in smoothed(parse(formula), smooth) if apart not in {factor.column for factor in term}]
     if not terms:
-        raise ArgumentError("formula", formula, f"about more than {literal(apart)}, by which the reference is chosen")
+        raise ArgumentError(
+            "formula", formula, f"a formula with terms other than {literal(apart)}, which defines the reference"
+        )
     used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
     labels, grouped = group_labels(groups, columns, n, missing_covariates)
     known = complete_rows(columns, used, n, missing_covariates) & grouped
@@ -167,7 +169,7 @@ def _reference(reference: Any, table: Mapping[str, Sequence[Any]], n: int) -> np
     cells = [cell_text(cell) for cell in table[column.strip()]]
     chosen = np.array([cell == cell_text(value.strip()) for cell in cells])
     if not chosen.any():
-        raise ArgumentError("reference", reference, f"a value that somebody has: {some(sorted(set(cells)), 20)}")
+        raise ArgumentError("reference", reference, f"a value in that column: {some(sorted(set(cells)), 20)}")
     return chosen
 
 
@@ -181,6 +183,6 @@ def _notes(
     texts = (
         (beyond, "outside the reference's range, so their scores are extrapolated"),
         (unknown, "of a level that the reference does not have, so they have no scores"),
-        (missing, "without scores, as a covariate is missing"),
+        (missing, "without scores, because a covariate is missing"),
     )
     return tuple(f"{text}: {', '.join(names)}" for names, text in texts if names)

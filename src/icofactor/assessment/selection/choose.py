@@ -127,7 +127,7 @@ def choose_n_components(
     asked, center = center, center_of(center, chosen.scheme.centers, method)
     check_engine(engine)
     if steps_of(cohort) and (covariates or harmonize is not None):
-        raise ArgumentError("cohort", None, f"The cohort is {literal(steps_of(cohort)[-1].done)} already")
+        raise ArgumentError("cohort", None, f"The cohort is already {literal(steps_of(cohort)[-1].done)}")
     n_rows = None if hasattr(cohort, "subjects") else int(read_input(cohort, mesh, hemi).X.shape[0])
     scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
     cohort, confounds = unadjusted(scans.of(cohort))
@@ -208,7 +208,7 @@ def _check_faces(ranks: list[int], data: Coarse) -> None:
     n_faces, level = data.stats.n_columns, int(data.design.level)
     most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
     if ranks[-1] > most:
-        where = f"at most {most}, or {{level}} higher: the maps lie on {n_faces} faces of level {level}"
+        where = f"at most {most}, or {{level}} higher: the maps are on {n_faces} faces of level {level}"
         if data.design.sites.regions is not None:
             where = f"at most {most}: the maps have {n_faces} regions"
         expected = f"{where}, of which a third is left out at a time"

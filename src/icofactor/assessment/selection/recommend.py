@@ -172,7 +172,7 @@ def _nearest(found: Evidence) -> str:
     """Where agreement comes nearest to standing out."""
     i = int(np.argmax(found.excess / spread_of(found.null_agreement)))
     return (
-        f"They come nearest at {found.ranks[i]}: agreement {found.agreement[i].mean():.2f}, and "
+        f"The difference is smallest at {found.ranks[i]}: agreement {found.agreement[i].mean():.2f}, and "
         f"{found.null_agreement[i].mean():.2f} on average over {found.null.shape[1]} rotated cohorts, at most "
         f"{found.null_agreement[i].max():.2f}."
     )
@@ -203,7 +203,7 @@ def _shared_reason(found: Evidence) -> str:
     """Whether subjects vary in the same places."""
     explained, _ = found.standing
     if not np.isfinite(explained).any():
-        return "Components explain halves of the subjects no better than halves of cohorts of rotated maps."
+        return "Components explain halves of the subjects no better than halves of cohorts with rotated maps."
     i = int(np.argmax(explained))
     return (
         f"The variation is structured: in halves of the subjects {found.ranks[i]} components explain "

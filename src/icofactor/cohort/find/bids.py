@@ -114,12 +114,12 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
         if not any(_fits(told, measure, one) for told in mine):
             there = sorted({told[key] for told in mine if key in told})
             others = f"; {key} is {literal(', '.join(there))}" if there else ""
-            return f"of the maps of {name} none has {literal(f'{key}={value}')}{others}"
+            return f"no map of {name} has {literal(f'{key}={value}')}{others}"
     if wanted.target is not None and not any(_on_target(told, wanted.target) for told in mine):
         spaces = sorted({told.get("space", "native") for told in mine})
-        return f"of the maps of {name} none is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}"
+        return f"no map of {name} is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}"
     together = ", ".join(f"{key}={value}" for key, value in wanted.entities.items())
-    return f"of the maps of {name} none has all that was asked for{f' ({literal(together)})' if together else ''}"
+    return f"no map of {name} matches all options{f' ({literal(together)})' if together else ''}"
 
 
 def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:

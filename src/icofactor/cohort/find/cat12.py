@@ -85,7 +85,7 @@ def _choose(root: str, matches: list[re.Match[str]], wanted: Wanted) -> Kind:
     if len(fitting) == 1:
         return fitting[0]
     listed = ", ".join(f"{_named(kind)} ({counted(counts[kind], 'file')})" for kind in sorted(fitting or of_measure))
-    what = "choose with {smoothing} or {target}" if fitting else "none has the {smoothing} and {target} asked for"
+    what = "choose with {smoothing} or {target}" if fitting else "nothing matches {smoothing} and {target}"
     raise CohortError(root, f"{what}; there are {literal(listed)}")
 
 

@@ -76,7 +76,7 @@ def _choose(root: str, counts: Counter[Kind], wanted: Wanted) -> Kind:
         return fitting[0]
     listed = ", ".join(f"{_named(kind)} ({counted(counts[kind], 'subject')})" for kind in sorted(fitting or counts))
     several = len({kind[0] for kind in fitting}) > 1
-    ask = f"choose with {{{'measure' if several else 'smoothing'}}}" if fitting else "none fits what was asked for"
+    ask = f"choose with {{{'measure' if several else 'smoothing'}}}" if fitting else "nothing matches the options"
     raise CohortError(root, f"{ask}; there are {literal(listed)}")
 
 

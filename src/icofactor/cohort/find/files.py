@@ -71,15 +71,15 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
                 if place.is_dir():
                     _add_folder(trees, files, place, wanted)
                 elif _BASIS.fullmatch(place.name):
-                    problems.add(place, f"is of a fit, not of a subject; {_GIVE_MAPS}")
+                    problems.add(place, f"belongs to a fit, not to a subject; {_GIVE_MAPS}")
                 else:
                     files.append(place)
         except CohortError as error:
             problems.add_error(error)
         except PermissionError as error:
-            problems.add(denying(error.filename or path), "may not be read (permission denied)")
+            problems.add(denying(error.filename or path), "cannot be read (permission denied)")
         except OSError as error:
-            problems.add(error.filename or path, f"cannot be looked into ({error.strerror})")
+            problems.add(error.filename or path, f"cannot be listed ({error.strerror})")
     for find, roots in trees.items():
         try:
             _add_trees(found, find, roots, wanted)
@@ -103,7 +103,7 @@ def rename(sources: list[Source], pattern: str, problems: Problems) -> list[Sour
     for source in sources:
         match = regex.search(source.path.absolute().as_posix())
         if match is None:
-            what = f"fit the pattern {literal(repr(pattern))} of {{subjects}}"
+            what = f"match the pattern {literal(repr(pattern))} of {{subjects}}"
             problems.add(source.path, Problem(f"does not {what}", f"do not {what}"))
         else:
             found.append(replace(source, subject=match["subject"]))
@@ -117,7 +117,7 @@ def _listed(paths: Any) -> list[Path]:
         raise ArgumentError("paths", Phrase(type(paths).__name__), "a path, a glob, a folder or a list of these")
     entries = list(paths)
     if not entries:
-        raise ArgumentError("paths", None, "at least one file, glob or folder; it is empty")
+        raise ArgumentError("paths", None, "at least one file, glob or folder; the list is empty")
     wrong = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
     if wrong:
         raise ArgumentError("paths", Phrase(type(wrong[0]).__name__), "a list of paths")
@@ -130,11 +130,11 @@ def _expanded(path: Path) -> list[Path]:
         return [path]
     fixed = next(place for place in path.absolute().parents if not glob.has_magic(str(place)))
     if (fixed.exists() and is_kernels(fixed)) or ("**" in path.parts and fixed == Path(fixed.anchor)):
-        raise CohortError(path, "looks for files in all of the system; name a folder of maps")
+        raise CohortError(path, "searches the whole file system; name a folder of maps")
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     files = [match for match in matches if match.is_file()]
     if not matches:
-        raise CohortError(path, "no file fits this pattern")
+        raise CohortError(path, "no file matches this pattern")
     return files or matches
 
 
@@ -169,7 +169,7 @@ def _add_folder(
     if not maps:
         raise CohortError(
             folder,
-            "holds no files of maps, and is not a SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear), BIDS "
+            "contains no map files, and is not a SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear), BIDS "
             "derivatives (sub-*) or folder of CIVET (*/thickness)",
         )
     named = [
@@ -183,7 +183,7 @@ def _check_measure(files: list[Path], wanted: Wanted) -> None:
     told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
     if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
         names = ", ".join(sorted(map(str, told)))
-        text = f"there are no maps of {literal(wanted.measure)}: the names of the files are those of {names}"
+        text = f"there are no maps of {literal(wanted.measure)}: the file names say {names}"
         raise CohortError("paths", text)
 
 

@@ -29,7 +29,7 @@ def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects."""
     measure = wanted.measure or _DEFAULT_MEASURE
     if not subjects:
-        raise CohortError(root, "holds templates only, no subjects with a surf folder")
+        raise CohortError(root, "contains only templates, no subjects with a surf folder")
     by_name = {folder.absolute().name: folder for folder in subjects}
     bases = [name for name, folder in by_name.items() if (folder / "base-tps").exists()]
     chosen = set(choose_stream(list(by_name), wanted.stream, root, bases))
@@ -93,7 +93,7 @@ def _choose(
         if value is not None
     )
     apart = [name for at, name in enumerate(("{smoothing}", "{target}")) if len({v[at] or 0 for v in left}) > 1]
-    what = f"choose with {' and '.join(apart) or '{smoothing}'}" if fitting else f"none fits {asked}"
+    what = f"choose with {' and '.join(apart) or '{smoothing}'}" if fitting else f"nothing matches {asked}"
     raise CohortError(root, f"{what}; there are {literal(listed)}")
 
 
@@ -118,7 +118,7 @@ def _hint(subjects: list[Path], measure: str) -> str:
         others |= {match["measure"] for name in names if (match := _MAP.fullmatch(name))}
     if native:
         return (
-            f"; {native} have it on their own meshes only (surf/lh.{literal(measure)}): "
-            "bring it to fsaverage with recon-all -qcache or mris_preproc"
+            f"; {native} have it only on their own meshes (surf/lh.{literal(measure)}): "
+            "resample it to fsaverage with recon-all -qcache or mris_preproc"
         )
     return f"; there are {literal(', '.join(sorted(others)))}: choose with {{measure}}" if others else ""

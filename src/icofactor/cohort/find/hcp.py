@@ -35,7 +35,7 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects: a dscalar each, or a pair of GIFTI files where there is none."""
     density = _density(wanted.target)
     if wanted.measure is None:
-        raise CohortError(root, f"an HCP tree holds several maps; choose with {{measure}} ({', '.join(_COMMON)})")
+        raise CohortError(root, f"an HCP tree contains several maps; choose with {{measure}} ({', '.join(_COMMON)})")
     names = {folder: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
     variant, dense = _choose(root, names, wanted, density)
     found = Found(measure=wanted.measure)

@@ -42,7 +42,7 @@ def tell_scans(
             people = People(tuple(by_name), tuple(person for person, _ in by_name.values()))
             names = some(sorted({session for _, session in by_name.values()}), 10)
             what = "read them with {sessions='all'}, or one session by its name"
-            problems.add("paths", f"lead to {people.as_scans}: {what} (there are {names})")
+            problems.add("paths", f"contain {people.as_scans}: {what} (there are {names})")
         return {}
     scans: dict[str, Scan] = {}
     for i, (source, scan) in enumerate(zip(found.sources, of_source, strict=True)):

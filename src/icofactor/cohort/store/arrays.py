@@ -25,7 +25,7 @@ from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 
 GROUP = "zarr.json"
-AGAIN = "Copy the cohort store again, or make it anew"
+AGAIN = "Copy the cohort store again, or write it again"
 Checksums = Mapping[str, str]
 """Of one array: SHA-256 of its "metadata", and the CRC-32C of all its "chunks" in one hexadecimal text."""
 _SUM, _DIGITS = 4, 8
@@ -74,7 +74,7 @@ class StoredArray:
             self.chunk_bytes = math.prod(chunks) * self.dtype.itemsize + _SUM
             self._sums = None if known is None else known["chunks"]
             if self._sums is not None and len(self._sums) != _DIGITS * math.prod(self._grid):
-                raise Unreadable("is damaged: it has another number of chunks than the commit names")
+                raise Unreadable("is damaged: its number of chunks differs from the commit")
         for file in self._files():
             with reading(file):
                 self._check_size(os.stat(file).st_size)
@@ -118,7 +118,7 @@ class StoredArray:
             if here != crc32c(data[:-_SUM]).hex():
                 raise Unreadable("is damaged: its checksum is wrong")
             if self._sums is not None and here != self._sums[place : place + _DIGITS]:
-                raise Unreadable("is damaged: it is not the chunk that the commit names, or was replaced meanwhile")
+                raise Unreadable("is damaged: it is not the chunk in the commit, or was replaced in the meantime")
         return data[:-_SUM].view(self.dtype).reshape(self.chunks)
 
     def checksums(self) -> dict[str, str]:

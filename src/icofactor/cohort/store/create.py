@@ -142,9 +142,9 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     rest = iter(cohorts)
     first = next(rest, None)
     if first is None:
-        raise CohortError(folder, "there is no subject to write to it")
+        raise CohortError(folder, "there are no subjects to write to it")
     if first.sites.regions is not None:
-        raise CohortError(folder, "a store holds maps on vertices; fit tables of regions as they are, they are small")
+        raise CohortError(folder, "a store contains maps on vertices; fit tables of regions directly, they are small")
     sites, generation = first.sites, next_generation(folder, _generation(folder))
     mesh = f"mesh-{generation:08x}"
     _write_mesh(folder / mesh, first, _quadtree_order(sites))
@@ -291,14 +291,14 @@ def _write_part(
         problems = _differences(like, cohort)
         twice = sorted(seen.intersection(cohort.subjects))
         if twice:
-            problems.append(f"it has these subjects already: {some(twice)}")
+            problems.append(f"it already has these subjects: {some(twice)}")
         if problems:
             raise CohortError(folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems))
         seen.update(cohort.subjects)
         part.add(cohort)
         maps.add(cohort.X)
     if not part.subjects:
-        raise CohortError(folder, "there is no subject to write to it")
+        raise CohortError(folder, "there are no subjects to write to it")
     maps.finish()
     return part
 
@@ -347,7 +347,7 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
         return []
     found = []
     if not _same_sites(like.sites, cohort.sites):
-        found.append(f"the store has {like.sites!r}, it has {cohort.sites!r}, or the same sites in another order")
+        found.append(f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another order")
     else:
         masks = [np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask for one in (like, cohort)]
         n = int((masks[0] != masks[1]).sum())

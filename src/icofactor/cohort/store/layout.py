@@ -112,7 +112,7 @@ def read_commit(folder: Path) -> Commit:
     finished = exists(file)
     _check_mark(folder, finished)
     if not finished:
-        raise CohortError(folder, "was never finished: its writing was interrupted. Write it again")
+        raise CohortError(folder, "is incomplete: writing was interrupted. Write it again")
     with reading(file, "record of a cohort store"):
         found = read_json(file)
         if not isinstance(found, dict):

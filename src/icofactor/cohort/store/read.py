@@ -122,7 +122,7 @@ class StoredMaps:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("the maps are on disk: reading them makes a copy")
+            raise ValueError("the maps are on disk, and reading them makes a copy")
         found = np.empty(self.shape, dtype=np.float32)
         for first in range(0, self.shape[1], self.chunk_sites):
             block = slice(first, first + self.chunk_sites)
@@ -193,7 +193,7 @@ def _opened_again(path: str, identity: str) -> StoredCohort:
     """The same cohort in another process."""
     stored = open_store(path)
     if stored.X.commit.identity != identity:
-        raise CohortError(path, "was written to meanwhile: open it again")
+        raise CohortError(path, "was changed in the meantime: open it again")
     return stored
 
 

@@ -103,7 +103,7 @@ def _cpu(p: Problem, method: Method, reason: str) -> Engine:
         return Engine(
             "numpy",
             solver.iterate,
-            "the compiled kernels do not take this problem (sparse K, another library, or a scheme without a kernel)",
+            "the compiled kernels cannot solve this problem (sparse K, another library, or a scheme without a kernel)",
         )
     return Engine("cpu", cpu.iterate, reason)
 

@@ -27,7 +27,7 @@ class DictionaryLearning(AbsoluteScheme):
     extrapolations = MappingProxyType({"": None, "E-": NESTEROV})
     kernel = "dictionary"
     divergence_advice = (
-        "Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or bring X to values near 1."
+        "Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or scale X to values near 1."
     )
 
     def paper_penalty(self, L_norm: float) -> float:

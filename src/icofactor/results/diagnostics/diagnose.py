@@ -123,7 +123,7 @@ def _check(model: Any, cohort: Any) -> None:
     if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
         raise ArgumentError("cohort", Phrase(type(cohort).__name__), "a Cohort")
     if len(cohort.subjects) != len(model.loadings_):
-        expected = f"the one that the model was fitted to, of {len(model.loadings_)} subjects"
+        expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
         raise ArgumentError("cohort", Phrase(f"{len(cohort.subjects)} subjects"), expected)
     if not same_sites(cohort.sites, model.sites_):
         raise ArgumentError("cohort", cohort.sites, f"on the same sites as the model, in one order: {model.sites_!r}")
