@@ -137,6 +137,15 @@ def test_the_reference_lists_every_public_class_and_function() -> None:
     assert not set(public) ^ set(listed)
 
 
+@pytest.mark.parametrize("module", ["cohort", "preprocessing"])
+def test_the_reference_lists_the_names_of_modules(module: str) -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    names = {
+        name for name in getattr(icofactor, module).__all__ if name not in icofactor.__all__ and name != "MODALITIES"
+    }
+    assert set(re.findall(rf"^   {module}\.(\w+)$", page, re.MULTILINE)) == names
+
+
 def test_every_page_is_in_the_site_once() -> None:
     listed = ["index"]
     for page in ROOT.glob("docs/**/*.md"):

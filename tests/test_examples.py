@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import icofactor as ico
-from icofactor import preprocessing
+from icofactor import cohort, preprocessing
+from icofactor.assessment import atlas, bootstrap
+from icofactor.results import diagnostics, report
 
 SOURCE = Path(ico.__file__).parent
 MODULES = sorted(
@@ -26,9 +28,17 @@ def test_examples_run(name: str) -> None:
     assert found.attempted and not found.failed
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(module, name) for module in (ico, preprocessing) for name in module.__all__]
-)
+PUBLIC = [(module, name) for module in (ico, preprocessing, cohort) for name in module.__all__]
+PUBLIC += [
+    (bootstrap, "bootstrap"),
+    (atlas, "Atlas"),
+    (atlas, "overlap"),
+    (diagnostics, "diagnose"),
+    (report, "write_page"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC)
 def test_every_public_name_has_an_example(module: object, name: str) -> None:
     public = getattr(module, name)
     if inspect.isclass(public) or inspect.isfunction(public):

@@ -44,6 +44,12 @@ class Atlas:
     ----------
     labels : (n_sites,) number of the region of each site, −1 where there is none.
     names : of the regions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Atlas(np.array([0, 1, 1, -1]), ("back", "front")).names
+    ('back', 'front')
     """
 
     labels: np.ndarray
@@ -101,6 +107,16 @@ def overlap(
     n_spins : rotations of the null.
     random_state : int ≥ 0; same seed, same answer.
     report : called with the share of the rotations that are done.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, level=1, n_starts=2, random_state=0).fit(cohort)
+    >>> front = (model.sites_.coordinates[:, 1] > 0).astype(int)
+    >>> found = ico.atlas.overlap(model, ico.atlas.Atlas(front, ("back", "front")), n_spins=20)
+    >>> list(found.table)[:4], len(found.names)
+    (['component', 'region', 'share', 'area'], 3)
     """
     if not hasattr(model, "components_"):
         raise ArgumentError("model", None, "The model is not fitted yet: call fit first")

@@ -69,6 +69,12 @@ class Bootstrap:
     component_se : (n_components, n_sites) standard error of each basis map at each site, 0 where masked.
     loading_se : (n_subjects, n_components) standard error of the loadings that comes from the basis.
     similarity : (n_resamples, n_components) correlation of each map with its partner in the resample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Bootstrap(np.zeros((2, 9)), np.zeros((5, 2)), np.array([[1.0, 0.5], [0.8, 0.7]])).stability
+    array([0.9, 0.6])
     """
 
     component_se: np.ndarray
@@ -175,6 +181,15 @@ def bootstrap(
     groups : column of the participants, or one label per row of the cohort: rows that are drawn together. By default
         the scans of a person.
     work_dir : folder where finished pieces are kept; the same call goes on from there.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, level=1, n_starts=2, random_state=0).fit(cohort)
+    >>> found = ico.bootstrap.bootstrap(model, cohort, n_resamples=4)
+    >>> found.component_se.shape, found.stability.shape
+    ((3, 642), (3,))
     """
     check_resamples(n_resamples)
     work = _Resampling.of(model, cohort, int(random_state), fit_on, groups, order)

@@ -29,6 +29,12 @@ class Truth:
     ----------
     components : (k, n_sites), in the units of the data.
     loadings : (n_subjects, k), with mean about 1.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> ico.simulate_cohort(20, 3, mesh="fsaverage3").truth.loadings.shape
+    (20, 3)
     """
 
     components: NDArray[np.float32]

@@ -199,6 +199,14 @@ class JoinedCohort:
     X : with shared maps a row per person and measure, all people of the first measure before those of the second; with
         shared loadings a row per person, all sites of the first measure before those of the second.
     subjects, participants : one per row of X; rows of shared maps are named after person and measure.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> joined = ico.join_measures({"one": cohort, "other": cohort[:19]}, share="maps", missing="skip")
+    >>> joined.X.shape, joined.left_out
+    ((38, 642), {'sub-0020': ('other',)})
     """
 
     cohorts: Mapping[str, Any]

@@ -365,6 +365,14 @@ def write_dscalar(
     hemi : "left", "right" or "both".
     names : one per map; "map01", ... when None.
     mask : True where a vertex is used; the others are not in the file, as the medial wall is not in HCP's.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> import numpy as np
+    >>> write_dscalar(f"{folder}/map.dscalar.nii", np.ones(32492), "left").name
+    'map.dscalar.nii'
     """
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     used, axis = _brain_models(path, ".dscalar.nii", {"maps": np.shape(maps)}, hemi, mask)

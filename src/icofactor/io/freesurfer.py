@@ -141,6 +141,13 @@ def write_annot(
     path : must end with ".annot".
     labels : (n_vertices,) 0, or the number of the parcel.
     names, colours : of the parcels 1, 2, ...; colours are (n_parcels, 3), 0 to 255.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> write_annot(f"{folder}/lh.parts.annot", [0, 1, 1, 2], ["front", "back"], [[200, 0, 0], [0, 0, 200]]).name
+    'lh.parts.annot'
     """
     if not str(path).endswith(".annot"):
         raise ArgumentError("path", str(path), '{path} must end with ".annot"')

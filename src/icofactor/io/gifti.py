@@ -284,6 +284,13 @@ def write_maps(
     hemi : "left" or "right".
     names : one per map; "map01", ... when None.
     metadata : further entries for the file's own metadata.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> write_maps(f"{folder}/maps.shape.gii", [[1.0, 2, 3], [4, 5, 6]], "left", ["one", "other"]).name
+    'maps.shape.gii'
     """
     _check_file(path, hemi)
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
@@ -325,6 +332,14 @@ def write_label_gii(
     hemi : "left" or "right".
     names : names of the parcels 1, 2, ...
     colours : (n_parcels, 3) red, green and blue, 0 to 255.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> colours = [[200, 0, 0], [0, 0, 200]]
+    >>> write_label_gii(f"{folder}/parts.label.gii", [0, 1, 1, 2], "left", ["front", "back"], colours).name
+    'parts.label.gii'
     """
     _check_file(path, hemi)
     from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiLabel, GiftiLabelTable, GiftiMetaData

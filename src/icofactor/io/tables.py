@@ -152,6 +152,14 @@ def write_tsv(
     ----------
     columns : name → one value per row; all of the same length.
     digits : significant ones of computed numbers in float64; None: as many as it takes to read the same numbers back.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> path = write_tsv(f"{folder}/people.tsv", {"participant_id": ["sub-1", "sub-2"], "age": [30, None]})
+    >>> path.read_text().split()
+    ['participant_id', 'age', 'sub-1', '30', 'sub-2', 'n/a']
     """
     import pandas as pd
 
@@ -340,7 +348,18 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
 
 
 def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
-    """JSON with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null."""
+    """JSON with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> print(write_json(f"{folder}/record.json", {"n": 3, "r": float("nan")}).read_text().strip())
+    {
+      "n": 3,
+      "r": null
+    }
+    """
     text = json.dumps(plain(obj), indent=2, ensure_ascii=False, allow_nan=False)
     text = "\n".join(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], line) for line in text.split("\n"))
     with atomic_path(path, overwrite) as temporary:

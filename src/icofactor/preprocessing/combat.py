@@ -214,7 +214,7 @@ class ComBat(TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    Covariates : takes out linear effects, e.g. of age.
+    icofactor.Covariates : takes out linear effects, e.g. of age.
 
     References
     ----------

@@ -48,7 +48,14 @@ MESHES = {
 
 
 def mesh_name_of(sites: Any) -> str:
-    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with its number of sites."""
+    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with its number of sites.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> ico.cohort.mesh_name_of(ico.Sites.named("fsaverage4"))
+    'fsaverage4'
+    """
     if sites.on == "parcels":
         return str(sites.regions.mesh or f"{'parcels' if sites.regions.placed else 'regions'}{sites.n_mesh}")
     if sites.name is not None:

@@ -49,7 +49,17 @@ CHUNK_SUBJECTS = 256
 
 
 def save_store(cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool = False) -> StoredCohort:
-    """Write a cohort as a store; `create_store` for one cohort."""
+    """Write a cohort as a store; `create_store` for one cohort.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> ico.cohort.save_store(cohort, path).X.shape
+    (20, 642)
+    """
     return create_store(path, [cohort], overwrite=overwrite)
 
 
@@ -69,6 +79,16 @@ def create_store(
     cohorts : taken one at a time, so that an iterator of a few subjects each needs only their memory.
     overwrite : whether an earlier store may be replaced; it can be read until the new one is complete.
     chunk_sites, chunk_subjects : sites × subjects of one file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> pieces = (cohort[i : i + 5] for i in range(0, 20, 5))
+    >>> ico.cohort.create_store(path, pieces).X.shape
+    (20, 642)
     """
     if chunk_sites < 1 or chunk_subjects < 1:
         found = Phrase(f"{chunk_sites} and {chunk_subjects}")
@@ -95,6 +115,16 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
 
     Sites, mask, hemisphere, modality, units and columns of the participants must be those of the store, and the
     subjects new to it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort[:15], path)
+    >>> ico.cohort.append_store(path, cohort[15:]).X.shape
+    (20, 642)
     """
     folder = Path(path).absolute()
     read_commit(folder)  # before anything is locked or cleaned: there must be a store
@@ -118,7 +148,19 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
 
 
 def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
-    """Write the parts of a store that was appended to often as one, which is read faster."""
+    """Write the parts of a store that was appended to often as one, which is read faster.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort[:15], path)
+    >>> store = ico.cohort.append_store(path, cohort[15:])
+    >>> ico.cohort.compact_store(path).X.shape
+    (20, 642)
+    """
     folder = Path(path).absolute()
     read_commit(folder)
     with _writing(folder):

@@ -90,7 +90,15 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a cohort store of icofactor, finished or not."""
+    """Whether a path is a cohort store of icofactor, finished or not.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> ico.cohort.is_store(tempfile.mkdtemp())
+    False
+    """
     try:
         return exists(Path(path) / GROUP) and bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
     except PermissionError:

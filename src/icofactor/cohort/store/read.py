@@ -236,6 +236,16 @@ class StoredCohort(CohortBase):
     path : the store.
     generation : number of commits so far.
     order : (n_sites,) the sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> store.modality, store.X[3, :].shape
+    ('thickness', (642,))
     """
 
     X: StoredMaps
@@ -302,7 +312,18 @@ class StoredCohort(CohortBase):
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
-    """Open a cohort store without loading its maps."""
+    """Open a cohort store without loading its maps.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> ico.cohort.open_store(path).X[:2].shape
+    (2, 642)
+    """
     folder = Path(path).absolute()
     while True:
         commit = read_commit(folder)

@@ -55,6 +55,14 @@ def diagnose(
     n_permutations, random_state : of the tests of loadings against the participants' columns.
     groups : rows that belong together, which permutations keep so; None where each stands alone.
     report : called with the fraction of X that was passed over.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, level=1, n_starts=2, random_state=0).fit(cohort)
+    >>> ico.diagnostics.diagnose(model, cohort, n_permutations=20).unique.shape
+    (3,)
     """
     _check(model, cohort)
     begin = time.perf_counter()

@@ -84,6 +84,17 @@ def write_page(
     Returns
     -------
     The page's path.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, level=1, n_starts=2, random_state=0)
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> fit = ico.fit_cohort(cohort, model, out, figures=False)
+    >>> ico.report.write_page(out, figures=False, overwrite=True).name
+    'report.html'
     """
     from icofactor.results.description import METHODS, MODEL, read_fit  # which imports this package
 
