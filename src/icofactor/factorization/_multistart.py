@@ -36,8 +36,6 @@ BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""
 LOOSER = 10
 """Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
-SETTLED_BY = 200
-"""Updates that a hard start makes, mostly fewer."""
 MOST_COMPARED = 50
 """Starts that are compared with the best one, at most."""
 PIECE_OPERATIONS = 5e9
@@ -186,7 +184,7 @@ def best_of_starts(
     warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty))
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
-        where = choose_engine(engine, p, chosen, n_components, expected_updates(chosen, n_starts, n_iter, tol))
+        where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
         first_tol = tol if chosen.scheme.n_finished is None else LOOSER * tol
         race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, first_tol, where, report)
         best, objectives, made, found_again = race.winner(halving, runner, stats.counts)
@@ -211,12 +209,6 @@ def best_of_starts(
         recurrence=found_again[0],
         n_near=found_again[1],
     )
-
-
-def expected_updates(method: Method, n_starts: int, n_iter: int, tol: float) -> int:
-    """Updates of all starts together; hard starts, of which few are run, settle soon."""
-    most = method.scheme.n_finished
-    return n_starts * n_iter if most is None else min(n_starts, most) * (min(n_iter, SETTLED_BY) if tol > 0 else n_iter)
 
 
 @dataclass

@@ -57,7 +57,6 @@ from icofactor.results.colours import distinct_colours
 from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
-from icofactor.results.report.content import alone_is_a_share
 from icofactor.results.report.page import PAGE, panels_in, render_page
 from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
@@ -329,7 +328,7 @@ def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
     d, recurrence = fit.diagnostics, fit.model.recurrence_
     unknown = np.full(len(d.alone), np.nan)
     return {
-        "variance_alone": d.alone if alone_is_a_share(d) else unknown,
+        "variance_alone": np.where(d.alone <= 1, d.alone, np.nan),  # overlapping maps may carry more than all of it
         "variance_unique": d.unique,
         "extent": d.extent,
         "recurrence": unknown if recurrence is None else recurrence,

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.problems import METHODS_AND_RULES, small
 from icofactor.factorization import engines
-from icofactor.factorization._multistart import expected_updates, multistart
+from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, is_long, refine
 from icofactor.factorization._solve import Course, Run, iterate, solve
 from icofactor.factorization.engines import check_engine, choose_engine, cpu
@@ -229,15 +229,13 @@ def test_refinement_on_the_compiled_engine() -> None:
     np.testing.assert_allclose(found.solution.objective, wanted.solution.objective, rtol=1e-9)
 
 
-def test_default_fits_compile_nothing_and_long_refinements_do() -> None:
-    """100 people, both hemispheres at level 2: parts in generic functions, coordinate descent in kernels."""
+def test_default_fits_and_long_refinements_take_the_kernels() -> None:
+    """100 people, both hemispheres at level 2."""
     stats = small().stats
     like = replace(posed(stats, "parts", "default", 3, 1)[0], L=np.zeros((100, 640)), K=np.ones(640))
-    for name, engine in (("parts", "numpy"), ("CD-PNNMF", "cpu")):
+    for name in ("parts", "CD-PNNMF"):
         method = METHODS[name]
-        n_starts, tol = method.scheme.n_starts, 1e-5
-        found = choose_engine("auto", like, method, 10, expected_updates(method, n_starts, 3000, tol))
-        assert found.name == engine
+        assert choose_engine("auto", like, method, 10, method.scheme.n_starts * 3000).name == "cpu"
     many = replace(stats, L=np.ones((100, stats.n_columns)), root_L=np.ones((100, 20)), n_sites=20480)
     start = replace(solve(stats, "LE-PNNMF", 3, n_iter=2, random_state=0), B=np.ones((stats.n_columns, 10)))
     for steps, long in ((10, False), (600, True)):
