@@ -30,7 +30,8 @@ def test_what_is_stored_is_read_back(tmp_path: Path, sites: Sites, mask: bool) -
     assert len(stored) == 5
     assert stored.truth is None
     assert stored.provenance["measure"] == "thickness"
-    assert "5 subjects" in repr(stored)
+    kind = repr(data).rpartition("; ")[2].rstrip(")")  # thickness in mm, left hemisphere
+    assert "5 subjects" in repr(stored) and f"; {kind}; {stored.path})" in repr(stored)
     assert is_store(tmp_path / "a.zarr")
     assert not is_store(tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from icofactor import CorticalFactorization, simulate_cohort
 from icofactor.factorization.recurrence import in_one_line, warning
+from icofactor.results.fit_cohort import FitResult
 from icofactor.results.meaning import (
     component_units,
     fitted_units,
@@ -94,3 +96,10 @@ def test_models_without_recurrence_say_nothing() -> None:
     assert recurrence_warning(model) is None
     model.recurrence_, model.starts_ = np.zeros(2), replace(model.starts_, n_near=5)
     assert "not determined" in str(recurrence_warning(model))
+
+
+def test_what_there_is_one_of_is_counted_as_one() -> None:
+    cohort = simulate_cohort(12, 2, mesh="fsaverage3")
+    for n, said in ((1, "1 component explains "), (2, "2 components explain ")):
+        model = CorticalFactorization(n, n_starts=1, n_iter=3, tol=0, level=0).fit(cohort)
+        assert said in FitResult(model, cohort, Path(), [], []).found()

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,8 +195,15 @@ class Failing:
     def submit(self, *args: Any, **options: Any) -> Failing:
         return self
 
-    def result(self) -> Any:
+    def result(self, timeout: float) -> Any:
         raise self.error
+
+    def done(self) -> bool:
+        return False
+
+    def run_on_scheduler(self, look: Any) -> Any:
+        worker = SimpleNamespace(status=SimpleNamespace(name="paused"), executing={})
+        return look(SimpleNamespace(workers={"a": worker}))
 
     def cancel(self, futures: Any) -> None:
         raise distributed.client.ClosedClientError("Client is closed. Can't send cancel-keys message")
@@ -207,6 +215,7 @@ class Failing:
         (distributed.KilledWorker("task", None, 3), "a worker ran out of memory.* give workers more memory or smaller"),
         (distributed.client.ClosedClientError("closed"), "closed, or cannot be reached"),
         (distributed.comm.CommClosedError("closed"), "closed, or cannot be reached"),
+        (TimeoutError(), "paused every worker.* give workers more memory"),
     ],
 )
 @pytest.mark.parametrize(("key", "step"), [("statistics-0", "statistics of the maps"), (None, "a pass over the maps")])

@@ -145,6 +145,14 @@ _STEPS = {
 _DASK = ("distributed", "dask", "tornado", "asyncio", "concurrent")
 
 
+_PATIENCE = 20.0
+"""Seconds after which, twice, it is asked whether any worker is at work."""
+
+
+class _Paused(Exception):
+    """All workers are paused."""
+
+
 @contextmanager
 def _naming(step: str, client: Any) -> Iterator[None]:
     """A failure of dask becomes one error that says what was being made; those of tasks pass."""
@@ -152,10 +160,12 @@ def _naming(step: str, client: Any) -> Iterator[None]:
         yield
     except Exception as problem:
         kind, closed = type(problem), getattr(client, "status", "") in ("closed", "closing")
-        if not closed and kind.__module__.partition(".")[0] not in _DASK:
+        if not closed and kind is not _Paused and kind.__module__.partition(".")[0] not in _DASK:
             raise
         why = f"the cluster or its client was closed, or cannot be reached ({kind.__name__}): start both again"
-        if kind.__name__ == "KilledWorker":
+        if kind is _Paused:
+            why = "dask has paused every worker, because their memory is nearly full: give workers more memory"
+        elif kind.__name__ == "KilledWorker":
             why = "a worker ran out of memory, or died repeatedly: give workers more memory or smaller blocks"
         raise ClusterError(step, f"{why}. With {{work_dir}} finished pieces are kept") from problem
 
@@ -204,10 +214,23 @@ class Cluster:
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(_work, task, folder, common, key, *item, pure=False)
 
+    def _awaited(self, found: Any) -> Any:
+        """What a task returns; an error where no worker would ever begin it."""
+        stuck = 0
+        while True:
+            try:
+                return found.result(timeout=_PATIENCE)
+            except TimeoutError:
+                if found.done():  # its own
+                    raise
+                stuck = stuck + 1 if _stuck(self.client) else 0
+            if stuck > 1:
+                raise _Paused
+
     def _result(self, key: str | None, found: Any) -> Arrays:
         if isinstance(found, dict):
             return found
-        made = found.result()
+        made = self._awaited(found)
         if key is None or made is not None:
             return dict(made)
         kept = self.checkpoint.get(key)
@@ -218,6 +241,14 @@ class Cluster:
                 "share with the client",
             )
         return kept
+
+
+def _stuck(client: Any) -> bool:
+    """Whether every worker is paused, as dask does when memory is short, with nothing at work that could free some."""
+    workers = client.run_on_scheduler(
+        lambda dask_scheduler: [(one.status.name, len(one.executing)) for one in dask_scheduler.workers.values()]
+    )
+    return bool(workers) and all(status == "paused" and not executing for status, executing in workers)
 
 
 _NOT_SHARED = "a worker cannot see it: {work_dir} must be a folder that all workers share"
