@@ -42,7 +42,7 @@ def test_the_docs_name_programs_and_tasks_that_exist() -> None:
 
 
 def test_numbers_of_a_cohort_on_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/scale.md: 50,000 subjects on ico7."""
+    """docs/measured.md: 50,000 subjects on ico7."""
     from icofactor_lab.docs_tables import scale
 
     monkeypatch.setattr(sys, "argv", ["scale", "plan"])

@@ -8,11 +8,11 @@
 | `fuzz` | docs/security.md |
 | `gpu` | docs/benchmarks.md, on a GPU |
 | `measures` | docs/measures.md |
-| `preprocessing` | docs/preprocessing.md |
-| `recovery` | docs/methods.md, docs/covariates.md, docs/reproducibility.md |
+| `preprocessing` | docs/measured.md |
+| `recovery` | docs/methods.md, docs/measured.md, docs/reproducibility.md |
 | `report` | docs/report.md, and draws README's pictures |
-| `scale` | docs/scale.md, and the estimates of `icofactor fit --dry-run` |
-| `selection` | docs/selection.md |
+| `scale` | docs/measured.md, and the estimates of `icofactor fit --dry-run` |
+| `selection` | docs/measured.md |
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m icofactor_lab.docs_tables.recovery methods [--seeds 4]     (the table of docs/methods.md)
     python -m icofactor_lab.docs_tables.recovery seeds [--seeds 10]      (the table of docs/reproducibility.md)
-    python -m icofactor_lab.docs_tables.recovery covariates              (the table of docs/covariates.md)
+    python -m icofactor_lab.docs_tables.recovery covariates              (the table of docs/measured.md)
 
 `covariates`: ten seeds; 60 subjects, 5 components, fsaverage4, one hemisphere; a map that is none of the components
 grows with age. It prints the matched correlation of maps with the truth, mean over seeds.
@@ -80,7 +80,7 @@ def ways(cohort: ico.Cohort, truth: ico.Cohort) -> dict[str, ico.Cohort]:
 
 
 def covariates(options: argparse.Namespace) -> None:
-    """Maps found after age was taken out, by how values stay ≥ 0 (docs/covariates.md)."""
+    """Maps found after age was taken out, by how values stay ≥ 0 (docs/measured.md)."""
     found: dict[tuple[str, float], list[float]] = {}
     strengths = (0.3, 0.6, 0.9)
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""Larger than memory, clusters and resuming: the commands behind docs/scale.md.
+"""Larger than memory, clusters and resuming: the commands behind docs/measured.md.
 
 python -m icofactor_lab.docs_tables.scale make STORE --subjects 5000  # 327,680 faces × 5,000 subjects, 6.6 GB
 python -m icofactor_lab.docs_tables.scale fit STORE [--cold]  # time, memory and passes, against reading it once
