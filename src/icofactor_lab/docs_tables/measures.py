@@ -147,7 +147,7 @@ def _store(path: Path, name: str) -> None:
     create_store(path, pieces())
 
 
-if __name__ == "__main__":
+def main() -> None:
     common = {"--splits": number(20), "--nulls": number(10)}
     folder: dict[str, Any] = {"folder": {"help": "for the stores, some GB"}}
     run_task(
@@ -159,3 +159,7 @@ if __name__ == "__main__":
             one: {**folder, "what": {"choices": list(WHAT)}},
         },
     )
+
+
+if __name__ == "__main__":
+    main()
