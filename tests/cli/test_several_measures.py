@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.region_tables import aparcstats2table, toy_values, write_toy_atlas
 from icofactor.cli.main import main
 from icofactor.cohort import save_store
 from icofactor.io.gifti import read_gifti
@@ -129,7 +130,7 @@ def test_a_choice_that_is_missing_is_explained(
         "--scale zscore makes values negative, which --method CD-PNNMF cannot": [
             *(*two, "--share", "maps", "--scale", "zscore", "--method", "CD-PNNMF", "--missing", "skip")
         ],
-        "Covariates and scanners are not taken out": [
+        "Covariates and scanners cannot be regressed out": [
             *(*two, "--share", "maps", "--covariates", "age", "--missing", "skip")
         ],
     }
@@ -138,6 +139,33 @@ def test_a_choice_that_is_missing_is_explained(
         said = capsys.readouterr().err
         assert message in said and len(said.splitlines()) == 1, said
     assert not (tmp_path / "out").exists()
+
+
+def test_tables_of_regions_are_joined_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They need no store; a measure that nobody listed is taken off the names of regions."""
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    X = {"thickness": toy_values(16), "mt30": toy_values(16, 1)}
+    for name, values in X.items():
+        for file in aparcstats2table(tmp_path / name, values):
+            text = file.read_text().replace("MeanThickness_thickness", "MeanThickness")
+            file.write_text(text.replace("_thickness", f"_{name}"))
+    inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
+    atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", "maps"]
+    assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
+    assert "16 regions of an atlas on fsaverage3, both" in capsys.readouterr().out and not out.exists()
+    assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0
+    assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
+    found = np.array([table["component01"], table["component02"]], dtype=float).T
+    np.testing.assert_allclose(found, model.loadings_, atol=1e-6)
+    back = model.measures_.split(model.inverse_transform(model.loadings_))
+    left = {name: ((values - back[name]) ** 2).mean() / values.var(axis=0).mean() for name, values in X.items()}
+    assert max(left.values()) < 0.6, left
+    methods = (out / "methods.md").read_text()
+    assert "on the regions themselves" in methods and "of the faces" not in methods
+    assert "measure" not in read_table(out / "tables" / "correlations.tsv")[0]["column"]
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def add_measures(group: Any) -> None:
     group.add_argument(
         "--share",
         choices=["maps", "loadings"],
-        help="what several stores, measures of the same people, have in common: one set of maps, with a loading per "
+        help="what several stores or tables, one per measure, have in common: one set of maps, with a loading per "
         "person, component and measure (maps), or one loading per person and component, with maps of each (loadings)",
     )
     group.add_argument(
@@ -184,7 +184,7 @@ def plan_inputs(
         raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
     if measures is not None or _are_measures(options):
-        return _plan_measures(options, needed, measures)
+        return _plan_measures(options, needed, measures, given)
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
     if getattr(options, "fit_on", None) is not None:
@@ -204,14 +204,16 @@ def plan_inputs(
 
 def _are_measures(options: argparse.Namespace) -> bool:
     """Whether inputs are measures of the same people; refuses several stores without a word on what they share."""
+    from icofactor.cohort.regions import is_region_file
     from icofactor.cohort.store.layout import is_zarr
 
     paths = [named_input(one)[1] for one in options.inputs]
     if getattr(options, "share", None) is not None:
-        files = [path for path in paths if not is_zarr(path)]
+        tables = lambda path: map(is_region_file, path.iterdir() if path.is_dir() else [path])
+        files = [path for path in paths if not (is_zarr(path) or any(tables(Path(path))))]
         if files:
-            what = "cohort stores, one per measure, with {share}; icofactor prepare INPUT... -o STORE makes one"
-            raise ArgumentError("inputs", Phrase(files[0]), f"INPUT must be {what}")
+            what = "cohort stores (icofactor prepare INPUT... -o STORE makes one) or tables of regions, one per measure"
+            raise ArgumentError("inputs", Phrase(files[0]), f"INPUT must be {what}, with {{share}}")
         return True
     given = [name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None]
     if given:
@@ -223,15 +225,20 @@ def _are_measures(options: argparse.Namespace) -> bool:
     return False
 
 
-def _plan_measures(options: argparse.Namespace, needed: Sequence[str], fitted: Measures | None) -> Plan:
+def _plan_measures(
+    options: argparse.Namespace, needed: Sequence[str], fitted: Measures | None, given: dict[str, Any]
+) -> Plan:
     """The plan of several stores as one cohort, joined as options or a fit say."""
     from icofactor.cohort.measures import join_measures
 
     plans: dict[str, Any] = {}
+    if fitted is not None:  # what it says of one measure; masks lie side by side where loadings are shared
+        whole = given["mesh"].of_measure(), given.get("mask") if fitted.share == "maps" else None
+        given = {**given, "mesh": whole[0], "mask": whole[1]}
     for one in options.inputs:
         name, path = named_input(one)
         own = {"inputs": [path], "share": None, "scale": None, "measure_weights": None}
-        plan = plan_inputs(argparse.Namespace(**{**vars(options), **own}), needed)
+        plan = plan_inputs(argparse.Namespace(**{**vars(options), **own}), needed, **given)
         plan.check()
         cohort = plan.read()
         known = re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
@@ -305,10 +312,13 @@ def would_read(plan: Plan) -> list[str]:
     from icofactor.cohort.people import People
 
     sides = "both hemispheres" if plan.hemisphere == "both" else f"{plan.hemisphere} hemisphere"
+    regions = getattr(plan.sites, "regions", None)
+    where = f"sites of {plan.mesh}, {sides}" if regions is None else f"regions of {regions}"
+    where += f", {sides}" if regions is not None and regions.hemi else ""
     return [
         f"Would read {counted(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
         f"{counted(People.of(plan.subjects, plan.participants).n_scans, 'subject')}:",
-        f"  {plan.n_sites} sites of {plan.mesh}, {sides}",
+        f"  {plan.n_sites} {where}",
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),
     ]

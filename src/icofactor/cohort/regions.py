@@ -269,6 +269,9 @@ def _match(
             found.append((table, {_said(name, table.side): i for i, name in enumerate(names)}))
             continue
         numbers = find_regions(names, atlas, table.side)
+        ends = {name.rpartition("_")[2] for name in names}
+        if len(ends) == 1 and not any(number is not None for number in numbers):  # a measure that is not listed
+            numbers = find_regions([name.rpartition("_")[0] for name in names], atlas, table.side)
         off = set(map(region_key, atlas.elsewhere))
         is_off = lambda key, off=off: key in off or (None, key[1]) in off or not is_region(key[1])
         lost = [i for i, number in enumerate(numbers) if number is None]

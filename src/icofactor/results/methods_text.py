@@ -404,9 +404,10 @@ def _problem(model: Any, cite: _Citations) -> str:
     }[model.rules]
     relative = " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
     penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
+    itself = ", on the regions themselves," if _on_regions(model) else ""
     where = "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " holds the loadings"
     return (
-        f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)} for {text.name} "
+        f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)}{itself} for {text.name} "
         f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
         f"{_TAKEN_OUT[model.center_]}, {where}{penalty}."
     )
@@ -420,6 +421,11 @@ def _weights(model: Any) -> str:
 
 def _penalty_is_relative(model: Any) -> bool:
     return model.rules == "default" and isinstance(model.penalty, str)
+
+
+def _on_regions(model: Any) -> bool:
+    """Whether the regions of a table are the columns of the design, without a hierarchy."""
+    return model.sites_.regions is not None and model.design_.level == model.sites_.max_level
 
 
 def _coarse(model: Any, cite: _Citations) -> str:
@@ -439,6 +445,7 @@ def _coarse(model: Any, cite: _Citations) -> str:
     seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
     text, n_starts = _method(model).scheme.text, model.starts_.n_starts
     kind = f", {text.starts} {cite(*text.start_references)}" if text.starts else ""
+    kind = kind.replace("of the faces", "of the regions") if _on_regions(model) else kind
     starts = f"from one random start{seed}{kind}; it"
     if n_starts > 1:
         n_run = int((model.starts_.start_n_iter > 0).sum())
@@ -448,7 +455,7 @@ def _coarse(model: Any, cite: _Citations) -> str:
     updates = _updates(_method(model), cite)
     where = f"{columns} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral hierarchy"
     where += " of the sphere"
-    if model.sites_.regions is not None and model.design_.level == model.sites_.max_level:
+    if _on_regions(model):
         where = "one value per region"
     return (
         f"The basis was first sought as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from icofactor.assessment.associations.exchange import Exchange
 from icofactor.assessment.associations.regression import Groups
-from icofactor.cohort.people import PERSON, SESSION, RowGroups
+from icofactor.cohort.people import MEASURE, PERSON, SESSION, RowGroups
 from icofactor.results.diagnostics.record import Association, Grouping
 
 N_PERMUTATIONS = 2000
@@ -44,6 +44,9 @@ def compare(
     left_out: dict[str, str] = {}
     for name, column in participants.items():
         if name in (PERSON, SESSION):
+            continue
+        if name == MEASURE and groups is not None:
+            left_out[name] = "rows of all measures are compared together; icofactor associate tests each measure"
             continue
         numbers = _numbers(column)
         rng = np.random.default_rng(random_state)

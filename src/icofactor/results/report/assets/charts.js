@@ -113,7 +113,7 @@ function componentsPanel(page) {
   const cards = Array.from({ length: k }, (_, j) => {
     const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
     return el("article", { class: "component", "aria-labelledby": `component-${j + 1}` },
-      el("h4", { id: `component-${j + 1}` }, swatch(data, array, j), nameOf(data, j)),
+      el("h4", { id: `component-${j + 1}` }, data.cortex.distinct ? swatch(data, array, j) : null, nameOf(data, j)),
       drawn[j] ? el("div", { class: "views" }, ...drawn[j]) : null,
       el("div", { class: "facts" },
         el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact("of the cortex", percent(p.components.extent[j], 0)),
@@ -124,7 +124,7 @@ function componentsPanel(page) {
   });
   const theory = data.associations && !data.associations.n_permutations;
   const tests = data.associations ? "Tests by icofactor associate" : p.columns.length ? "Relations to columns of the participants" : "";
-  return section("Maps, loadings and associations", `One scale of colours for all maps, as on the brain above. Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : "corrected over components"}.` : ""}`, cards, true);
+  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : "corrected over components"}.` : ""}`, cards, true);
 }
 
 function variancePanel(p, summary) {
