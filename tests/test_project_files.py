@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 import icofactor
+from icofactor.cli.main import _options
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -62,3 +64,21 @@ def test_steps_call_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"run: make (\w+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_scripts_and_commands_are_those_of_the_package() -> None:
+    """What workflows, the recipe and the container call: entry points, command lines, extras and the wheel's name."""
+    recipe = loaded("packaging/conda/recipe.yaml")
+    points = dict(line.split(" = ") for line in recipe["build"]["python"]["entry_points"])
+    assert points == PROJECT["scripts"] and (ROOT / recipe["about"]["license_file"]).is_file()
+    container = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", container, re.MULTILINE)[0])[0] in PROJECT["scripts"]
+    words = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT"}
+    assert set(re.findall(r"^([A-Z]+) ", container, re.MULTILINE)) <= words
+    files = {path: path.read_text(encoding="utf-8") for path in ROOT.glob(".github/workflows/*.yml")}
+    called = [*recipe["tests"][1]["script"], *re.findall(r"bin/(icofactor .*)", "".join(files.values()))]
+    for line in map(shlex.split, called):
+        assert line[1:] == ["--help"] or _options(line[1:]).command == line[1]
+    assert len(called) > 2
+    extras = re.findall(r"\.\[(\w+)\]", "".join(files.values()))
+    assert extras and set(extras) <= set(PROJECT["optional-dependencies"])
