@@ -192,7 +192,7 @@ BAD = [
     (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
     (["--pls", "people.tsv"], "--pls: column 'group' must hold numbers; found 'patient'"),
     (["--reference", "sex=Q"], "--reference must be a value in that column: F, M"),
-    ([], "Nothing is asked for: give --formula, --pls or --reference"),
+    ([], "Nothing to do: give --formula, --pls or --reference"),
     (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     (["--reference", "group"], "--reference must be of the form COLUMN=VALUE"),
 ]

@@ -227,7 +227,7 @@ def test_covariates_of_the_table(files: Files, capsys: pytest.CaptureFixture[str
     people = files.participants(age=age, sex=sex)
     assert files.fit("--participants", str(people), "--covariates", "age,sex") == 0
     assert re.search(
-        r"age, sex \(F, M\) explained [\d.]+ % of the between-subject variance and were taken out.*\n"
+        r"age, sex \(F, M\) explained [\d.]+ % of the between-subject variance and were regressed out.*\n"
         r"\d components explain \d+ % of the rest",
         capsys.readouterr().out,
     )

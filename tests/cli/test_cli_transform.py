@@ -148,7 +148,7 @@ def test_values_below_zero_are_counted(place: Path, maps: np.ndarray, tmp_path: 
     table = ["--participants", str(tmp_path / "old.tsv")]
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
     notes = json.loads((tmp_path / BESIDE).read_text())["notes"]
-    assert any("were negative after that and were set to 0" in note for note in notes)
+    assert any("became negative and were set to 0" in note for note in notes)
 
 
 def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,7 +382,7 @@ def test_other_maps_than_the_fits(
     err = capsys.readouterr().err
     assert found in err and "--force" in err and not (tmp_path / MAPS).exists()
     assert main([*words, "--force"]) == 0
-    assert f"differs from the fit, by force: {found}" in capsys.readouterr().out
+    assert f"differs from the fit (forced): {found}" in capsys.readouterr().out
 
 
 def test_nan_in_a_file(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

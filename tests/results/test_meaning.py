@@ -35,14 +35,14 @@ def fitted(method: str, center: str = "auto") -> Any:
 @pytest.mark.parametrize(
     ("method", "center", "own", "scale", "residual", "signed", "said"),
     [
-        ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True, "thicker than average, by the map"),
+        ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True, "thicker than average, by the values of"),
         ("parts", "zscore", "standard deviations", "standard deviations per unit loading", "standard deviations", True,
-         "by the map's values (standard deviations), in this part"),
+         "by the values of the map (standard deviations), in this part"),
         ("parts", "none", "mm", "mm", "mm", False, "sum of the components' maps"),
         ("LE-PPNMF", "mean", "", "", "mm", True, "A positive loading means that this person's cortex is thicker"),
         ("LE-PPNMF", "none", "", "", "mm", False, "projection of a person's map"),
-        ("E-DL", "mean", "mm", "mm of deviation per unit loading", "mm", True, "average by the map's values (mm)"),
-        ("CD-PNNMF", "none", "mm", "mm", "mm", False, "in the data's units (mm)"),
+        ("E-DL", "mean", "mm", "mm of deviation per unit loading", "mm", True, "average by the values of the map (mm)"),
+        ("CD-PNNMF", "none", "mm", "mm", "mm", False, "in the units of the data (mm)"),
     ],
 )  # fmt: skip
 def test_units_and_words(

@@ -66,7 +66,7 @@ def test_other_settings_are_other_words(cohort: Cohort) -> None:
     assert "ended when" not in plain
     assert "smooth bumps" in plain
     assert "2 sweeps over both" in text_of(cohort, method="CD-PNNMF", polish=2)
-    assert "to the letter" in text_of(cohort, method="LE-PNNMF", rules="paper")
+    assert "exactly." in text_of(cohort, method="LE-PNNMF", rules="paper")
     assert "worse half" in text_of(cohort, halving=True)
     assert re.search(
         r"λ = [\d.e-]+ \(the published value at the scale of the data\), and", text_of(cohort, method="DL")
@@ -152,10 +152,10 @@ def test_what_select_did_stands_before_the_references(fitted: Any, cohort: Cohor
     assert "fits to 200 resamples of the subjects" in text
     assert "the 2 regions of an atlas was tested against 1000 random rotations" in text
     assert "SciPy" in references
-    assert "do later" not in text + references
+    assert "After `icofactor select`" not in text + references
     assert "## Assessment" in text
     twice = with_assessment(methods_text(fitted, cohort), found, last=True)
-    assert with_assessment(twice, found, last=True) == twice and "do later" in twice.splitlines()[-1]
+    assert with_assessment(twice, found, last=True) == twice and "After `icofactor select`" in twice.splitlines()[-1]
     assert with_assessment(twice, SelectionFiles(), last=True) == methods_text(fitted, cohort)
     assert with_assessment("", found) == "" and with_assessment("a", SelectionFiles()) == "a"
 
@@ -180,7 +180,7 @@ def test_covariates_are_told(cohort: Cohort) -> None:
         model.covariates_ = Named(n_shifted=n_shifted)
         text = methods_text(model, cohort)
         assert "linear effects of age, sex (f, m) were removed" in text
-        assert ("lifted by a constant per site" in text) == (n_shifted > 0)
+        assert ("plus a constant at sites" in text) == (n_shifted > 0)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_covariates_are_told(cohort: Cohort) -> None:
 def test_parts_say_what_was_taken_out(cohort: Cohort, center: str, data: str, units: str) -> None:
     text = text_of(cohort, method="parts", center=center, n_starts=12)
     assert data in text
-    assert f"so that components are {units}" in text
+    assert f"so components are {units}" in text
     assert ("A positive loading means values above" in text) == (center != "none")
     assert "from 12 random starts (seed 0), partitions of the faces by weighted spherical k-means [" in text
     assert "of which the 10 best were continued" in text

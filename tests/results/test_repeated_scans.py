@@ -227,7 +227,7 @@ def test_permutations_of_the_page_keep_people_whole() -> None:
     assert kstest(p[True], "uniform").pvalue > 0.01
     assert kstest(p[False], "uniform").pvalue < 1e-6 and np.mean(np.array(p[False]) < 0.05) > 0.2
     few = compare({"trait": [1.0, 1, 2, 3, 3]}, rng.normal(size=(5, 1)), 99, groups=RowGroups.of([0, 0, 1, 2, 2]))
-    assert not few[0] and few[2]["trait"].startswith("differs between groups of rows too few of which")
+    assert not few[0] and few[2]["trait"].startswith("differs only between groups of rows, and too few groups")
 
 
 # ---------------------------------------------------------------------- the command line

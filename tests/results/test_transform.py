@@ -87,7 +87,7 @@ def test_too_much_is_missing(model: Any, cohort: Any) -> None:
     small[10:20] = 1.0
     twin: Any = ico.CorticalFactorization(3, method="parts", n_starts=2, level=1).fit(cohort)
     twin.components_ = np.vstack([twin.components_[:2], small])
-    with pytest.raises(CohortError, match="component 3 lies where sub-0003"):
+    with pytest.raises(CohortError, match="component 3 is where sub-0003"):
         loadings_of(twin, holed(cohort, 2, slice(10, 18), np.nan))
 
 

@@ -192,7 +192,7 @@ class ComBat(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     site : str, default="site"
-        Column of the participants' table that says where a scan was made.
+        Column of the participants table that says where a scan was made.
     keep : sequence of str, default=()
         Columns whose effects stay in the maps, e.g. ("age", "sex"); coded as those of `Covariates`. Leave out none that
         differs between sites and matters: what is not kept and differs is taken for a difference of scanners.

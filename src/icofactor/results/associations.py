@@ -109,7 +109,7 @@ class FittedLoadings:
             n_fitted = sum(cell == "1" for cell in table.get(_FITTED, [])) or len(loadings)
             n_beside = _n_beside(model)
             if (n_fitted * n_beside, loadings.shape[1]) != (len(model.loadings_), n_beside * model.loadings_.shape[1]):
-                raise FileError(place / LOADINGS, f"is not of the same fit as {MODEL} beside it")
+                raise FileError(place / LOADINGS, f"is not from the same fit as {MODEL} in this folder")
             told = (read_record(place / PROVENANCE) or {}).get("scans")
             groups = told.get("groups") if isinstance(told, dict) else None
             groups = groups if groups in table else None
@@ -143,7 +143,7 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
         raise FileError(path, f"is not a table of loadings: it should have {_ID} and one column per component")
     wrong = [name for name in names if not all(map(is_number, columns[name]))]
     if wrong:
-        raise FileError(path, f"column {literal(repr(wrong[0]))} holds more than numbers")
+        raise FileError(path, f"column {literal(repr(wrong[0]))} contains more than numbers")
     rows = {name: columns[name] for name in (_ID, _SESSION) if name in columns}
     loadings = np.array([columns[name] for name in names], dtype=np.float64).T
     measures = list(dict.fromkeys(columns.get(MEASURE, ())))
@@ -235,7 +235,7 @@ def write_associations(
     import pandas as pd
 
     if formula is None and behaviour is None and reference is None:
-        raise ArgumentError("formula", None, "Nothing is asked for: give {formula}, {behaviour} or {reference}")
+        raise ArgumentError("formula", None, "Nothing to do: give {formula}, {behaviour} or {reference}")
     # what is read and what must be the same at the end are of one fit
     with reading(Path(fitted)) if Path(fitted).is_dir() else nullcontext():
         source = FittedLoadings.read(fitted)
@@ -380,12 +380,12 @@ _LOADING = "component"
 _OTHER_COLUMNS: tuple[dict[str, str], ...] = (
     {"column": "Column of the model", "t": "estimate / se"},
     {
-        "column": "Column of the participants' table",
+        "column": "Column of the participants table",
         "value": "A value of it",
-        "mean": "Loading that the model expects there, the other columns being as they are in the cohort",
+        "mean": "Loading that the model expects there, averaged over the other columns of the cohort",
     },
     {
-        "column": "Column of the participants' table",
+        "column": "Column of the participants table",
         "value": "The row's value of it",
         _LOADING: "Loading adjusted for the other columns: what is expected at this value, plus the row's residual",
     },

@@ -28,7 +28,7 @@ TABLE, RECORD, PICTURES = "comparison.tsv", "comparison.json", ("comparison.png"
 _MOST_PAIRS = 20
 _COLUMNS = {
     "component_a": "Component of the first fit",
-    "component_b": "Its match in the second fit, so that the sum of similarities is largest",
+    "component_b": "Its match in the second fit; the sum of similarities is largest",
     "similarity": "Correlation of the two maps over the sites that both fits use",
     "null_mean": "Mean similarity of this component's match when the second fit's maps are rotated at random",
     "null_95": "95th percentile of that similarity",

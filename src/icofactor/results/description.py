@@ -219,7 +219,7 @@ def read_fit(
         model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
         problem = _difference(model, diagnostics)
         if problem is not None:
-            raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} beside it is of another fit")
+            raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} in this folder is from another fit")
         shared_maps = model.measures_ is not None and model.measures_.share == "maps"
         known: dict[str, Any] = {
             "provenance": read_record(place / PROVENANCE),

@@ -69,12 +69,12 @@ class FitResult:
         if harmonization is not None:
             shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
             removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance"
-            lines.append(f"Harmonized over {harmonization}: that took away {removed}{shifted}.")
+            lines.append(f"Harmonized over {harmonization}, which removed {removed}{shifted}.")
         if covariates is not None:
             shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
-            whole = "the between-subject variance" if harmonization is None else "what was left"
+            whole = "the between-subject variance" if harmonization is None else "the remaining variance"
             removed = f"{100 * covariates.explained:.1f} % of {whole}"
-            lines.append(f"{covariates} explained {removed} and were taken out{shifted}.")
+            lines.append(f"{covariates} explained {removed} and were regressed out{shifted}.")
         of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
         n = len(self.model.components_)
         lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
@@ -83,7 +83,7 @@ class FitResult:
         constant = self.model.n_constant_sites_
         if constant:
             sites = "1 site does" if constant == 1 else f"{constant} sites do"
-            lines.append(f"{sites} not vary between subjects; z-scores leave such sites out.")
+            lines.append(f"{sites} not vary between subjects; they are left out of z-scores.")
         lines.append(recurrence_line(self.model))
         warned = [*self.warnings, recurrence_warning(self.model)]
         return "\n".join([*filter(None, lines), *(f"Warning: {text}" for text in warned if text)])
@@ -144,7 +144,7 @@ def fit_cohort(
         seed), or all. The others get their loadings from the fit. Needed where people have several scans. Or what
         `cohort.people.choose_scans` made of it, `groups` and `order`.
     groups : str, default=None
-        Column of the participants' table: people who belong together (family, pair), whom the page's permutations
+        Column of the participants table: people who belong together (family, pair), whom the page's permutations
         keep together, and `icofactor associate` by default. Scans of a person always stay together.
     order : str, default=None
         Column by which the first scan of a person is found (age, date); by default the name of its session.

@@ -74,8 +74,8 @@ _NAMED = (_COMPONENTS, _LABELS, _ANNOT, _DSCALAR, _PSCALAR, _DLABEL)
 """Maps and labels, which hold names of components."""
 _json = lambda table: sidecar(table).name
 _PARCEL_COLUMNS = {
-    "index": "Key of the parcel in the label files: the component that carries most there",
-    "name": "Component, with the regions of an atlas that it is enriched in and the share of it that lies there",
+    "index": "Key of the parcel in the label files: the component that contributes most there",
+    "name": "Component, with the atlas regions in which it is enriched and its share there",
     "color": "Colour in label files, page and figures",
     "n_vertices": "Vertices of the parcel",
     "n_regions": "Regions of the parcel",
@@ -83,16 +83,16 @@ _PARCEL_COLUMNS = {
 _REGION_COLUMNS: dict[str, Any] = {
     "region": "Region of the atlas",
     "n_vertices": "Vertices of the region",
-    "parcel": "Component that carries most there",
+    "parcel": "Component that contributes most there",
     "median": "Median over people",
 }
 _COMPONENT_COLUMNS = {
     "component": "Component; column of the loadings",
-    "name": "Regions of an atlas that it is enriched in (q <= 0.05), with the share of it that lies there",
+    "name": "Atlas regions in which it is enriched (q <= 0.05), with its share there",
     "variance_alone": "Share of the between-subject variance that its map times its loadings carries",
-    "variance_unique": "Share that it explains and no other component does",
+    "variance_unique": "Share that only this component explains",
     "extent": "Share of the sites where the map exceeds 5 % of its largest value",
-    "recurrence": "Share of the other good starts that find it again; n/a where it cannot be judged",
+    "recurrence": "Share of the other good starts that find it again; n/a if it cannot be judged",
 }
 _TABLES = (LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS)
 _ALWAYS = (

@@ -68,31 +68,33 @@ def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
     >>> model = ico.CorticalFactorization(3, method="parts", level=1).fit(cohort)
     >>> print(meaning_of(model, "thickness", "mm"))
     Each component is a part of the cortex where people differ from the average together. A loading of +1 means that \
-this person's cortex is thicker than average, by the map's values (mm), in this part; −1 that it is thinner by as much.
+this person's cortex is thicker than average, by the values of the map (mm), in this part; −1 means that it is \
+thinner by as much.
     """
     scheme = method_named(model.solution_.method).scheme
     scaled, own = scheme.scaled, component_units(model, units)
     if model.center_ != "none" and scheme.signed_maps:
         return (
-            "A loading of +1 means that this person deviates from the average by the map's values"
-            f"{f' ({own})' if own else ''}; −1 that they deviate by as much in the other direction."
+            "A loading of +1 means that this person deviates from the average by the values of the map"
+            f"{f' ({own})' if own else ''}; −1 means the same deviation in the other direction."
         )
     if model.center_ != "none":
         more, less = _MORE.get(modality, _HIGHER)
-        size = f", by the map's values{f' ({own})' if own else ''}," if scaled else ""
+        size = f", by the values of the map{f' ({own})' if own else ''}," if scaled else ""
         return (
             "Each component is a part of the cortex where people differ from the average together. A "
             f"{'loading of +1' if scaled else 'positive loading'} means that this person's {more} than average{size} "
-            f"in this part; {'−1' if scaled else 'a negative one'} that {less}{' by as much' if scaled else ''}."
+            f"in this part; {'−1' if scaled else 'a negative loading'} means that {less}"
+            f"{' by as much' if scaled else ''}."
         )
     if not scaled:
         return (
-            "A loading is the projection of a person's map onto a component: the larger it is, the higher are the "
+            "A loading is the projection of a person's map onto a component: the larger it is, the higher the "
             "values where the component's map is large."
         )
     return (
         "A person's map is the sum of the components' maps, each times its loading. Loadings have a root mean square "
-        f"of 1 over people, so that maps are in the data's units{f' ({own})' if own else ''}."
+        f"of 1 over people, so maps are in the units of the data{f' ({own})' if own else ''}."
     )
 
 
@@ -117,7 +119,7 @@ def agreement_line(choice: Choice, n_components: int) -> str:
     """Whether a selection agrees with the number fitted."""
     fitted = f"This fit has {counted(n_components, 'component')}"
     if choice.recommended is None:
-        return f"{fitted}; the selection in this folder recommends none, as it found no structure that replicates."
+        return f"{fitted}; the selection in this folder recommends none, because it found no structure that replicates."
     if choice.recommended == n_components:
         return f"{fitted}, the number that the selection in this folder recommends."
     if n_components in choice.others:
@@ -157,22 +159,22 @@ def verdict(fit: FitDescription) -> Verdict:
     best = "not examined" if choice is None else "none" if choice.recommended is None else f"{choice.recommended}"
     many = counted(k, "component")
     headline = [
-        f"{many} fitted; how many to take was not examined."
+        f"{many} fitted; the best number was not examined."
         if choice is None
         else f"{many} fitted, {best} recommended.",
-        f"{again} found again by other starts." if judged else "Whether other starts find the same is not known.",
+        f"{again} found again by other starts." if judged else "It is not known whether other starts find the same.",
         f"{100 * d.explained:.0f} % of the differences between people explained,",
         f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",
     ]
     which = "It explains" if k == 1 else "Together they explain"
-    left = f" that was left after the effects of {_listed(out)} were taken out of the maps" if out else ""
+    left = f" that remained after {_listed(out)} were regressed out of the maps" if out else ""
     lines = (
-        "How many components these data support was not examined: icofactor select does that."
+        "How many components these data support was not examined; run icofactor select to examine it."
         if choice is None
         else agreement_line(choice, k),
         recurrence_line(model),
         stability_line(fit.selection.stability),
-        "Most of them cover most of the cortex: they overlap, and are not parts of it."
+        "Most components cover most of the cortex: they overlap, and are not separate parts."
         if k > 1 and np.median(d.extent) > _MOST
         else "",
         f"{which} {100 * d.explained:.1f} % of the between-subject variance{left}.",

@@ -62,8 +62,8 @@ _LEFT_OUT = {
 
 
 _LATER = (
-    "\nWhat `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) and `icofactor associate` do later comes into "
-    "this file and into `report.html` with `icofactor report FOLDER --overwrite`.\n"
+    "\nAfter `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) or `icofactor associate`, run `icofactor report "
+    "FOLDER --overwrite` to add their results to this file and to `report.html`.\n"
 )
 """The end of methods.md, which the page leaves out."""
 _ASSESSED, _REFERENCES = "\n\n## Assessment\n\n", "\n\n## References"
@@ -349,8 +349,8 @@ def _latent(found: Any) -> str:
     tested = f", latent variables tested by {known['n_permutations']:,} permutations of behaviour"
     spread = f", with 95 % intervals from {known['n_bootstrap']:,} resamples of people"
     return (
-        f"Patterns of components that go with patterns of {measures} measures of behaviour were found by behavioural "
-        f"partial least squares in {known['n_rows']:,} rows{tested if known['n_permutations'] else ''}"
+        f"Patterns of components that correlate with patterns of {measures} measures of behaviour were found by "
+        f"behavioural partial least squares in {known['n_rows']:,} rows{tested if known['n_permutations'] else ''}"
         f"{spread if known['n_bootstrap'] else ''}."
     )
 
@@ -377,7 +377,7 @@ def _harmonization(model: Any, cite: _Citations) -> str:
     how = " with empirical Bayes estimates" if done.empirical_bayes else ""
     kept = f"; linear effects of {_and(list(map(str, done.terms)))} were kept" if done.terms else ""
     to = "" if done.reference is None else f"; {done.reference} was the reference"
-    lifted = "; sites were lifted by a constant where values would have become negative" if done.n_shifted else ""
+    lifted = "; a constant was added at sites where values would have become negative" if done.n_shifted else ""
     return (
         f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
         f"scale were adjusted at every site{how}{kept}{to}{lifted}."
@@ -388,7 +388,7 @@ def _covariates(model: Any) -> str:
     covariates = getattr(model, "covariates_", None)
     if covariates is None:
         return ""
-    kept = " and lifted by a constant per site where values would have become negative" if covariates.n_shifted else ""
+    kept = ", plus a constant at sites where values would have become negative" if covariates.n_shifted else ""
     return (
         f"Beforehand, linear effects of {covariates} were removed at every site by least squares over the subjects; "
         f"the site's mean was kept{kept}."
@@ -416,7 +416,7 @@ def _problem(model: Any, cite: _Citations) -> str:
 def _weights(model: Any) -> str:
     if model.weights_ is None:
         return ""
-    return f"In every sum over sites each site counted by {model.weighting_}, scaled to a mean of 1."
+    return f"In every sum over sites, each site was weighted by {model.weighting_}, scaled to a mean of 1."
 
 
 def _penalty_is_relative(model: Any) -> bool:
@@ -436,8 +436,8 @@ def _coarse(model: Any, cite: _Citations) -> str:
         "exponential": "a sum of exponential bumps on",
     }[model.columns]
     rules = {
-        "default": "Updates that would have raised the objective were replaced by ones that do not.",
-        "paper": f"The updates are those of {cite(HONNORAT)} to the letter.",
+        "default": "Updates that would have raised the objective were replaced by updates that do not.",
+        "paper": f"The updates follow {cite(HONNORAT)} exactly.",
     }[model.rules]
     ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
     stop = ending if model.tol else ""
@@ -450,7 +450,9 @@ def _coarse(model: Any, cite: _Citations) -> str:
     if n_starts > 1:
         n_run = int((model.starts_.start_n_iter > 0).sum())
         continued = f", of which the {n_run} best were continued" if 0 < n_run < n_starts else ""
-        starts = f"from {n_starts} random starts{seed}{kind}{continued}, the one with the smallest objective being kept"
+        starts = (
+            f"from {n_starts} random starts{seed}{kind}{continued}, and the one with the smallest objective was kept"
+        )
         starts += "; each"
     updates = _updates(_method(model), cite)
     where = f"{columns} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral hierarchy"
@@ -458,7 +460,7 @@ def _coarse(model: Any, cite: _Citations) -> str:
     if _on_regions(model):
         where = "one value per region"
     return (
-        f"The basis was first sought as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
+        f"The basis was first fitted as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
     )
 
 
@@ -469,7 +471,7 @@ def _refinement(model: Any) -> str:
     worst = {"residual": "largest squared residual", "projected": "largest projected error"}[schedule.indicator]
     return (
         f"Then the {schedule.faces} faces with the {worst} were divided into four, {n_done} times, with "
-        f"{schedule.n_iter} updates after each division, which led to {model.design_.n_columns} faces in all."
+        f"{schedule.n_iter} updates after each division, which gave {model.design_.n_columns} faces in total."
     )
 
 
@@ -495,12 +497,12 @@ def _results(model: Any) -> str:
     scale = (
         f"Loadings are the projections of the {what} onto the components."
         if not _method(model).scheme.scaled
-        else f"Loadings were scaled to a root mean square of one over subjects, so that components are {units}."
+        else f"Loadings were scaled to a root mean square of one over subjects, so components are {units}."
     )
     sign = (
         ""
         if model.center_ == "none"
-        else " A positive loading means values above the subjects' average where the component lies, a negative one "
+        else " A positive loading means values above the average of the subjects in the component, a negative loading "
         "values below it."
     )
     return (

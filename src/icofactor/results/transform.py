@@ -34,10 +34,10 @@ _ZERO_IS_FAR = 3.0
 """0 is a missing value where it lies this many standard deviations of the fitted subjects from their mean."""
 QUALITY = {
     "explained_variance": "Share of the subject's variance about the fitted mean map that the components explain",
-    "residual": "Root mean square over sites of the map less its fit, in the units that were fitted",
+    "residual": "Root mean square over sites of the map minus its fit, in the fitted units",
     "distance": "Mahalanobis distance of the loadings from those of the fitted subjects",
     "residual_z": "Residual in robust standard deviations from the fitted subjects' median, on a logarithmic scale",
-    "distance_z": "The same of the distance, on the scale of cube roots of squares",
+    "distance_z": "The same for the distance, on the scale of cube roots of squares",
     "missing_sites": "Sites of the fit where the subject has no value",
     "unusual": "What is unusual about the subject: residual, distance, or both",
 }
@@ -114,11 +114,9 @@ def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = F
         f"{name} {literal(old)} in the fit, {literal(now)} in the new maps" for name, (old, now) in differ.items()
     )
     if differ and not force:
-        raise CohortError(
-            "the new subjects", f"are not what the fit is of: {listed}. {{force=True}} goes on all the same"
-        )
+        raise CohortError("the new subjects", f"differ from the fitted maps: {listed}. {{force=True}} continues anyway")
     unknown = [name for name, (old, now) in pairs.items() if (old is None) != (now is None)]
-    notes = [f"differs from the fit, by force: {listed}".replace("{{", "{").replace("}}", "}")] if differ else []
+    notes = [f"differs from the fit (forced): {listed}".replace("{{", "{").replace("}}", "}")] if differ else []
     if unknown:
         sides = [f"{name} ({'fit' if pairs[name][0] is None else 'new maps'})" for name in unknown]
         notes.append(f"not recorded, and not compared: {', '.join(sides)}")
@@ -173,7 +171,7 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     below = getattr(data.X, "n_below", 0)
     if below:
         share = 100 * below / (len(cohort.subjects) * len(sums.W))
-        notes.append(f"{below} values ({share:.2g} %) were negative after that and were set to 0")
+        notes.append(f"{below} values ({share:.2g} %) became negative and were set to 0")
     found = C.T / model.scale_
     with np.errstate(invalid="ignore", divide="ignore"):
         explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
@@ -341,7 +339,7 @@ def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, 
     text = f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject" if all_lack else ""
     worst = np.flatnonzero(share > MOST_MISSING)
     if len(worst):
-        limit = f"at most {100 * MOST_MISSING:g} % may be missing: is it the same mask and mesh?"
+        limit = f"at most {100 * MOST_MISSING:g} % may be missing: are mask and mesh the same?"
         if all_lack > MOST_MISSING * n_sites:
             raise CohortError("the new subjects", f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}")
         who = f"{some([names[s] for s in worst], len(worst))} lack up to {100 * share.max():.2g} %"
@@ -354,7 +352,7 @@ def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, 
     for subjects, shared in sums.grams(WW):
         gone = np.flatnonzero((whole > 0) & (shared.diagonal() < (1 - _MOST_OF_A_MAP) * whole))
         if len(gone):
-            where = f"more than half of component {gone[0] + 1} lies where {literal(names[subjects[0]])} has no value"
+            where = f"more than half of component {gone[0] + 1} is where {literal(names[subjects[0]])} has no value"
             raise CohortError("the new subjects", f"{where}: {{exclude}} leaves subjects out")
     notes = []
     solved = "loadings are solved on the sites that a subject has"
@@ -397,8 +395,8 @@ def _judged(
     compared = "that of the fitted subjects" if "residual" in null else "that of the other new ones"
     rule = (
         f"Unusual: the residual (against {compared}) or the distance of the loadings (against that of the fitted "
-        f"subjects) lies more than {limit:.2f} robust standard deviations above the median, and "
-        "beyond 99 % of the fitted ones"
+        f"subjects) is more than {limit:.2f} robust standard deviations above the median, and "
+        "beyond 99 % of the fitted subjects"
     )
     if among:
         rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted subjects would be"

@@ -142,7 +142,7 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
             "Dots: new subjects, unusual ones in orange. In standard deviations of the fitted subjects.",
             _loading_chart(found, model.loadings_),
         ),
-        _panel("Subjects", "Unusual ones first, then by falling residual.", _table(found), wide=True),
+        _panel("Subjects", "Unusual subjects first, then by decreasing residual.", _table(found), wide=True),
     ]
     return "\n".join(
         [
@@ -296,7 +296,7 @@ def _table(found: NewLoadings) -> str:
         for s in first[:_MOST_ROWS]
     ]
     more = (
-        f"<p>{len(first) - _MOST_ROWS} more are in the table beside this page.</p>" if len(first) > _MOST_ROWS else ""
+        f"<p>{len(first) - _MOST_ROWS} more are in the table next to this page.</p>" if len(first) > _MOST_ROWS else ""
     )
     table = f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     return f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>{more}'

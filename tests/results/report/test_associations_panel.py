@@ -92,9 +92,9 @@ def test_the_page_holds_latent_variables_and_scores(associated: Path, page: str)
 def test_latent_variables_and_scores_of_another_fit_are_refused(associated: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(associated, tmp_path / "copy")
     assert read_latent_files(copy, K) is not None and read_norm_files(copy, K) is not None
-    with pytest.raises(FileError, match="holds 2 components, the fit beside it 1"):
+    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 1"):
         read_latent_files(copy, 1)
-    with pytest.raises(FileError, match="holds 2 components, the fit beside it 3"):
+    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 3"):
         read_norm_files(copy, 3)
     lines = (copy / "pls_variables.tsv").read_text().splitlines()
     (copy / "pls_variables.tsv").write_text("\n".join(lines[:-1]) + "\n")
@@ -106,7 +106,7 @@ def test_latent_variables_and_scores_of_another_fit_are_refused(associated: Path
         with pytest.raises(FileError, match="is damaged: notes"):
             read(copy, K)
         (copy / f"{name}.json").write_text(json.dumps({**record, "loadings": {"path": "model.zip", "sha256": "0"}}))
-        with pytest.raises(FileError, match="is of another fit"):
+        with pytest.raises(FileError, match="is from another fit"):
             read(copy, K)
         (copy / f"{name}.json").unlink()
         assert read(copy, K) is None
@@ -129,7 +129,7 @@ def test_tests_of_another_fit_are_refused_and_of_other_people_not_shown(associat
     record = json.loads((copy / "associations.json").read_text())
     write = lambda **more: (copy / "associations.json").write_text(json.dumps({**record, **more}))
     write(loadings={"path": "fit/model.zip", "sha256": "0" * 64})
-    with pytest.raises(FileError, match="is of another fit") as raised:
+    with pytest.raises(FileError, match="is from another fit") as raised:
         read_association_files(copy, K)
     assert raised.value.path == str(copy / "associations.json")
     write(loadings={"path": "new/loadings.tsv", "sha256": "0" * 64})
@@ -139,7 +139,7 @@ def test_tests_of_another_fit_are_refused_and_of_other_people_not_shown(associat
         read_association_files(copy, K)
     write()
     assert read_association_files(copy, K) is not None
-    with pytest.raises(FileError, match="holds 2 components, the fit beside it 3"):
+    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 3"):
         read_association_files(copy, K + 1)
     for name in ("expected", "adjusted"):
         kept = (copy / f"associations_{name}.tsv").read_text()

@@ -172,7 +172,9 @@ def test_parts_say_what_they_mean(center: str, units: str, scale: str) -> None:
     named = {"mean": "3 components of deviations in thickness", "zscore": "3 components of thickness z-scores"}
     assert summary["title"] == named.get(center, "3 components of thickness")
     if center == "mean":
-        told = "A loading of +1 means that this person's cortex is thicker than average, by the map's values (mm), in"
+        told = (
+            "A loading of +1 means that this person's cortex is thicker than average, by the values of the map (mm), in"
+        )
         assert told in summary["meaning"]
     assert ("than average" in summary["meaning"]) == (center != "none")
     assert summary["trust"] == in_one_line(model.recurrence_, model.starts_.n_near)
@@ -387,9 +389,9 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
         (
             "stability.tsv",
             "component\tstability\tstability_5th_percentile\trelative_standard_error\n1\t0.5\t0.4\t0.1\n",
-            "is of another fit: it holds 1 components, the fit beside it 3",
+            "is from another fit: it contains 1 components, the fit in this folder 3",
         ),
-        ("loadings_se.tsv", "participant_id\tcomponent01\nsub-1\t0.5\n", "holds 1 subjects and 1 components"),
+        ("loadings_se.tsv", "participant_id\tcomponent01\nsub-1\t0.5\n", "contains 1 subjects and 1 components"),
         ("atlas_overlap.tsv", "component\tregion\n1\n", "row 2 has 1 cells"),
         ("atlas_overlap.tsv", "component\tregion\n1\ta\n", "has no column share"),
         ("selection.json", "[]", "holds JSON that is not a record"),
@@ -411,7 +413,7 @@ def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitte
     spread = Bootstrap(model.components_ / 9, np.abs(model.loadings_) / 9, np.full((4, 3), 0.9))
     other = SimpleNamespace(components_=1.01 * model.components_, hemi_="both", sites_=model.sites_)
     spread.save(tmp_path, other, subjects)
-    with pytest.raises(ValueError, match=r"stability\.tsv.*standard errors are those of other maps"):
+    with pytest.raises(ValueError, match=r"stability\.tsv.*standard errors belong to other maps"):
         read_selection_files(tmp_path, model, subjects)
     spread.save(tmp_path, model, subjects, overwrite=True)
     assert read_selection_files(tmp_path, model, subjects).stability is not None

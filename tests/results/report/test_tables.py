@@ -69,7 +69,7 @@ def test_tables_on_another_drive_are_not_linked(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("recommended", "said", "tile"),
     [
-        ("nothing ran", "3 components fitted; how many to take was not examined.", "not examined"),
+        ("nothing ran", "3 components fitted; the best number was not examined.", "not examined"),
         (None, "3 components fitted, none recommended.", "none"),
         (5, "3 components fitted, 5 recommended.", "5"),
     ],
@@ -82,7 +82,7 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
     explained = f"{100 * fit.diagnostics.explained:.0f} % of the differences between people explained,"
     assert f"{explained} not adjusted for age, sex or anything else." in found.headline
     assert found.found_again == "not known"  # of two starts
-    parts = "Most of them cover most of the cortex: they overlap, and are not parts of it."
+    parts = "Most components cover most of the cortex: they overlap, and are not separate parts."
     for extent in (0.2, 0.9):
         other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.full(3, extent)))
         assert (parts in verdict(other).lines) == (extent > 0.5)

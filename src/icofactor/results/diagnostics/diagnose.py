@@ -298,21 +298,21 @@ def _warnings(
     unsure = recurrence_warning(model)
     found = [] if unsure is None else [unsure]
     if not convergence.converged:
-        found.append("The starts ended before their objective settled; more updates may change the maps.")
+        found.append("The starts ended before their objective converged; more updates may change the maps.")
     empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
     if len(empty):
         found.append(f"Zero everywhere: component {', '.join(map(str, empty))}.")
     pairs = np.argwhere(np.triu(np.abs(together), 1) > _ALIKE) + 1
     if len(pairs):
         listed = ", ".join(f"{i} and {j}" for i, j in pairs[:6]) + (", ..." if len(pairs) > 6 else "")
-        found.append(f"Loadings that correlate beyond ±{_ALIKE}: components {listed}.")
+        found.append(f"Loadings that correlate by more than ±{_ALIKE}: components {listed}.")
     if explained < 0:
         found.append("The fit explains less of the between-subject variance than the mean map would.")
     still = int((seen.site_variance == 0).sum())
     if still:
-        left_out = " The z-scores leave such sites out." if model.center_ == "zscore" else ""
+        left_out = " They are left out of z-scores." if model.center_ == "zscore" else ""
         sites = "1 site in use does" if still == 1 else f"{still} sites in use do"
-        found.append(f"{sites} not vary between subjects; a mask may be missing there.{left_out}")
+        found.append(f"{sites} not vary between subjects; a mask may be missing.{left_out}")
     return found
 
 

@@ -17,7 +17,9 @@ _LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4
 _UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
 _BATCH = 250
 _QUARTILES = (0, 25, 50, 75, 100)
-_FEW = "differs between groups of rows too few of which are equally large to change places; see icofactor associate"
+_FEW = (
+    "differs only between groups of rows, and too few groups have equal size to permute them; see icofactor associate"
+)
 Draw = Callable[[np.ndarray, int], np.ndarray]
 """(values, n) → n permutations of them, one per row."""
 

@@ -175,7 +175,7 @@ class Diagnostics:
     measure_explained: Annotated[np.ndarray | None, Numbers("w", finite=False)] = None
 
 
-_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 3, "run icofactor fit again to have its diagnostics")
+_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 3, "run icofactor fit again to write its diagnostics")
 
 
 def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool = False) -> Path:

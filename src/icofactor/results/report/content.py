@@ -85,7 +85,7 @@ def _readable(record: Mapping[str, Any]) -> str:
     read = record.get("inputs")
     inputs = counted(len(read) if isinstance(read, Mapping) else 0, "file")
     shown = {name: _without_folders(short(value)) for name, value in record.items() if name not in ("data", "inputs")}
-    shown["inputs"] = f"{inputs}; provenance.json has their paths and checksums, and the steps of reading"
+    shown["inputs"] = f"{inputs}; provenance.json lists their paths, checksums and the reading steps"
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 

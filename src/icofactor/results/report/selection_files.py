@@ -63,7 +63,7 @@ def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarr
     size = np.linalg.norm(components, axis=1)
     expected = np.linalg.norm(errors, axis=1) / np.where(size > 0, size, 1.0)
     if not np.allclose(relative, expected, rtol=1e-3, atol=1e-9, equal_nan=True):
-        raise Unreadable("is of another fit: its standard errors are those of other maps; run icofactor select again")
+        raise Unreadable("is from another fit: its standard errors belong to other maps; run icofactor select again")
 
 
 def read_choice(folder: Path) -> Choice | None:
@@ -78,7 +78,7 @@ def read_choice(folder: Path) -> Choice | None:
         table = table if isinstance(table, dict) else {}
         columns = list(table.values())
         if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
-            raise Unreadable("holds no table of numbers by rank; icofactor select writes one")
+            raise Unreadable("contains no table of numbers by rank; icofactor select writes one")
         if len({len(column) for column in columns}) > 1 or not number(recommended):
             raise Unreadable("is damaged: its columns differ in length, or what it recommends is not a number")
         if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
@@ -182,7 +182,8 @@ def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
 
 
 def _other_fit(found: str, wanted: str) -> str:
-    return f"is of another fit: it holds {found}, the fit beside it {wanted}; run icofactor select again or remove it"
+    why = f"it contains {found}, the fit in this folder {wanted}"
+    return f"is from another fit: {why}; run icofactor select again or remove it"
 
 
 def columns_of(path: Path, needed: Sequence[str], command: str = "icofactor select") -> dict[str, list[str]]:

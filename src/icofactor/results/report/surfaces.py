@@ -102,7 +102,7 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     sides = hemispheres(hemi or "left")
     if not sites.placed:
         raise ArgumentError(
-            "parcels", None, "It is not known where the regions lie; fit with {parcels}, their atlas, to paint them"
+            "parcels", None, "The positions of the regions are not known; fit with their atlas ({parcels}) to draw them"
         )
     sites = sites.surface
     if sites.n != sites.n_mesh:

@@ -111,7 +111,7 @@ function latentPanel(l) {
   const half = (side, j) => `${fixed(l.latent[`${side}_reproducibility`][j], 2)}${l.latent[`${side}_reproducibility_p`][j] === null ? "" : ` (${chance(l.latent[`${side}_reproducibility_p`][j])})`}`;
   const rows = l.latent.p.map((p, j) => [String(j + 1), percent(l.latent.explained[j]), chance(p), fixed(l.latent.correlation[j], 2), half("component", j), half("measure", j)]);
   const how = [l.n_permutations ? `p: ${many(l.n_permutations)} permutations of behaviour` : "no permutations", l.n_bootstrap ? `intervals: ${many(l.n_bootstrap)} resamples of people` : "no resamples"].join("; ");
-  return section("Components and behaviour", `Behavioural partial least squares of ${many(l.n_rows)} rows (icofactor associate --pls): patterns of components that go with patterns of behaviour. Orange: the 95 % interval leaves out 0; framed: p < 0.05 (${how}).`, [
+  return section("Components and behaviour", `Behavioural partial least squares of ${many(l.n_rows)} rows (icofactor associate --pls): patterns of components that correlate with patterns of behaviour. Orange: the 95 % interval excludes 0; framed: p < 0.05 (${how}).`, [
     el("div", { class: "cells" }, el("table", {}, el("tr", {}, el("th", { scope: "row", class: "side" }, "latent variable"), ...buttons.map((node) => el("td", {}, node))))), words, charts,
     ...(l.notes.length ? [el("ul", { class: "about" }, ...l.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["latent variable", "explained", "p", "correlation of scores", "halves agree: components", "halves agree: behaviour"], rows, [0, 1, 2, 3, 4, 5])], true);
@@ -139,7 +139,7 @@ function normPanel(w, p, array) {
     const found = others.map((i) => at(i, j)).filter((value) => !Number.isNaN(value)), mean = found.reduce((sum, value) => sum + value, 0) / found.length;
     return [String(j + 1), String(found.length), found.length ? fixed(mean, 2) : "n/a", share(found.filter((value) => value < -1.96), found), share(found.filter((value) => value > 1.96), found)];
   });
-  return section("Deviations from the reference", `W-scores of loadings: how far people are from what the reference (${w.chosen_by}, ${many(rows.length - others.length)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
+  return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(rows.length - others.length)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
     node, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["component", "others", "mean W", "W < \u22121.96", "W > 1.96"], table_rows, [0, 1, 2, 3, 4])], true);
 }

@@ -63,7 +63,7 @@ function convergencePanel(p) {
   node.append(svg("path", { fill: "none", stroke: INK.blue, "stroke-width": 2, d: path(c.updates.map((u, i) => [u, c.objective[i]]).filter(([u, v]) => u >= 1 && v !== null).map(([u, v]) => [px(u), py(v)])) }));
   const parts = [`Line: the objective of the best start, ${show(c.objective.at(-1), 6)} at its end.`];
   if (c.n_starts > 1) parts.push(`Bands: quartiles and extremes of the ${c.n_starts} starts that were run.`);
-  if (c.divisions.length) parts.push("Dashed: where faces were divided.");
+  if (c.divisions.length) parts.push("Dashed: refinement (faces were divided).");
   return section("Convergence", parts.join(" "), [node]);
 }
 
@@ -130,7 +130,7 @@ function componentsPanel(page) {
 function variancePanel(p, summary) {
   const series = [...(p.alone ? [{ name: "alone", values: p.components.alone, colour: INK.blue }] : []), { name: "unique", values: p.components.unique, colour: INK.orange }];
   const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
-    `${p.alone ? "Alone: what a component's map times its loadings carries; components overlap, and these do not add up. " : ""}Unique: variance explained by this component and by no other.`;
+    `${p.alone ? "Alone: the variance of a component's map times its loadings; components overlap, so these do not add up. " : ""}Unique: variance explained by this component and by no other.`;
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
 
@@ -195,7 +195,7 @@ function matricesPanel(p, array) {
   const of = (name) => array(p.matrices[name]);
   const legend = keys([{ name: "1", colour: shade(1) }, { name: "0.5", colour: shade(0.5) }, { name: "0", colour: shade(0) }, { name: "\u22120.5", colour: shade(-0.5) }, { name: "\u22121", colour: shade(-1) }]);
   return section("Overlap and similarity of components", "", [legend, el("div", { class: "row" },
-    matrix(p, of("overlap"), "Overlap of maps", "0: apart; 1: the same place."),
+    matrix(p, of("overlap"), "Overlap of maps", "0: no overlap; 1: the same place."),
     matrix(p, of("similarity"), "Correlation of maps", "Over the sites in use."),
     matrix(p, of("together"), "Correlation of loadings", "Over subjects."))], true);
 }
@@ -233,7 +233,7 @@ function loadingsPanel(data, p, array, ramp, choose) {
     return mark;
   }));
   const signs = p.signed ? " Orange: above the average; blue: below it." : "";
-  return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, so that alike ones stand side by side.${signs} Point to read, click to see that component.`, [
+  return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, with similar ones next to each other.${signs} Point to read, click to see that component.`, [
     el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
     el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
 }
@@ -291,7 +291,7 @@ function participantsPanel(p, array, choose) {
   const listed = p.columns, left = Object.entries(p.left_out);
   if (!listed.length && !left.length && !p.adjusted.length) return null;
   const k = p.n_components, side = (text) => el("th", { scope: "row", class: "side" }, text);
-  const out = p.adjusted.map((name) => el("tr", {}, side(name), el("td", { colspan: k, class: "about" }, "taken out before the fit")));
+  const out = p.adjusted.map((name) => el("tr", {}, side(name), el("td", { colspan: k, class: "about" }, "regressed out before the fit")));
   const note = left.length ? [el("p", { class: "about" }, `Not compared: ${left.map(([name, why]) => `${name} (${why})`).join("; ")}.`)] : [];
   if (!listed.length) return section("Loadings and participants", "", [el("table", {}, ...out), ...note], true);
   const L = array(p.loadings), plot = el("div"), words = el("p", { "aria-live": "polite" });
@@ -329,7 +329,7 @@ function table(heads, rows, numeric = []) {
 
 function unusualPanel(p) {
   const u = p.unusual;
-  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median: values so far out that chance would produce one in twenty such cohorts.`;
+  const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median. Chance would produce one such value in twenty cohorts of this size.`;
   if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")], p.n_components <= MANY);
   const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of ${called(p, u.component[at])}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
   return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])], p.n_components <= MANY);

@@ -122,8 +122,8 @@ function cortexSection(data, array) {
   const bar = el("div", { class: "bar", id: "bar" });
 
   root.append(
-    el("p", { class: "about screen fine" }, "Drag to turn all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrows turns."),
-    el("p", { class: "about screen coarse" }, "Swipe sideways to turn all views together, tap to read a value."),
+    el("p", { class: "about screen fine" }, "Drag to rotate all views together, click and scroll (or + and \u2212) to zoom, point to read a value. Arrow keys choose the component; Shift with arrow keys rotates."),
+    el("p", { class: "about screen coarse" }, "Swipe sideways to rotate all views together, tap to read a value."),
     ...(c.note ? [el("p", { class: "about" }, c.note)] : []),
     el("div", { class: "controls" },
       label("Layer", layers), el("span", { class: "picker" }, button("\u25c2", "Previous component", () => step(-1)), picker, button("\u25b8", "Next component", () => step(1))),
@@ -139,7 +139,7 @@ function cortexSection(data, array) {
   try {
     viewer = new Viewer(stage, c, array);
   } catch (problem) {
-    stage.replaceWith(el("p", { class: "notice" }, `${problem.message}, so the maps are not drawn here. The folder figures/ beside this page holds them.`));
+    stage.replaceWith(el("p", { class: "notice" }, `${problem.message}, so the maps are not drawn here. The folder figures/ next to this page contains them.`));
     bar.remove();
     return none;
   }
@@ -183,7 +183,7 @@ function cortexSection(data, array) {
     picker.disabled = !(layer.key in perComponent);
     picker.value = state.component;
     layers.value = state.layer;
-    viewer.canvas.setAttribute("aria-label", `${layer.labels ? "Parts of the cortex, numbered by component" : layer.key in perComponent ? `${layer.name} on the cortex` : `${layer.name}, on the cortex`}. Arrow keys choose the component, with Shift they turn the views.`);
+    viewer.canvas.setAttribute("aria-label", `${layer.labels ? "Parts of the cortex, numbered by component" : layer.key in perComponent ? `${layer.name} on the cortex` : `${layer.name}, on the cortex`}. Arrow keys choose the component; with Shift they rotate the views.`);
     drawBar(layer);
   }
 
@@ -192,7 +192,7 @@ function cortexSection(data, array) {
     if (layer.labels) {
       bar.append(el("div", { class: "keys" }, ...components.map((_, j) => el("button", { type: "button", class: "key", title: `Show the map of component ${j + 1}`, onclick: () => choose(j) },
         swatch(data, array, j), components.length > MANY ? String(j + 1) : nameOf(data, j)))),
-        el("p", { class: "about" }, `Each place has the colour and number of the component that is largest there${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}. Choose one to see its map.`));
+        el("p", { class: "about" }, `Each place has the colour and number of its largest component${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}. Choose one to see its map.`));
       return;
     }
     const [low, high] = scaleOf(layer), { low: _l, high: _h, cut, ramp } = viewer.paint;
@@ -210,7 +210,7 @@ function cortexSection(data, array) {
       mark.style.left = `${layer.steps ? (100 * (value - low + 0.5)) / (high - low + 1) : (100 * (value - low)) / (high - low)}%`;
       marks.append(mark);
     }
-    const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the end's colour` : "";
+    const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the colour of the end` : "";
     const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
     bar.append(el("div", {}, el("div", { class: "name" }, `${layer.name}${units}`), strip, marks),
       el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}${beyond}.`));
@@ -278,6 +278,6 @@ async function main() {
 }
 
 main().catch((problem) => {
-  document.querySelector("main").prepend(el("p", { class: "notice" }, `This page could not be drawn: ${problem.message}. The folder figures/ beside it holds the same panels.`));
+  document.querySelector("main").prepend(el("p", { class: "notice" }, `This page could not be drawn: ${problem.message}. The folder figures/ next to it contains the same panels.`));
   throw problem;
 });

@@ -32,7 +32,7 @@ function selectionPanel(selection) {
   const found = selection.recommended === null ? "No number of components is recommended." : `Recommended: ${selection.recommended} components.`;
   const numbers = table(names.map((name) => name.replaceAll("_", " ")), rows, names.map((_, i) => i));
   if (names.length > 8) numbers.classList.add("tight");
-  return section("How many components", "Curves over numbers of components, by icofactor select; grey: the recommended one.", [
+  return section("How many components", "Curves over numbers of components, from icofactor select; grey: the recommended number.", [
     el("p", {}, el("strong", {}, found), ` ${selection.agreement}`), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
     el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), el("details", {}, el("summary", {}, "All numbers"), numbers)], true);
 }
@@ -41,7 +41,7 @@ function stabilityPanel(stability, p) {
   if (!stability) return null;
   const rows = stability.stability.map((value, j) => [p.titles[j].replace("Component ", ""), fixed(value, 3), fixed(stability.stability_5th_percentile[j], 3), fixed(stability.relative_standard_error[j], 3)]);
   const series = [{ name: "mean over resamples", values: stability.stability.map((v) => Math.max(0, v ?? 0)), colour: INK.blue }, { name: "5th percentile", values: stability.stability_5th_percentile.map((v) => Math.max(0, v ?? 0)), colour: INK.orange }];
-  return section("Stability of components", "Correlation of each map with its partner in fits to resampled subjects: 1 when other subjects would give the same map. Standard error: of the map over resamples, in parts of the map's size. The layer Standard error shows where; pointing at a loading shows its own.", [
+  return section("Stability of components", "Correlation of each map with its partner in fits to resampled subjects: 1 if other subjects would give the same map. Standard error: of the map over resamples, relative to the size of the map. The layer Standard error shows where it is large. Point at a loading to see its standard error.", [
     el("div", { class: "row pairs" }, el("div", {}, keys(series), bars(p, series, "correlation with resamples", (v) => show(v, 3))),
       table(["component", "stability", "5th percentile", "relative standard error"], rows, [0, 1, 2, 3]))], true);
 }
@@ -55,6 +55,6 @@ function overlapPanel(overlap, p) {
     return [first ? String(j) : "", first ? overlap.titles[j - 1] : "", overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)];
   });
   const heads = ["component", "proposed name", "region", "share of the component", "share of the cortex", "enrichment", "p", "q"];
-  return section("Where components lie", "The five regions of the atlas that hold most of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from regions with q \u2264 0.05, with the share of the component that lies there; a question mark: no region is enriched beyond chance.",
+  return section("Where components lie", "The five atlas regions with the largest share of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from regions with q \u2264 0.05, with the share of the component there. A question mark means that no region is enriched beyond chance.",
     [table(heads, blocks, [0, 3, 4, 5, 6, 7])], true);
 }

@@ -59,7 +59,7 @@ class Viewer {
   /** Draw `data` (the page's cortex) into `stage`; `array` finds arrays by ticket. */
   constructor(stage, data, array) {
     this.stage = stage;
-    this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": "Maps on the cortex. Arrow keys choose the component, with Shift they turn the views." });
+    this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": "Maps on the cortex. Arrow keys choose the component; with Shift they rotate the views." });
     stage.append(this.canvas);
     const gl = (this.gl = this.canvas.getContext("webgl2", { antialias: true, preserveDrawingBuffer: true, alpha: false }));
     if (!gl) throw new Error("This browser has no WebGL2");
