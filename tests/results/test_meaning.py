@@ -35,7 +35,7 @@ def fitted(method: str, center: str = "auto") -> Any:
 @pytest.mark.parametrize(
     ("method", "center", "own", "scale", "residual", "signed", "said"),
     [
-        ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True, "thicker than average, by the values of"),
+        ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True, "thicker than average, by the values"),
         ("parts", "zscore", "standard deviations", "standard deviations per unit loading", "standard deviations", True,
          "by the values of the map (standard deviations), in this part"),
         ("parts", "none", "mm", "mm", "mm", False, "sum of the components' maps"),
