@@ -124,7 +124,7 @@ def test_a_choice_that_is_missing_is_explained(
             "--share",
             "maps",
         ],
-        "--scale is about several measures: say what they --share": [two[0], "--scale", "variance"],
+        "--scale applies to several measures: give --share": [two[0], "--scale", "variance"],
         "INPUT must be cohort stores": [str(stores), "--share", "maps"],
         "write NAME=STORE": [two[0], two[0], "--share", "maps"],
         "--scale zscore makes values negative, which --method CD-PNNMF cannot": [

@@ -1,4 +1,4 @@
-"""How far a fitted model's components depend on the subjects at hand: resampling them.
+"""How much the components of a fitted model depend on the subjects: bootstrap resampling.
 
 A resample draws as many subjects as there are, with replacement, fits them anew on the model's own faces from random
 starts of their own, and lifts to full resolution. Rows that belong together, such as scans of a person, are drawn

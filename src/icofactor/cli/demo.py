@@ -33,10 +33,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         type=words,
         default=(),
-        help="several of them, of the same people, in one fit, e.g. thickness,myelin",
+        help="fit several measures of the same people together, e.g. thickness,myelin",
     )
     parser.add_argument(
-        "--share", choices=["maps", "loadings"], default="maps", help="what --measures have in common (default: maps)"
+        "--share", choices=["maps", "loadings"], default="maps", help="what the measures share (default: maps)"
     )
     parser.add_argument(
         "--modality",

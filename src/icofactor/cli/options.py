@@ -133,21 +133,21 @@ def add_measures(group: Any) -> None:
     group.add_argument(
         "--share",
         choices=["maps", "loadings"],
-        help="what several stores or tables, one per measure, have in common: one set of maps, with a loading per "
-        "person, component and measure (maps), or one loading per person and component, with maps of each (loadings)",
+        help="what several stores or tables, one per measure, share. maps: one set of maps, with a loading per "
+        "person, component and measure. loadings: one loading per person and component, with maps of each measure",
     )
     group.add_argument(
         "--scale",
         choices=["none", "variance", "zscore"],
-        help="divide each measure by the root of its total variance (variance), or every site of it by its standard "
-        "deviation (zscore, not for non-negative factorizations) (default: none)",
+        help="divide each measure by the root of its total variance (variance), or each site by its standard "
+        "deviation (zscore, not for non-negative factorizations), or do nothing (none, the default)",
     )
     group.add_argument(
         "--weights",
         dest="measure_weights",
         metavar="NAME=X,...",
         type=measure_weights,
-        help="how much the squared error of each measure counts, e.g. thickness=1,myelin=2 (default: 1 each)",
+        help="weights of the squared errors of the measures, e.g. thickness=1,myelin=2 (default: 1 each)",
     )
 
 
@@ -217,9 +217,9 @@ def _are_measures(options: argparse.Namespace) -> bool:
         return True
     given = [name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None]
     if given:
-        raise ArgumentError(given[0], None, f"{{{given[0]}}} is about several measures: say what they {{share}}")
+        raise ArgumentError(given[0], None, f"{{{given[0]}}} applies to several measures: give {{share}}")
     if len(paths) > 1 and all(map(is_zarr, paths)):
-        text = "Several stores are measures of the same people, and {share} says what they have in common: "
+        text = "Several stores are measures of the same people: choose what they {share}: "
         maps = "{share='maps'}, one set of maps with a loading per person, component and measure, or "
         raise ArgumentError("share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component")
     return False
@@ -244,7 +244,9 @@ def _plan_measures(
         known = re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
         name = name or known or re.sub("[^0-9A-Za-z]", "", Path(path).name.split(".")[0])
         if name in plans:
-            raise ArgumentError("inputs", None, f"INPUT has two measures {name!r}: write NAME=STORE to tell them apart")
+            raise ArgumentError(
+                "inputs", None, f"INPUT has two measures {name!r}: write NAME=STORE to distinguish them"
+            )
         plans[name] = (plan, cohort)
     joint: dict[str, Any] = {}
     if fitted is None:

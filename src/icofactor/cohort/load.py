@@ -183,7 +183,7 @@ def _takes(arguments_of: Callable[_P, Any]) -> Callable[[Callable[..., _R]], Cal
 
 @_takes(plan_cohort)
 def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
-    """Read the maps of a cohort. Nothing is guessed where files leave a choice: the error says what to add.
+    """Read the maps of a cohort. If files leave a choice, nothing is guessed: the error says what to add.
 
     Parameters
     ----------

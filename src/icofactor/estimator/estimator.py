@@ -55,21 +55,21 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         coordinate descent on the objectives of PNNMF and SPNNMF (CD-); or parts of deviations from the mean map
         ("parts", the default), whose components replicate best.
     center : {"auto", "none", "mean", "zscore"}
-        What is taken out of every site before the fit: nothing, its mean over the fitted subjects, or its mean and
-        standard deviation. "auto" is the method's own: "mean" for "parts", "none" for all others. The non-negative
-        factorizations (PNNMF, SPNNMF) take "none" only.
+        Centering of every site before the fit: none, subtract its mean over the fitted subjects, or also divide by its
+        standard deviation. "auto" is the method's default: "mean" for "parts", "none" for all others. The non-negative
+        factorizations (PNNMF, SPNNMF) allow only "none".
     mesh : str, Sites, path, pair of these, or None
-        "fsaverage3" to "fsaverage7"; or where the sites lie; or the sphere's file (a pair for two hemispheres). None
-        infers the mesh from the data where only one has that many sites.
+        "fsaverage3" to "fsaverage7"; the sites; or a sphere file (a pair for two hemispheres). None infers the mesh
+        from the data if only one mesh has that many sites.
     hemi : {"left", "right", "both"} or None
-        Which hemisphere the columns are; "both" is left then right, with joint loadings. None: as the data say.
+        Hemisphere of the columns; "both" is left then right, with joint loadings. None: taken from the data.
     mask : (n_sites,) bool array or None
         True where a site is used; the medial wall is False. Basis maps are zero where it is False.
     weights : "area", "none", path, pair of paths, (n_sites,) array or None
-        How much each site counts in sums over sites. "area": its area on fsaverage's average midthickness, on other
-        meshes on the sphere. Files of midthickness surfaces or areas, one per hemisphere; or a folder of HCPpipelines
-        or TemplateFlow with those of the group. None: parcels by their number of vertices, others alike ("none").
-        Scaled to a mean of 1.
+        Weight of each site in sums over sites. "area": its area on fsaverage's average midthickness surface, or on the
+        sphere for other meshes. Files of midthickness surfaces or areas, one per hemisphere; or a folder of
+        HCPpipelines or TemplateFlow with those of the group. None: number of vertices for parcels, else equal weights
+        ("none"). Scaled to a mean of 1.
     columns : {"partition", "smooth", "exponential"}
         Kind of design columns.
     sigma : float or None
@@ -93,7 +93,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
     polish : int
         Sweeps of loadings and basis at full resolution after the lift, each one pass over X.
     rules : {"default", "paper"}
-        What a user should get, or the paper's words.
+        Improved updates, or exactly those of the paper.
     penalty : "paper" or float
         λ of the scheme.
     engine : {"auto", "numpy", "cpu", "jax"}
@@ -102,7 +102,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         The same int gives the same bits.
     harmonize : ComBat or None
         How maps are harmonized over scanners before everything else, e.g. ``preprocessing.ComBat("site", ["age"])``;
-        needs a Cohort whose participants hold the columns. Maps that are harmonized already stay as they are.
+        needs a Cohort whose participants have the columns. Maps that are already harmonized are not changed.
     verbose : bool
         Show progress bars.
 
@@ -129,11 +129,11 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
     depth_ : (n_sites,)
         How often the face that holds each site was divided.
     reconstruction_err_ : float
-        √error_, as scikit-learn's NMF has it.
+        √error_, as in scikit-learn's NMF.
     bytes_read_, passes_ : int, float
-        Bytes of maps that were read, and how often that is all of them; 0 for arrays in memory.
+        Bytes of maps that were read, and the number of passes over all maps; 0 for arrays in memory.
     covariates_ : Covariates or None
-        What was taken out of X (`Covariates.apply`), and is taken out of new subjects by `transform` and `score`.
+        Covariates regressed out of X (`Covariates.apply`), and of new subjects by `transform` and `score`.
     harmonization_ : Harmonization or None
         How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
     measures_ : Measures or None

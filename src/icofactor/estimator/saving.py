@@ -146,7 +146,7 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
-    """Pair the components of two models (or two arrays, components × sites) by the correlation of their maps.
+    """Match the components of two models (or two arrays, components × sites) by the correlation of their maps.
 
     The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
     is matched whole. Models may lie on different meshes of fsaverage: b's maps are then taken at the sites nearest to

@@ -44,7 +44,7 @@ PIECE_OPERATIONS = 5e9
 
 @dataclass(frozen=True, eq=False)
 class Multistart(Solution):
-    """The best of many starts, with what the others came to.
+    """The best of many starts, with the objectives of the others.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""From what scanners' pipelines give to maps that can be factorized: outliers, band-pass, ReHo, ALFF, resampling.
+"""Turn the output of pipelines into maps for factorization: outliers, band-pass, ReHo, ALFF, resampling.
 
 Functions that have the name of their module are imported here at once: otherwise the module, once imported, would
 stand in the function's place. The rest is loaded when first used.

@@ -37,7 +37,7 @@ def associate(
     missing_covariates: str = "raise",
     random_state: int = 0,
 ) -> Associations:
-    """Test what the loadings have to do with what is known of the people.
+    """Test how loadings relate to age, sex, group and other columns of a table.
 
     One scan per person: ordinary least squares. Several rows per group: a random intercept per group (REML). Each term
     is tested in the model with all the others but the interactions that contain it.

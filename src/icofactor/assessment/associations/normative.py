@@ -65,7 +65,7 @@ def normative_scores(
     smooth: Any = None,
     missing_covariates: str = "raise",
 ) -> NormativeScores:
-    """W-scores of loadings (or of maps): deviations from what a reference group would have, given age and sex.
+    """W-scores of loadings (or of maps): deviations from a reference group of the same age and sex.
 
     Parameters
     ----------

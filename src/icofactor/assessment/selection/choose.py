@@ -81,7 +81,7 @@ def choose_n_components(
     work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Choice:
-    """How many components to ask for, by what halves of the subjects agree on; see docs/selection.md.
+    """Choose the number of components by the agreement of split halves; see docs/selection.md.
 
     After one pass over X everything happens on the faces of one level of the hierarchy, where a fit takes
     milliseconds. Ranks are compared by the agreement of split halves against cohorts of rotated maps; the measures of

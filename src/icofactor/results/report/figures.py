@@ -47,7 +47,7 @@ def plot_components(
     surfaces: Surfaces | None = None,
     shares: Any = None,
 ) -> Any:
-    """Maps of a model's components on the cortex: one row per component (and measure), one column per view.
+    """Draw the components of a model on the cortex: one row per component (and measure), one column per view.
 
     Parameters
     ----------
