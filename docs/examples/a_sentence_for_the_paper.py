@@ -22,6 +22,7 @@ cohort = ico.simulate_cohort(100, 5, hemisphere="both", mesh="fsaverage4", varia
 model = ico.CorticalFactorization(n_components=5, random_state=0)
 out = Path(tempfile.mkdtemp()) / "out"
 fit = ico.fit_cohort(cohort, model, out, figures=False)
+figure = ico.plot_components(model)
 
 # %%
 # Test

@@ -52,6 +52,7 @@ with (
     model.fit(open_store(folder / "cohort.store"), client=client, work_dir=folder / "work")
 
 print(f"{model.passes_:.0f} passes, {model.bytes_read_ / 2**20:.1f} MiB read")
+figure = ico.plot_components(model, views=["lateral"])
 
 # %%
 # Resume

@@ -60,6 +60,8 @@ for name, model in {"CD-PNNMF": ours, "LE-PPNMF": projective, "parts": parts}.it
     match = ico.match_components(model, cohort.truth.components)
     print(f"{name:9} correlation with the simulated maps: {match.mean:.2f}")
 
+figure = ico.plot_components(parts, views=["lateral"])
+
 # %%
 # Your scripts
 # ------------

@@ -60,6 +60,11 @@ for j in range(4):
     print(f"component {j + 1}: maps of thickness and myelin correlate {r:.2f} over the cortex")
 
 # %%
+# The first two components, in thickness and in myelin:
+
+figure = ico.plot_components(model, components=[0, 1], views=["lateral"])
+
+# %%
 # Which one?
 # ----------
 #
