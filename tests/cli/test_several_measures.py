@@ -16,6 +16,8 @@ from icofactor.cohort import save_store
 from icofactor.io.gifti import read_gifti
 from icofactor.io.tables import read_table
 from icofactor.results.description import read_fit
+from icofactor.results.meaning import names_of_bars
+from icofactor.results.report.charts import draw_regions
 
 N, K = 24, 3
 SHARES = ("maps", "loadings")
@@ -141,8 +143,9 @@ def test_a_choice_that_is_missing_is_explained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("share", SHARES)
 def test_tables_of_regions_are_joined_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They need no store; a measure that nobody listed is taken off the names of regions."""
     monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
@@ -152,7 +155,7 @@ def test_tables_of_regions_are_joined_too(
             text = file.read_text().replace("MeanThickness_thickness", "MeanThickness")
             file.write_text(text.replace("_thickness", f"_{name}"))
     inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
-    atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", "maps"]
+    atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", share]
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
     assert "16 regions of an atlas on fsaverage3, both" in capsys.readouterr().out and not out.exists()
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0
@@ -160,9 +163,20 @@ def test_tables_of_regions_are_joined_too(
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
     found = np.array([table["component01"], table["component02"]], dtype=float).T
     np.testing.assert_allclose(found, model.loadings_, atol=1e-6)
-    back = model.measures_.split(model.inverse_transform(model.loadings_))
+    back = dict(
+        zip(X, np.split(model.inverse_transform(model.loadings_), 2, axis=int(share == "loadings")), strict=True)
+    )
     left = {name: ((values - back[name]) ** 2).mean() / values.var(axis=0).mean() for name, values in X.items()}
     assert max(left.values()) < 0.6, left
+    figure = draw_regions(model, "", [0, 1])  # every bar has a name, of its own measure
+    assert len(figure.axes[1].patches) == model.components_.shape[1] == len(names_of_bars(model))
+    if share == "loadings":
+        assert names_of_bars(model)[:17:16] == ["thickness lh_bankssts", "mt30 lh_bankssts"]
+        assert '"mt30 lh_bankssts"' in (out / "report.html").read_text()
+    boot = ["--bootstrap", "2", "-o", str(out), "-q", "--overwrite"]
+    assert main(["select", *inputs, *atlas[:3], "--model", str(out), *boot]) == 0
+    errors = read_table(out / "components_se.tsv")[0]
+    assert errors.get("measure", ["mt30"])[-1] == "mt30" and ("measure" in errors) == (share == "loadings")
     methods = (out / "methods.md").read_text()
     assert "on the regions themselves" in methods and "of the faces" not in methods
     assert "measure" not in read_table(out / "tables" / "correlations.tsv")[0]["column"]

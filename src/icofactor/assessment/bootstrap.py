@@ -112,8 +112,10 @@ class Bootstrap:
             if len(tables) > 2:
                 errors = dict(zip(names, self.component_se, strict=True))
                 told = {"region": "Region of the atlas", **{name: f"Standard error of {name}" for name in names}}
-                regions = list(model.sites_.of_measure().regions.names) * model.sites_.n_measures
-                write_table(new / tables[2], {"region": regions, **errors}, told)
+                regions, n = list(model.sites_.of_measure().regions.names), model.sites_.n_measures
+                whose = {} if n == 1 else {"measure": np.repeat(model.measures_.names, len(regions)).tolist()}
+                told |= {"measure": "Measure of the map; its standard errors are in the units of the fitted data"}
+                write_table(new / tables[2], {"region": regions * n, **whose, **errors}, told)
             halves = np.split(self.component_se / error_unit(model), max(1, len(maps)), axis=1)
             for (name, side), half in zip(maps.items(), halves, strict=False):
                 write_maps(new / name, half, side, [f"{name} standard error" for name in names])

@@ -320,7 +320,7 @@ def would_read(plan: Plan) -> list[str]:
     return [
         f"Would read {counted(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
         f"{counted(People.of(plan.subjects, plan.participants).n_scans, 'subject')}:",
-        f"  {plan.n_sites} {where}",
+        f"  {plan.n_sites // (plan.sites.n_measures if plan.sites else 1)} {where}",
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),
     ]

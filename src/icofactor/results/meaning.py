@@ -31,6 +31,13 @@ def n_people(fit: Any) -> int:
     return len(fit.subjects) // (measures.n if measures is not None and measures.share == "maps" else 1)
 
 
+def names_of_bars(model: Any) -> list[str]:
+    """Names of the columns of components on regions: with shared loadings, those of each measure after the other."""
+    names, measures = list(model.sites_.regions.names), model.measures_
+    joined = measures is not None and measures.share == "loadings"
+    return [f"{measure} {name}" for measure in measures.names for name in names] if joined else names
+
+
 def measure_title(modality: str) -> str:
     """A measure as a paper writes it: ReHo, ALFF."""
     return {"reho": "ReHo", "alff": "ALFF", "falff": "fALFF"}.get(modality.lower(), modality)

@@ -12,6 +12,7 @@ from icofactor.assessment.selection.choice import verbatim
 from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
+from icofactor.results.meaning import names_of_bars
 from icofactor.results.report.content import alone_is_a_share
 from icofactor.results.report.drawing import new_figure
 
@@ -147,7 +148,7 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
 
 def draw_regions(model: Any, units: str, chosen: Sequence[int]) -> Any:
     """Components as bars, one per region."""
-    maps, names = model.components_[chosen], model.sites_.regions.names
+    maps, names = model.components_[chosen], names_of_bars(model)
     figure = new_figure(8, 0.4 + 1.05 * len(maps), DPI)
     figure.set_layout_engine("constrained")
     top = float(np.abs(model.components_).max()) or 1.0
@@ -160,7 +161,10 @@ def draw_regions(model: Any, units: str, chosen: Sequence[int]) -> Any:
         axes.tick_params(labelsize=6)
         for spine in ("top", "right"):
             axes.spines[spine].set_visible(False)
-    axes.set_xlabel(f"{len(names)} regions, in the order of the table" + (f"; {units}" if units else ""), fontsize=7)
+    axes.set_xlabel(
+        f"{len(model.sites_.regions.names)} regions, in the order of the table" + (f"; {units}" if units else ""),
+        fontsize=7,
+    )
     return figure
 
 

@@ -22,6 +22,7 @@ from icofactor.results.meaning import (
     meaning_of,
     measure_title,
     n_people,
+    names_of_bars,
     recurrence_line,
     verdict,
 )
@@ -209,7 +210,7 @@ def _bars(fit: FitDescription, block: Block) -> dict[str, Any]:
     """Components in regions."""
     model = fit.model
     return {
-        "names": list(model.sites_.regions.names),
+        "names": names_of_bars(model),
         "values": block.numbers(model.components_),
         "units": component_units(model, fit.diagnostics.units),
     }
