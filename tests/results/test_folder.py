@@ -341,13 +341,15 @@ def test_files_that_killed_writers_left_are_removed_and_no_others(tmp_path: Path
     for name in (*dead, *others):
         (tmp_path / name).write_text("half")
     (tmp_path / ".tmp-00000000-model.zip").symlink_to(tmp_path / "model.zip")
+    for name in (".tmp-00000001/new", ".tmp-00000002/mine", ".tmp-mine/new"):
+        (tmp_path / name).mkdir(parents=True)
     with atomic_path(tmp_path / "model.zip", overwrite=True) as living:
         with Publication(tmp_path).filled() as new:
             (new / "selection.tsv").write_text("of the data")
         assert living.exists()
         living.write_text("model")
     left = {path.name for path in tmp_path.glob(".tmp-*")}
-    assert left == {*others, ".tmp-00000000-model.zip"}
+    assert left == {*others, ".tmp-00000000-model.zip", ".tmp-00000002", ".tmp-mine"}
     assert (tmp_path / "model.zip").read_text() == "model"
 
 

@@ -163,9 +163,18 @@ def test_keys_cannot_leave_the_folder(tmp_path):
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     Checkpoint(tmp_path / "work", RUN)
-    (tmp_path / "work" / ".tmp-1234-a.npz").write_bytes(b"half")
+    for name in (".tmp-1234-a.npz", ".tmp-01abcdef-run.json", ".tmp-mine.npz", ".tmp-1234-notes.txt"):
+        (tmp_path / "work" / name).write_bytes(b"half")
     Checkpoint(tmp_path / "work", RUN)
-    assert not list((tmp_path / "work").glob(".tmp-*"))
+    assert {file.name for file in (tmp_path / "work").glob(".tmp-*")} == {".tmp-mine.npz", ".tmp-1234-notes.txt"}
+
+
+def test_nothing_is_removed_from_someone_elses_folder(tmp_path):
+    for name in ("mine.txt", ".tmp-1234-a.npz"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(CheckpointError, match="not a work folder"):
+        Checkpoint(tmp_path, RUN)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_digest_sees_every_byte():

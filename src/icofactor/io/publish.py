@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -347,8 +348,18 @@ def reading(folder: Path) -> Iterator[None]:
 def remove_leftovers(folder: Path) -> None:
     """Remove the stages that killed processes left in a folder; living ones are `alone_in` theirs."""
     for place in folder.glob(".tmp-*/"):
-        if not place.is_symlink() and nobody_in(place):
+        if not place.is_symlink() and _is_stage(place) and nobody_in(place):
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_stage(place: Path) -> bool:
+    """Whether a folder can be a stage, and is not the user's."""
+    try:
+        inside = os.listdir(place)
+    except OSError:
+        return False
+    mine = all(name in ("new", "old", _JOURNAL) or name.endswith(f"-{_JOURNAL}") for name in inside)
+    return mine and re.fullmatch(r"\.tmp-[0-9a-f]{8}", place.name) is not None
 
 
 def _journals(folder: Path) -> list[Path]:

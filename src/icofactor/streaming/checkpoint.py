@@ -26,6 +26,8 @@ from icofactor.io.json import read_json
 from icofactor.io.records import check_seal, read_sealed, sealed, write_sealed
 
 _RUN = "run.json"
+_LEFT = re.compile(r"\.tmp-[0-9a-f]+-(run\.json|.+\.npz)")
+"""What is left of a file whose writer was killed."""
 FORMAT = "icofactor work folder"
 VERSION = 3
 _PIECE = "icofactor piece"
@@ -63,11 +65,11 @@ class Checkpoint:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with alone_in(folder, wait=False) as alone:
-                if alone:
-                    for leftover in folder.glob(".tmp-*"):  # of killed processes
+                self._settle(folder)
+                for leftover in folder.glob(".tmp-*") if alone else ():  # of killed processes
+                    if _LEFT.fullmatch(leftover.name):
                         with suppress(OSError):
                             leftover.unlink(missing_ok=True)
-                self._settle(folder)
         except BlockingIOError:  # others are opening it, or keep pieces there now
             with alone_in(folder, with_others=True):
                 self._settle(folder)
