@@ -378,5 +378,5 @@ def test_a_file_whose_measures_do_not_go_together_is_refused(
         more = {"units": ("mm",), "weights": np.ones(1), "factor": np.ones(1), "variance": np.ones(1), "mean": None}
         changed = replace(record.measures, **{name: value}, **(more if name == "names" else {}))
         MODEL_FILE.save(replace(record, measures=changed), tmp_path / "other.zip", overwrite=True)
-        with refused("other.zip", "its measures do not go with"):
+        with refused("other.zip", "its measures do not match"):
             ico.load_model(tmp_path / "other.zip")

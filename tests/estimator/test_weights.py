@@ -170,7 +170,7 @@ def test_saved_described_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_pa
     np.testing.assert_array_equal(again.weights_, model.weights_)
     np.testing.assert_array_equal(again.transform(twice.new), model.transform(twice.new))
     assert again.weighting_ == "a weight of its own" and (again.weights == model.weights_).all()
-    assert "counted by a weight of its own" in methods_text(again, twice.cohort)
+    assert "weighted by a weight of its own" in methods_text(again, twice.cohort)
     assert provenance_of(again, twice.cohort)["result"]["site_weights"]["by"] == again.weighting_
     plain = ico.CorticalFactorization(K, n_starts=2, level=1).fit(twice.cohort)
     by_hand = ico.match_components(model.components_, plain.components_, model.weights_)

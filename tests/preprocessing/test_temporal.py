@@ -161,7 +161,7 @@ def test_bad_series(step, change: dict, about: str, message: str) -> None:
 
 def test_number_of_volumes_asked_for_is_enough() -> None:
     series = np.random.default_rng(0).normal(size=(1, 400))
-    with refused("series", "28 or more volumes are needed"):
+    with refused("series", "28 volumes or more are needed"):
         alff(series[:, :27], TR)
     assert np.all(alff(series[:, :28], TR) > 0)
 
