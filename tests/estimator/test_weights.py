@@ -228,6 +228,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert main([*fit, "-o", str(tmp_path / "out"), "--site-weights", "area"]) == 0
     assert "midthickness" in str(ico.load_model(tmp_path / "out").weighting_)
-    assert "counted by its area" in (tmp_path / "out" / "methods.md").read_text()
+    assert "weighted by its area" in (tmp_path / "out" / "methods.md").read_text()
     assert main([*fit, "-o", str(tmp_path / "no"), "--site-weights", "lost.gii"]) == 2
     assert "--site-weights" in capsys.readouterr().err
