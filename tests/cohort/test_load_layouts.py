@@ -235,9 +235,11 @@ def test_text_that_is_not_a_map(tmp_path: Path, text: bytes, why: str) -> None:
 
 
 def test_a_link_of_git_annex_says_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "lh.a.mgh").symlink_to(".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh")
-    with pytest.raises(CohortError, match=r"was not downloaded; run: datalad get lh.a.mgh"):
-        ico.load_cohort(tmp_path / "lh.a.mgh")
+    for name in ("a", "b"):
+        (tmp_path / f"lh.{name}.mgh").symlink_to(".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh")
+    for given in (tmp_path / "lh.a.mgh", tmp_path, tmp_path / "*.mgh"):
+        with pytest.raises(CohortError, match=r"was not downloaded; run: datalad get lh.a.mgh"):
+            ico.load_cohort(given)
 
 
 def test_fs_lr_by_name_and_size_in_the_estimator() -> None:

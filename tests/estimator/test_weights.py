@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from icofactor.assessment.bootstrap import bootstrap
 from icofactor.assessment.selection.data import Fitter, gather
 from icofactor.assessment.selection.heldout import heldout_full
 from icofactor.cli.main import main
-from icofactor.errors import CheckpointError
+from icofactor.errors import CheckpointError, FileError
 from icofactor.estimator.inputs import read_input, weighted_sites
 from icofactor.factorization.methods import method_named
 from icofactor.io.gifti import write_maps
@@ -211,6 +212,14 @@ def test_refused(twice: Twice, weights: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "areas.mgh")
+    with pytest.raises(FileError, match="pipe"):
+        ico.CorticalFactorization(2, mesh="fsaverage3", hemi="left", weights=tmp_path / "areas.mgh").fit(
+            np.ones((4, 642))
+        )
+
+
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cohort = ico.simulate_cohort(12, 2, mesh="fsaverage3", random_state=0)
     np.save(tmp_path / "x.npy", cohort.X)

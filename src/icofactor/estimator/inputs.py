@@ -14,6 +14,7 @@ from scipy.spatial import SphericalVoronoi, cKDTree
 from icofactor.cohort.measures import Measures, measures_of
 from icofactor.cohort.meshes import check_array, read_image
 from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.io.guard import naming, open_file
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.sphere.meshes import (
     same_sites,
@@ -188,7 +189,7 @@ def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
     found = []
     for half, file in enumerate(files):
         n = int((sites.hemisphere == half).sum())
-        with file.open("rb") as opened:
+        with naming(file, "file of areas"), open_file(file) as opened:
             is_surface = file.name.endswith((".surf.gii", ".surf.gii.gz")) or opened.read(3) == _GEOMETRY
         if is_surface:
             surface = as_surface(file, "weights")

@@ -83,4 +83,9 @@ def folders_in(root: Path) -> list[Path]:
 
 def names_in(folder: Path) -> list[str]:
     """The names of the files in a folder, sorted; empty when the folder does not exist."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_file()) if folder.is_dir() else []
+    return sorted(entry.name for entry in folder.iterdir() if is_listed(entry)) if folder.is_dir() else []
+
+
+def is_listed(entry: Path) -> bool:
+    """Whether an entry is a file, or a link to one that is not there: git-annex has such, and reading says so."""
+    return entry.is_file() or (entry.is_symlink() and not entry.exists())

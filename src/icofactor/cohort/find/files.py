@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.find import Found, Source, Wanted, names_in
+from icofactor.cohort.find import Found, Source, Wanted, is_listed, names_in
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.find.cat12 import cat12_folders, find_cat12
 from icofactor.cohort.find.civet import civet_mesh, civet_subjects, find_civet
@@ -132,7 +132,7 @@ def _expanded(path: Path) -> list[Path]:
     if (fixed.exists() and is_kernels(fixed)) or ("**" in path.parts and fixed == Path(fixed.anchor)):
         raise CohortError(path, "searches the whole file system; name a folder of maps")
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-    files = [match for match in matches if match.is_file()]
+    files = [match for match in matches if is_listed(match)]
     if not matches:
         raise CohortError(path, "no file matches this pattern")
     return files or matches
