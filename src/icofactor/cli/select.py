@@ -43,7 +43,6 @@ EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
 icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
 icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot rh.aparc.annot
 icofactor select -o fitted --model fitted --atlas lh.aparc.annot rh.aparc.annot"""
-_DEFAULT_RANKS = "2-20"
 _MOST = 10_000  # far beyond what any cohort allows
 
 
@@ -51,7 +50,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, optional=True)
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
     group = parser.add_argument_group("how many components")
-    group.add_argument("--ranks", type=ranks_of, metavar="N-M,...", help=f"numbers to try (default: {_DEFAULT_RANKS})")
+    group.add_argument(
+        "--ranks",
+        type=ranks_of,
+        metavar="N-M,...",
+        help="numbers to try (default: 2-20, or up to half the number of subjects)",
+    )
     group.add_argument("--splits", type=int, default=20, metavar="N", help="number of random halves (default: 20)")
     group.add_argument(
         "--n-starts",
@@ -131,7 +135,7 @@ def run(options: argparse.Namespace) -> None:
         warnings.warn(f"{named(options.inputs[0])} is not read: --atlas is about the model alone", stacklevel=2)
     cohort = _read(options, model, ranks) if search or options.bootstrap else None
     if search:
-        _search(cohort, options, model, ranks, places["ranks"])
+        _search(cohort, options, model, places["ranks"])
     if regions is not None:
         _write_overlap(model, regions, options, places["atlas"])
     if options.bootstrap:
@@ -204,8 +208,9 @@ def _checked_ranks(options: argparse.Namespace, model: Any) -> list[int]:
 
     method, center = _method(options, model)
     center_of(center, method_named(method).scheme.centers, method)
-    given = options.ranks or ranks_of(_DEFAULT_RANKS)
-    return check_settings(given, options.splits, options.starts, options.nulls, options.random_seed, options.level)
+    return check_settings(
+        options.ranks, options.splits, options.starts, options.nulls, options.random_seed, options.level
+    )
 
 
 def _atlas(options: argparse.Namespace, model: Any) -> Any:
@@ -237,7 +242,7 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     table = {name: np.asarray(values)[scans.rows] for name, values in plan.participants.items()}
     subjects = [plan.subjects[row] for row in scans.rows]
     if ranks:
-        check_subjects(ranks, len(subjects), scans.groups)
+        check_subjects(ranks, len(subjects), scans.groups, fewer=options.ranks is None)
         strata_of(table, options.stratify, len(subjects))
         check_confounds(options, plan, scans.rows)
     if options.bootstrap:
@@ -249,14 +254,14 @@ def _people(options: argparse.Namespace) -> dict[str, Any]:
     return {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
 
 
-def _search(cohort: Any, options: argparse.Namespace, model: Any, ranks: list[int], place: Publication) -> None:
+def _search(cohort: Any, options: argparse.Namespace, model: Any, place: Publication) -> None:
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.preprocessing.combat import as_combat
 
     method, center = _method(options, model)
     choice = choose_n_components(
         cohort,
-        ranks,
+        options.ranks,
         n_splits=options.splits,
         n_starts=options.starts,
         n_nulls=options.nulls,

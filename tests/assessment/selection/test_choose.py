@@ -12,9 +12,10 @@ import pytest
 import icofactor as ico
 from helpers.coarse_cohorts import SMALL, gathered, smooth_noise, three_components, with_X
 from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.choose import choose_n_components
+from icofactor.assessment.selection.choose import DEFAULT_RANKS, check_subjects, choose_n_components
 from icofactor.assessment.selection.data import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, recommend
+from icofactor.cohort.people import RowGroups
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError, CheckpointError
@@ -270,3 +271,10 @@ def test_a_null_of_a_null_is_alike() -> None:
     share = lambda d: part(d)[:3].sum() / part(d).sum()
     nulls = [share(spun_cohort(data, np.random.SeedSequence(i))) for i in range(8)]
     assert abs(share(data.coarse) - np.mean(nulls)) < 4 * np.std(nulls) + 0.02
+
+
+def test_the_default_numbers_stop_where_the_subjects_do() -> None:
+    cohort = ico.simulate_cohort(8, 2, mesh="fsaverage3", random_state=0)
+    found = choose_n_components(cohort, n_splits=2, n_starts=2, n_nulls=5, level=1)
+    assert found.table["rank"].tolist() == [2, 3, 4]
+    assert check_subjects([*DEFAULT_RANKS], 100, RowGroups.of(np.repeat(np.arange(10), 10)), fewer=True) == [2, 3, 4, 5]

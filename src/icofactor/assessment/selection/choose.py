@@ -46,6 +46,8 @@ from icofactor.progress import Stages
 from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.runners import in_order, one_blas_thread
 
+DEFAULT_RANKS = range(2, 21)
+"""Numbers of components that are tried where none are given, as far as subjects and faces allow."""
 # first numbers of the seeds, by what is drawn
 _SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS, _THIRDS, _NULL_THIRDS = range(7)
 # and of the fits
@@ -59,7 +61,7 @@ _EXCHANGED = (
 
 def choose_n_components(
     cohort: Any,
-    ranks: Iterable[int] = range(2, 21),
+    ranks: Iterable[int] | None = None,
     *,
     n_splits: int = 20,
     n_starts: int = 10,
@@ -91,7 +93,8 @@ def choose_n_components(
     Parameters
     ----------
     cohort : Cohort, subjects × sites array, or nilearn SurfaceImage.
-    ranks : numbers of components to try, each from 2 to half the number of subjects.
+    ranks : numbers of components to try, each from 2 to half the number of subjects; by default 2 to 20, or as many
+        as the subjects and faces allow.
     n_splits : random halves of the subjects.
     n_starts : random starts of every fit; hard starts for "parts", of which the best three are compared.
     n_nulls : cohorts of rotated maps, at least 5; one split each.
@@ -144,7 +147,7 @@ def choose_n_components(
         confounds = Confounds.of(
             table, names, as_combat(harmonize), covariates, nonnegative=not chosen.takes_negative(center)
         )
-    check_subjects(tried, n_subjects, scans.groups)
+    tried = check_subjects(tried, n_subjects, scans.groups, fewer=ranks is None)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
         codes = confounds.scans.codes
@@ -153,7 +156,7 @@ def choose_n_components(
     with one_blas_thread():
         with stages.stage("statistics") as show:
             cohorts = gather(given, level, chosen, show, center, confounds)
-        _check_faces(tried, cohorts.coarse)
+        tried = _check_faces(tried, cohorts.coarse, fewer=ranks is None)
         fit = Fitter(method, n_starts, random_state, engine)
         store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata, scans.groups))
         work = _Work(cohorts, fit, n_splits, n_nulls, strata, store, scans.groups)
@@ -169,10 +172,10 @@ def choose_n_components(
 
 
 def check_settings(
-    ranks: Iterable[int], n_splits: int, n_starts: int, n_nulls: int, random_state: int, level: int
+    ranks: Iterable[int] | None, n_splits: int, n_starts: int, n_nulls: int, random_state: int, level: int
 ) -> list[int]:
     """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
-    tried = list(ranks)
+    tried = list(DEFAULT_RANKS if ranks is None else ranks)
     for rank in tried:
         if not Whole(2).accepts(rank):
             raise ArgumentError(
@@ -185,13 +188,18 @@ def check_settings(
     return sorted({int(rank) for rank in tried})
 
 
-def check_subjects(ranks: list[int], n_subjects: int, groups: RowGroups | None = None) -> None:
-    """Refuse more components than halves of the subjects, or of their groups, can hold. However unequal the groups
-    are, each half, and what a fold or block leaves, then has as many rows (`RowGroups.deal`)."""
+def check_subjects(
+    ranks: list[int], n_subjects: int, groups: RowGroups | None = None, fewer: bool = False
+) -> list[int]:
+    """Refuse more components than halves of the subjects, or of their groups, can hold, or leave these out (`fewer`).
+    However unequal the groups are, each half, and what a fold or block leaves, then has as many rows
+    (`RowGroups.deal`)."""
     if groups is not None:
         if groups.n < 4:
             found = f"{{groups}} makes {counted(groups.n, 'group')} of {n_subjects} rows"
             raise ArgumentError("groups", None, f"{found}; at least 4 are needed, two in each half")
+        if fewer:
+            ranks = [rank for rank in ranks if rank <= groups.n // 2]
         if ranks[-1] > groups.n // 2:
             raise ArgumentError(
                 "ranks", ranks[-1], f"at most {groups.n // 2}, the people or other groups in half of {groups.n}"
@@ -199,20 +207,26 @@ def check_subjects(ranks: list[int], n_subjects: int, groups: RowGroups | None =
     half = n_subjects // 2
     if half < 2:
         raise ArgumentError("cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half")
+    if fewer:
+        ranks = [rank for rank in ranks if rank <= half]
     if ranks[-1] > half:
         raise ArgumentError("ranks", ranks[-1], f"at most {half}, the subjects in half of {n_subjects}")
+    return ranks
 
 
-def _check_faces(ranks: list[int], data: Coarse) -> None:
+def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
     # blocks that are left out take a third of the faces with them
     n_faces, level = data.stats.n_columns, int(data.design.level)
     most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
+    if fewer and most >= ranks[0]:
+        ranks = [rank for rank in ranks if rank <= most]
     if ranks[-1] > most:
         where = f"at most {most}, or {{level}} higher: the maps are on {n_faces} faces of level {level}"
         if data.design.sites.regions is not None:
             where = f"at most {most}: the maps have {n_faces} regions"
         expected = f"{where}, of which a third is left out at a time"
         raise ArgumentError("ranks", ranks[-1], expected)
+    return ranks
 
 
 def _run_record(
