@@ -293,5 +293,8 @@ def test_paths_that_are_not_utf8_work_from_end_to_end(tmp_path: Path, monkeypatc
         )
         == 0
     )
-    assert main(["transform", out, maps, "--participants", table, "-o", str(place / "new.tsv"), "-q"]) == 0
+    assert (
+        main(["transform", out, maps, "--participants", table, "-o", str(place / os.fsdecode(b"n\xe9w.tsv")), "-q"])
+        == 0
+    )
     assert main(["report", out, "-o", "page", "-q"]) == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from icofactor import __version__
 from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.people import People
-from icofactor.errors import ArgumentError, Phrase, counted
+from icofactor.errors import ArgumentError, Phrase, counted, named
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
@@ -154,7 +155,7 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
             f"<title>{html.escape('icofactor: ' + title)}</title><style>{style}</style></head><body>",
             f"<header><h1>{html.escape(title)}</h1>",
             f'<div id="verdict" role="region" aria-label="Verdict"><p><strong>{html.escape(said)}</strong></p>',
-            f'<p>Table: <a href="{quote(table)}">{html.escape(table)}</a></p></div>',
+            f'<p>Table: <a href="{quote(os.fsencode(table))}">{html.escape(named(table))}</a></p></div>',
             '<dl id="cards">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items()) + "</dl>",
             f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
             "</header>",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -74,12 +75,12 @@ def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
 
 
 def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
-    """Name of a table in these folders → where it is, seen from the page's folder; nothing on another drive."""
+    """Name of a table in these folders → its address, seen from the page's folder; nothing on another drive."""
     found = {}
     for folder in folders:
         for path in sorted(folder.glob("*.tsv")):
             try:
-                found[path.name] = Path(os.path.relpath(path, page)).as_posix()
+                found[path.name] = quote(os.fsencode(Path(os.path.relpath(path, page)).as_posix()))
             except ValueError:  # Windows: there is no way from one drive to another
                 continue
     return found
