@@ -13,7 +13,8 @@ import pytest
 
 from icofactor import METHODS, Cohort, CorticalFactorization, Refinement, simulate_cohort
 from icofactor.assessment.selection.choice import Choice
-from icofactor.results.methods_text import methods_text, with_assessment
+from icofactor.results.assessment_text import with_assessment
+from icofactor.results.methods_text import methods_text
 from icofactor.results.report.selection_files import SelectionFiles
 
 

@@ -61,12 +61,11 @@ _LEFT_OUT = {
 """Why subjects were left out, as the journal has it → as a paper says it."""
 
 
-_LATER = (
+LATER = (
     "\nAfter `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) or `icofactor associate`, run `icofactor report "
     "FOLDER --overwrite` to add their results to this file and to `report.html`.\n"
 )
 """The end of methods.md, which the page leaves out."""
-_ASSESSED, _REFERENCES = "\n\n## Assessment\n\n", "\n\n## References"
 
 
 class _Citations:
@@ -111,7 +110,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
         _software(cite),
     ]
     text = " ".join(sentence for sentence in sentences if sentence)
-    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n{_LATER}"
+    return f"# Methods\n\n{text}\n\n## References\n\n{cite.listed()}\n{LATER}"
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
@@ -153,7 +152,7 @@ def _left_out(provenance: Mapping[str, Any]) -> str:
     listed = told.items() if isinstance(told, Mapping) else ()
     found = {why: len(names) for why, names in listed if isinstance(names, list | tuple) and names}
     failed = {str(one.get("subject")) for one in _records(provenance, "failed")}
-    reasons = [f"{n} {_LEFT_OUT.get(why, _shown(why))}" for why, n in found.items()]
+    reasons = [f"{n} {_LEFT_OUT.get(why, shown(why))}" for why, n in found.items()]
     reasons += [f"{len(failed)} whose maps could not be made"] if failed else []
     total = sum(found.values()) + len(failed)
     return f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}." if reasons else ""
@@ -186,7 +185,7 @@ def _preprocessing(provenance: Mapping[str, Any]) -> str:
     if isinstance(of_measures, Mapping):
         known = {name: _preprocessing(one) for name, one in of_measures.items() if isinstance(one, Mapping)}
         said = {text: [name for name in known if known[name] == text] for text in known.values() if text}
-        every = lambda names: "" if len(names) == len(known) else f"Of {_and(list(map(_shown, names)))}: "
+        every = lambda names: "" if len(names) == len(known) else f"Of {_and(list(map(shown, names)))}: "
         return " ".join(f"{every(names)}{text}" for text, names in said.items())
     files = [str(one["path"]) for one in _records(provenance, "inputs") if one.get("path")]
     told = {smoothing_of(Path(file).name) for file in files}
@@ -199,7 +198,7 @@ def _preprocessing(provenance: Mapping[str, Any]) -> str:
 def _step(step: Mapping[str, Any]) -> str:
     """One step of preprocessing as a sentence without its end."""
     name, of = step.get("step"), step
-    say = lambda key: _shown(of.get(key))
+    say = lambda key: shown(of.get(key))
     band = f"between {say('low_hz')} and {say('high_hz')} Hz"
     if name == "bandpass":
         kind = f"a Butterworth filter of order {say('order')}"
@@ -239,10 +238,10 @@ def _step(step: Mapping[str, Any]) -> str:
     if name == "resample":
         method = "adaptive barycentric" if of.get("method") == "adaptive" else "barycentric"
         return f"Maps were resampled from {say('from')} to {say('to')} by {method} interpolation"
-    return f"Then {_shown(name).replace('_', ' ')} was applied" if name else ""
+    return f"Then {shown(name).replace('_', ' ')} was applied" if name else ""
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A setting from a file, as text of a line."""
     return f"{value:g}" if isinstance(value, int | float) else "".join(filter(str.isprintable, str(value)[:60]))
 
@@ -251,118 +250,6 @@ def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]
     """The records that a provenance, which may come from a file, lists under a name."""
     listed = provenance.get(key)
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
-
-
-def with_assessment(
-    text: str, selection: Any, associations: Any = None, latent: Any = None, norm: Any = None, *, last: bool = False
-) -> str:
-    """A methods text with what `icofactor select` and `icofactor associate` did, before its references.
-
-    Parameters
-    ----------
-    last : whether to keep the last line, which says how that gets there.
-    """
-    if not text:
-        return ""
-    said = [
-        *(_selection(selection.choice), _bootstrap(selection.stability), _atlas(selection.overlap)),
-        *(_associations(associations), _latent(latent), _norm(norm)),
-    ]
-    added = " ".join(filter(None, said))
-    body, mark, references = text.removesuffix(_LATER).partition(_REFERENCES)
-    body = body.partition(_ASSESSED)[0]  # of an earlier report
-    end = _LATER if last and text.endswith(_LATER) else ""
-    return f"{body}{_ASSESSED * bool(added)}{added}{mark}{references}{end}"
-
-
-def _selection(choice: Any) -> str:
-    if choice is None:
-        return ""
-    known, ranks = choice.settings, choice.table.get("rank", ())
-    tried = f" of {min(ranks)} to {max(ranks)}" if len(ranks) > 1 else ""
-    splits = f"{_shown(known['n_splits'])} random halves" if "n_splits" in known else "random halves"
-    nulls = f"{_shown(known['n_nulls'])} cohorts of randomly rotated maps" if "n_nulls" in known else "rotated maps"
-    columns = known.get("stratify")
-    strata = f", stratified by {', '.join(map(_shown, columns))}" if isinstance(columns, list) and columns else ""
-    if "n_groups" in known:
-        kind = "rows of the same " + _shown(known["groups"]) if "groups" in known else "scans of a person"
-        strata += f", {kind} staying together,"
-    found = "no number was" if choice.recommended is None else f"{choice.recommended} components were"
-    return (
-        f"Numbers of components{tried} were compared by the agreement of fits to {splits} of the subjects{strata} "
-        f"beyond that in {nulls}, and by the variance they predict in left-out data; {found} recommended."
-    )
-
-
-def _bootstrap(stability: Any) -> str:
-    if stability is None:
-        return ""
-    n = stability.get("n_resamples")
-    times = f"{n[0]:.0f} resamples" if n else "resamples"
-    return (
-        f"Standard errors of maps and loadings, and the stability of components (mean correlation of each map with its "
-        f"partner), come from fits to {times} of the subjects with replacement."
-    )
-
-
-def _atlas(overlap: Any) -> str:
-    if overlap is None:
-        return ""
-    n = overlap.get("n_spins")
-    by = f"{n[0]:.0f} random rotations" if n else "random rotations"
-    return (
-        f"The overlap of components with the {len(set(overlap['region']))} regions of an atlas was tested against {by} "
-        "of the maps on the sphere, with p-values adjusted for the false discovery rate over all components and "
-        "regions (Benjamini and Hochberg)."
-    )
-
-
-def _associations(found: Any) -> str:
-    if found is None:
-        return ""
-    known = found.settings
-    formula = "".join(filter(str.isprintable, known["formula"]))
-    groups, exchanged = known.get("n_groups"), ""
-    model = "ordinary least squares"
-    if groups is not None:
-        model = f"linear models with a random intercept for each of {_shown(groups)} groups (REML)"
-        exchanged = ", exchanged within groups or by whole groups of equal size,"
-    if found.corrected:
-        p = (
-            f"p-values come from {known['n_permutations']:,} permutations of the residuals of the model without the "
-            f"tested term (Freedman and Lane){exchanged or ','} and are corrected over components by the largest "
-            "statistic"
-        )
-    else:
-        p = "p-values are those of the t and F distributions, not corrected over components"
-    return (
-        f"Associations of the loadings of {known['n_rows']:,} {'scans' if groups is not None else 'subjects'} with the "
-        f"terms of the formula {formula} were estimated by {model}, each in the model with the others, with 95 % "
-        f"confidence intervals; {p}."
-    )
-
-
-def _latent(found: Any) -> str:
-    if found is None:
-        return ""
-    known, measures = found.settings, found.variables["side"].count("measure") // len(found.latent["p"])
-    tested = f", latent variables tested by {known['n_permutations']:,} permutations of behaviour"
-    spread = f", with 95 % intervals from {known['n_bootstrap']:,} resamples of people"
-    return (
-        f"Patterns of components that correlate with patterns of {measures} measures of behaviour were found by "
-        f"behavioural partial least squares in {known['n_rows']:,} rows{tested if known['n_permutations'] else ''}"
-        f"{spread if known['n_bootstrap'] else ''}."
-    )
-
-
-def _norm(found: Any) -> str:
-    if found is None:
-        return ""
-    text = lambda name: "".join(filter(str.isprintable, found.settings[name]))
-    return (
-        f"W-scores of loadings are deviations from what {int(found.reference.sum()):,} rows of the reference "
-        f"({text('chosen_by')}) have by a linear model of {text('formula')}, in its residual standard deviations."
-    )
 
 
 def _and(parts: Sequence[str]) -> str:

@@ -18,8 +18,8 @@ from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT
 from icofactor.cli.main import main
 from icofactor.errors import FileError
 from icofactor.io.tables import read_table
+from icofactor.results.assessment_text import with_assessment
 from icofactor.results.description import read_fit
-from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.association_files import (
     AssociationTables,
     read_association_files,

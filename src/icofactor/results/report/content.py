@@ -12,6 +12,7 @@ import numpy as np
 
 from icofactor.assessment.atlas import name_with_shares, rows_to_show
 from icofactor.errors import counted
+from icofactor.results.assessment_text import with_assessment
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import (
     adjusted_for,
@@ -26,7 +27,6 @@ from icofactor.results.meaning import (
     recurrence_line,
     verdict,
 )
-from icofactor.results.methods_text import with_assessment
 from icofactor.results.report.layers import Block, page_cortex, short
 from icofactor.results.report.tables import mesh_text, settings_of
 

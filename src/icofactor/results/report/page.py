@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icofactor.io.publish import FIGURES, TABLES, Names, Publication, reading
-from icofactor.results.methods_text import with_assessment
+from icofactor.results.assessment_text import with_assessment
 from icofactor.results.report.content import page_content, title_of
 from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
 from icofactor.results.report.surfaces import Surfaces
