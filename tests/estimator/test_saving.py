@@ -280,7 +280,9 @@ def test_a_zip_of_something_else(tmp_path: Path) -> None:
 def test_zarr_of_another_kind_or_version(saved: Path) -> None:
     with pytest.raises(ModelFileError, match="does not contain a model"):
         load_model(with_root(saved, format="icofactor cohort"))
-    with pytest.raises(ModelFileError, match=r"layout 99, of another version.*this one reads layout 2: fit again"):
+    with pytest.raises(
+        ModelFileError, match=r"layout 99, from another version.*this version reads layout 2: fit again"
+    ):
         load_model(with_root(saved, version=99))
 
 

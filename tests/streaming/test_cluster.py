@@ -186,6 +186,8 @@ def test_bad_values_are_told_from_a_worker(client: Any, cohort: ico.Cohort) -> N
 class Failing:
     """A client whose first futures end in this error."""
 
+    status = "pending"
+
     def __init__(self, error: Exception) -> None:
         self.error = error
 
@@ -197,9 +199,6 @@ class Failing:
 
     def result(self, timeout: float) -> Any:
         raise self.error
-
-    def done(self) -> bool:
-        return False
 
     def run_on_scheduler(self, look: Any) -> Any:
         worker = SimpleNamespace(status=SimpleNamespace(name="paused"), executing={})

@@ -221,7 +221,7 @@ class Cluster:
             try:
                 return found.result(timeout=_PATIENCE)
             except TimeoutError:
-                if found.done():  # its own
+                if found.status == "error":  # its own; one that is finished may be lost with its worker, and made again
                     raise
                 stuck = stuck + 1 if _stuck(self.client) else 0
             if stuck > 1:

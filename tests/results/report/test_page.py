@@ -232,7 +232,7 @@ def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) 
         other = replace(d, alone=alone)
         assert alone_is_a_share(other) is shown
         table = component_table(FitDescription.of(fitted.model, other))["variance_alone"]
-        np.testing.assert_array_equal(table, alone if shown else np.nan)
+        np.testing.assert_array_equal(table, np.where(alone <= 1, alone, np.nan))
         figure = charts.draw_explained(other)
         assert len(figure.axes[0].patches) == len(d.unique) * (1 + shown)
 
