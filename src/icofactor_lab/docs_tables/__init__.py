@@ -2,15 +2,15 @@
 
 | program | measures the numbers of |
 |---|---|
-| `associations` | docs/associations.md |
-| `cohorts` | docs/cohorts.md |
+| `associations` | docs/measured.md |
+| `cohorts` | docs/measured.md |
 | `defaults` | docs/defaults.md |
 | `fuzz` | docs/security.md |
 | `gpu` | docs/benchmarks.md, on a GPU |
-| `measures` | docs/measures.md |
+| `measures` | docs/measured.md |
 | `preprocessing` | docs/measured.md |
-| `recovery` | docs/methods.md, docs/measured.md, docs/reproducibility.md |
-| `report` | docs/report.md, and draws README's pictures |
+| `recovery` | docs/measured.md, docs/reproducibility.md |
+| `report` | docs/measured.md, and draws README's pictures |
 | `scale` | docs/measured.md, and the estimates of `icofactor fit --dry-run` |
 | `selection` | docs/measured.md |
 """

@@ -1,4 +1,4 @@
-"""What `ico.associate` promises, on simulated cohorts (the tables of docs/associations.md).
+"""What `ico.associate` promises, on simulated cohorts (the tables of docs/measured.md).
 
     python -m icofactor_lab.docs_tables.associations null         p-values where there is nothing, 500 cohorts each
     python -m icofactor_lab.docs_tables.associations coverage     intervals of a planted effect, 500 cohorts each

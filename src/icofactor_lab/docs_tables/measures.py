@@ -1,4 +1,4 @@
-"""Do several measures of the same people agree better together? The tables of docs/measures.md.
+"""Do several measures of the same people agree better together? The tables of docs/measured.md.
 
     python -m icofactor_lab.docs_tables.measures nspn [--splits 20]      (real: needs ICOFACTOR_TEST_DATA)
     python -m icofactor_lab.docs_tables.measures simulated [--seeds 3]   (known parts)

@@ -1,6 +1,6 @@
 """How well the truth of simulated cohorts is found again.
 
-    python -m icofactor_lab.docs_tables.recovery methods [--seeds 4]     (the table of docs/methods.md)
+    python -m icofactor_lab.docs_tables.recovery methods [--seeds 4]     (a table of docs/reproducibility.md)
     python -m icofactor_lab.docs_tables.recovery seeds [--seeds 10]      (the table of docs/reproducibility.md)
     python -m icofactor_lab.docs_tables.recovery covariates              (the table of docs/measured.md)
 
@@ -48,7 +48,7 @@ def seeds(options: argparse.Namespace) -> None:
 
 
 def methods(options: argparse.Namespace) -> None:
-    """Maps and loadings found by three methods at three strengths of variability (docs/methods.md)."""
+    """Maps and loadings found by three methods at three strengths of variability (docs/reproducibility.md)."""
     warnings.simplefilter("ignore")
     print("| variability | method | maps | loadings | error / variance |\n|---|---|---|---|---|")
     for variability in VARIABILITIES:

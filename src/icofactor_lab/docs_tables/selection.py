@@ -1,4 +1,4 @@
-"""What docs/measured.md and docs/selection.md claim of `choose_n_components`, measured.
+"""What docs/measured.md claims of `choose_n_components`, measured.
 
 python -m icofactor_lab.docs_tables.selection simulated [--runs 20] [--ranks 5,8,12] [--hemisphere left] [--out OUT]
 python -m icofactor_lab.docs_tables.selection noise [--runs 10] [--fwhm 8,16,32,64]
