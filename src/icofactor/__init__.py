@@ -1,6 +1,34 @@
-"""icofactor: factorize cortical maps by the icosahedral hierarchy of their meshes.
+"""icofactor: factorize cortical maps into a few basis maps and per-subject loadings.
 
-Names are loaded when first used, so that `import icofactor` stays light.
+Data
+    load_cohort         read a cohort from folders or files; Cohort.from_array makes one from an array
+    simulate_cohort     simulate a cohort with known components
+    join_measures       combine several measures of the same people
+Fit
+    CorticalFactorization   the scikit-learn estimator: fit, transform, inverse_transform, score, save
+    load_model          read a saved model, or the folder of a fit
+    fit_cohort          fit a cohort and write everything that `icofactor fit` writes
+    Covariates          regress age, sex or site out of the maps; preprocessing.ComBat harmonizes scanners
+Results
+    choose_n_components     how many components, and whether there is structure at all
+    plot_components     draw the components on the cortex
+    associate, pls, normative_scores    relate loadings to age, group or behaviour
+    match_components, compare           compare the components of two fits
+Building blocks
+    Sites, Design, Statistics, solve, multistart, refine    the method without the estimator
+    METHODS, PAPER_METHODS      names of the methods
+Modules
+    cohort, preprocessing, atlas, bootstrap, diagnostics, report
+
+Every name has an example: `help(icofactor.CorticalFactorization)`. On the command line, start with `icofactor --help`.
+
+Examples
+--------
+>>> import icofactor as ico
+>>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")  # or ico.load_cohort("/data/freesurfer", ...)
+>>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+>>> model.components_.shape, model.loadings_.shape
+((3, 642), (20, 3))
 """
 
 from __future__ import annotations

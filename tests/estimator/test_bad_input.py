@@ -98,19 +98,19 @@ def _with(value: float, rows: Any = 3, columns: Any = slice(None)) -> Callable[[
     return change
 
 
-NOT_FINITE = r"X holds NaN or infinite values in subject 3 \(row numbers of X\); give a mask"
+NOT_FINITE = r"X contains NaN or infinite values in subject 3 \(row numbers of X\); give a mask"
 ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "NaN": (_with(np.nan, 3, 100), NOT_FINITE),
     "inf": (_with(np.inf, 3, 100), NOT_FINITE),
     "-inf": (_with(-np.inf, 3, 100), NOT_FINITE),
     "NaN in many": (_with(np.nan, slice(0, 9), 1), "in subjects 0, 1, 2, 3, 4 and 4 more"),
-    "negative": (_with(-0.1, 3, 100), "X holds negative values in subject 3 .* use 'DL', 'E-DL' or 'parts'"),
+    "negative": (_with(-0.1, 3, 100), "X contains negative values in subject 3 .* use 'DL', 'E-DL' or 'parts'"),
     "constant subject": (_with(2.5), "X is constant over all sites in subject 3 .*leave them out"),
     "zero subject": (_with(0.0), "X is zero over all sites in subject 3 .*leave them out"),
     "all zero": (lambda X: 0 * X, "X is zero over all sites in subjects 0, 1, 2, 3, 4 and 7 more"),
     "all subjects alike": (lambda X: np.repeat(1.1 * X[:1], 5, axis=0), "X is the same in all subjects"),
-    "no subject": (lambda X: X[:0], "X holds 0 subjects; fit needs at least 2"),
-    "one subject": (lambda X: X[:1], r"X holds 1 subject; fit needs at least 2 \(transform takes one\)"),
+    "no subject": (lambda X: X[:0], "X has 0 subjects; fit needs at least 2"),
+    "one subject": (lambda X: X[:1], r"X has 1 subject; fit needs at least 2 \(transform takes one\)"),
     "a column too few": (lambda X: X[:, 1:], "X has 641 columns, which is not the size of a known mesh"),
     "no column": (lambda X: X[:, :0], "X has 0 columns"),
     "transposed": (

@@ -147,5 +147,5 @@ def test_a_fit_that_explains_nothing_says_so(changes: dict[str, Any], remedy: st
 
 @pytest.mark.parametrize("scale", [1e-160, 1e-200, 1e200])
 def test_values_that_cannot_be_squared_are_refused(scale: float) -> None:
-    with pytest.raises(ValueError, match=r"X holds (values|no value) beyond .* to square; use other units"):
+    with pytest.raises(ValueError, match=r"X contains (values|no value) beyond .* to square; use other units"):
         fit(scale * maps(), "parts")

@@ -329,7 +329,7 @@ def test_wrong_arguments_of_multistart(arguments: dict[str, Any], message: str) 
 def test_data_that_cannot_be_factorized(call: Any) -> None:
     stats = small().stats
     for wrong in (with_L(stats, c3=np.nan), with_L(stats, c3=np.inf), replace(stats, sq_norm=np.nan)):
-        with pytest.raises(ValueError, match="X holds NaN or infinite values"):
+        with pytest.raises(ValueError, match="X contains NaN or infinite values"):
             call(wrong, "DL", 3, n_iter=1)
     zero = Statistics.from_data(np.zeros_like(small().X), small().design)
     for method in ALL_METHODS:

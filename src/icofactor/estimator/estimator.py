@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,139 +11,139 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.cohort import Measurement
-from icofactor.cohort.measures import check_measures
 from icofactor.cohort.people import warn_of_repeated
-from icofactor.errors import ArgumentError, Phrase, counted
-from icofactor.estimator.fitting import make_fit, projected_block, score_block
-from icofactor.estimator.inputs import check_array, check_mask, check_names, check_weights, read_input, weighted_sites
-from icofactor.estimator.workspace import open_stream, open_workplace
-from icofactor.factorization._lift import gram, loadings, weighed
+from icofactor.errors import ArgumentError, Phrase
+from icofactor.estimator.fitted import FittedMaps
+from icofactor.estimator.fitting import make_fit, score_block
+from icofactor.estimator.inputs import (
+    check_array,
+    check_mask,
+    check_settings,
+    check_size,
+    read_input,
+    weighted_sites,
+)
+from icofactor.estimator.workspace import open_workplace
 from icofactor.factorization._refine import Refinement
-from icofactor.factorization.design import KINDS
-from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import check_penalty, check_rules
-from icofactor.factorization.starts import RandomState, check_enough_subjects, seeds_of
+from icofactor.factorization.starts import RandomState
 from icofactor.io.tables import numbered
-from icofactor.preprocessing.adjusted import as_the_fit, is_cohort, step_of
-from icofactor.preprocessing.centering import Centering, center_of
+from icofactor.preprocessing.adjusted import step_of
+from icofactor.preprocessing.centering import center_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjustment
-
-_NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma")
 
 
-class CorticalFactorization(TransformerMixin, BaseEstimator):
-    """Factorize cortical maps, subjects × sites, into a few basis maps and per-subject loadings.
+class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
+    """Factorize cortical maps into a few basis maps and per-subject loadings.
 
-    Solves X ≈ W C on the faces of an icosahedral hierarchy first, where an update costs a small
-    part of one on the mesh, then lifts the basis to every site in one pass over X.
+    The maps X (subjects × sites) are approximated by loadings × components. The fit first runs on the faces of an
+    icosahedral hierarchy, where updates are cheap, and then lifts the components to every site in one pass over X.
 
     Parameters
     ----------
-    n_components : int
-        Number of basis maps.
-    method : str
-        One of `icofactor.METHODS`: a scheme (DL, PNNMF, SPNNMF, PPNMF), plain or extrapolated (E-, LE-), or
-        coordinate descent on the objectives of PNNMF and SPNNMF (CD-); or parts of deviations from the mean map
-        ("parts", the default), whose components replicate best.
-    center : {"auto", "none", "mean", "zscore"}
+    n_components : int, default=10
+        Number of components (basis maps).
+    method : str, default="parts"
+        One of `icofactor.METHODS`. "parts" finds regions where people deviate from the mean map together; its
+        components replicate best. "CD-PNNMF" is non-negative matrix factorization with the smallest error. The methods
+        of the paper are DL, PNNMF, SPNNMF and PPNMF, plain or extrapolated (E-, LE-).
+    center : {"auto", "none", "mean", "zscore"}, default="auto"
         Centering of every site before the fit: none, subtract its mean over the fitted subjects, or also divide by its
-        standard deviation. "auto" is the method's default: "mean" for "parts", "none" for all others. The non-negative
+        standard deviation. "auto" is "mean" for "parts" and "none" for all other methods. The non-negative
         factorizations (PNNMF, SPNNMF) allow only "none".
-    mesh : str, Sites, path, pair of these, or None
-        "fsaverage3" to "fsaverage7"; the sites; or a sphere file (a pair for two hemispheres). None infers the mesh
-        from the data if only one mesh has that many sites.
-    hemi : {"left", "right", "both"} or None
-        Hemisphere of the columns; "both" is left then right, with joint loadings. None: taken from the data.
-    mask : (n_sites,) bool array or None
-        True where a site is used; the medial wall is False. Basis maps are zero where it is False.
-    weights : "area", "none", path, pair of paths, (n_sites,) array or None
-        Weight of each site in sums over sites. "area": its area on fsaverage's average midthickness surface, or on the
-        sphere for other meshes. Files of midthickness surfaces or areas, one per hemisphere; or a folder of
-        HCPpipelines or TemplateFlow with those of the group. None: number of vertices for parcels, else equal weights
-        ("none"). Scaled to a mean of 1.
-    columns : {"partition", "smooth", "exponential"}
-        Kind of design columns.
-    sigma : float or None
-        Width of smooth and exponential columns; None is 0.1 and the paper's 0.015.
-    level : int
-        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ...; the mesh's own level if
-        that is coarser.
-    n_starts : int or None
-        Random starts on the coarse faces; the best is kept. None: 50 hard starts for "parts", of which the ten best are
-        finished, and ten for other methods.
-    n_iter : int
-        Most updates of each start.
-    tol : float
-        A start ends when its objective fell by less than this, relative, over ten updates. 0: never before `n_iter`.
-    halving : bool
-        Drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
-    refinement : Refinement, "auto" or None
-        Schedule of divisions of the worst faces after the starts.
-    lift : bool
-        Whether to find the basis at full resolution; otherwise it is constant (or a bump) on each face.
-    polish : int
-        Sweeps of loadings and basis at full resolution after the lift, each one pass over X.
-    rules : {"default", "paper"}
+    mesh : str, Sites, path, pair of paths, or None, default=None
+        Mesh of the columns: "fsaverage3" to "fsaverage7", "fsLR32k", a `Sites` object, or a sphere file (a pair for
+        two hemispheres). None infers the mesh from the data, if only one mesh has that many sites.
+    hemi : {"left", "right", "both"} or None, default=None
+        Hemisphere of the columns. "both" means left columns, then right columns, with shared loadings. None takes it
+        from the data.
+    mask : array of bool, shape (n_sites,), or None, default=None
+        True for sites to use; False for the medial wall. Components are zero at the other sites.
+    weights : "area", "none", path, pair of paths, array of shape (n_sites,), or None, default=None
+        Weight of each site in sums over sites, scaled to a mean of 1. "area" uses the area on fsaverage's average
+        midthickness surface, or on the sphere for other meshes. Paths name midthickness surfaces or areas, one per
+        hemisphere, or a folder of HCPpipelines or TemplateFlow. None uses the number of vertices for parcels, and
+        equal weights ("none") otherwise.
+    columns : {"partition", "smooth", "exponential"}, default="partition"
+        Kind of design columns. "exponential" is that of the paper.
+    sigma : float or None, default=None
+        Width of smooth and exponential columns. None uses 0.1 for smooth and 0.015, as in the paper, for exponential.
+    level : int, default=2
+        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ... At most the level of the
+        mesh.
+    n_starts : int or None, default=None
+        Number of random starts; the best is kept. None uses 50 hard starts for "parts", of which the best ten are
+        finished, and ten starts for other methods.
+    n_iter : int, default=3000
+        Maximum number of updates of each start.
+    tol : float, default=1e-5
+        A start ends if its objective falls by less than this, relative, over ten updates. 0 always makes `n_iter`
+        updates.
+    halving : bool, default=False
+        Whether to drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
+    refinement : Refinement, "auto" or None, default="auto"
+        How to divide the worst faces after the starts. "auto" uses the default of the method: no divisions for
+        "parts", `Refinement()` for most others.
+    lift : bool, default=True
+        Whether to compute the components at full resolution. Otherwise they are constant (or a bump) on each face.
+    polish : int, default=0
+        Number of additional sweeps at full resolution after the lift. Each takes one pass over X.
+    rules : {"default", "paper"}, default="default"
         Improved updates, or exactly those of the paper.
-    penalty : "paper" or float
-        λ of the scheme.
-    engine : {"auto", "numpy", "cpu", "jax"}
-        Where the updates run; `starts_.engine` says what "auto" chose.
-    random_state : int, RandomState or None
-        The same int gives the same bits.
-    harmonize : ComBat or None
-        How maps are harmonized over scanners before everything else, e.g. ``preprocessing.ComBat("site", ["age"])``;
-        needs a Cohort whose participants have the columns. Maps that are already harmonized are not changed.
-    verbose : bool
-        Show progress bars.
+    penalty : "paper" or float, default="paper"
+        Penalty λ of the method. "paper" is that of the paper, scaled to the data under default rules.
+    engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
+        Where updates run. `starts_.engine` is the choice of "auto".
+    random_state : int, RandomState or None, default=0
+        Seed. The same int gives the same bits.
+    harmonize : ComBat or None, default=None
+        Harmonization of scanners before the fit, such as ``preprocessing.ComBat("site", ["age"])``. It needs a Cohort
+        whose participants have these columns. Maps that are already harmonized do not change.
+    verbose : bool, default=False
+        Whether to show progress bars.
 
     Attributes
     ----------
-    components_ : (n_components, n_sites)
-        Basis maps at full resolution, ordered by explained variance, in the data's units: a subject whose loading is
-        1 carries the map as it stands (see `loadings_`).
-    loadings_ : (n_subjects, n_components)
-        Loadings of the fitted subjects, scaled to a root mean square of 1 per component over them; equal to
-        `transform` of the same data. Projective methods are not scaled: there loadings are X @ components_.T.
-    explained_variance_ : (n_components,)
-        Between-subject variance that each component carries alone, ‖w_j‖² Σ_s (c_js − mean)².
-    explained_variance_ratio_ : (n_components,)
-        The same over `total_variance_`. Components overlap, so the sum is not what they explain together.
-    error_ : float
-        ‖X − WC‖² at full resolution.
-    total_variance_ : float
-        Σ (x − the site's mean)², the between-subject variance of X.
+    components_ : array of shape (n_components, n_sites)
+        Components in the units of the data, ordered by explained variance: the contribution to the map of a subject
+        with a loading of 1.
+    loadings_ : array of shape (n_subjects, n_components)
+        Loadings of the fitted subjects, equal to `transform` of the same data. Each column has a root mean square of
+        1, except for projective methods of the paper, where loadings are X @ components_.T.
+    recurrence_ : array of shape (n_components,) or None
+        Share of the other good starts that find each component again.
     explained_ : float
-        1 − error_ / total_variance_: the share of between-subject variance that the fit explains.
+        Share of the between-subject variance that all components explain together: 1 − error_ / total_variance_.
+    explained_variance_, explained_variance_ratio_ : arrays of shape (n_components,)
+        Between-subject variance that each component carries alone, ‖w_j‖² Σ_s (c_js − mean)², and its share of
+        `total_variance_`. Components overlap, so the shares do not add up to `explained_`.
+    error_, reconstruction_err_ : float
+        Squared error ‖X − WC‖² at full resolution, and its root, as in scikit-learn's NMF.
+    total_variance_ : float
+        Between-subject variance Σ (x − mean of the site)².
+    mean_, scale_ : arrays of shape (n_sites,) and (n_components,)
+        Mean map, and scale of the loadings.
+    sites_, mask_, hemi_ : Sites, array of bool or None, str
+        Positions of the columns, which of them were used, and their hemisphere.
     design_, solution_, starts_, refined_
-        The final design; the solution in design coordinates; the starts with their spread; the refinement's course.
-    depth_ : (n_sites,)
-        How often the face that holds each site was divided.
-    reconstruction_err_ : float
-        √error_, as in scikit-learn's NMF.
-    bytes_read_, passes_ : int, float
-        Bytes of maps that were read, and the number of passes over all maps; 0 for arrays in memory.
-    covariates_ : Covariates or None
-        Covariates regressed out of X (`Covariates.apply`), and of new subjects by `transform` and `score`.
-    harmonization_ : Harmonization or None
-        How X was harmonized over scanners (`ComBat.transform`), and new subjects are.
+        Final design, solution in design coordinates, starts with their spread, and course of the refinement.
+    depth_ : array of shape (n_sites,)
+        How often the face of each site was divided.
+    covariates_, harmonization_ : Covariates or None, Harmonization or None
+        What was regressed out of X, and how X was harmonized. `transform` and `score` apply both to new subjects.
     measures_ : Measures or None
-        Of measures that were joined (`icofactor.join_measures`): how, and what each was multiplied by. `components_`
-        are then in the units of what was fitted; ``measures_.maps(components_)`` has each measure's own.
+        How measures were joined (`icofactor.join_measures`). ``measures_.maps(components_)`` returns maps in the units
+        of each measure.
     measurement_ : Measurement or None
-        Modality, units, smoothing and preprocessing of the maps, as far as the data say.
-    weights_, weighting_ : (n_sites,) and str, or None
-        How much each site counted, 0 where masked; and by what.
-    sites_, mask_, hemi_, mean_, scale_, n_features_in_, n_iter_
-        Where the columns lie, which were used, the mean map, the scale of the loadings, numbers of columns and updates.
+        Modality, units, smoothing and preprocessing of the maps, if known.
+    weights_, weighting_ : array of shape (n_sites,) and str, or None
+        Weight of each site, 0 if masked, and where the weights come from.
+    n_features_in_, n_iter_, bytes_read_, passes_ : int, int, int, float
+        Number of columns, number of updates, bytes of maps read, and passes over all maps (0 for arrays in memory).
 
     References
     ----------
@@ -217,8 +216,18 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
     @classmethod
     def paper(cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any) -> CorticalFactorization:
-        """The literal setting of the paper: 20 exponential columns of σ = 0.015, 1000 starts × 1000 updates, ten
-        refinements of five faces, no lift. `changes` override single parameters."""
+        """Return an estimator with exactly the settings of the paper.
+
+        These are 20 exponential columns with σ = 0.015, 1000 starts × 1000 updates, ten refinements of five faces, and
+        no lift. `changes` override single parameters.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> model = ico.CorticalFactorization.paper("LE-PNNMF", n_components=6, n_starts=100)
+        >>> model.rules, model.n_components, model.n_starts
+        ('paper', 6, 100)
+        """
         literal: dict[str, Any] = {
             "columns": "exponential",
             "level": 0,
@@ -233,7 +242,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
     @property
     def schedule(self) -> Refinement:
-        """The refinement that a fit makes: as given, or for "auto" the method's own."""
+        """The refinement that `fit` uses: `refinement`, or the default of the method for "auto"."""
         if isinstance(self.refinement, Refinement):
             return self.refinement
         refined = self.refinement == "auto" and method_named(self.method).scheme.refined
@@ -241,33 +250,45 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
 
     @property
     def centers_by(self) -> str:
-        """What a fit takes out of every site: `center`, or for "auto" the method's own."""
+        """The centering that `fit` uses: `center`, or the default of the method for "auto"."""
         method = method_named(self.method)
         return center_of(self.center, method.scheme.centers, method.name, self.rules)
 
     @property
     def takes_negative(self) -> bool:
-        """Whether `fit` takes maps with negative values: by its method, or because of what is taken out of them."""
+        """Whether `fit` accepts maps with negative values, with this method and centering."""
         return method_named(self.method).takes_negative(self.centers_by)
-
-    # ------------------------------------------------------------------ fitting
 
     def fit(
         self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
     ) -> CorticalFactorization:
-        """Fit to maps, one per subject.
+        """Fit the model to maps, one per subject.
 
         Parameters
         ----------
-        X : subjects × sites array, Cohort, or nilearn SurfaceImage
-            Memory-mapped and dask arrays, stored cohorts and anything sliced like an array are never held: one pass
-            gathers the statistics, one lifts. Refinement then goes as deep as a pyramid of the sums fits into memory.
-        y : ignored
+        X : array of shape (n_subjects, n_sites), Cohort, or nilearn SurfaceImage
+            Memory-mapped arrays, dask arrays, stored cohorts and other objects that can be sliced like an array are
+            never loaded as a whole. They are read twice: for the statistics and for the lift.
+        y : None
+            Ignored.
         work_dir : path, optional
-            Finished pieces are kept in this folder; the same call goes on from them after an interruption, to the same
-            bits. It is refused when it holds the work of other data or settings.
+            Folder for finished steps. After an interruption, the same call resumes from them and gives the same bits.
+            A folder with the work of other data or settings is an error.
         client : dask.distributed.Client, optional
-            Statistics, starts and lift are made by its workers, which read stores themselves. They must see `work_dir`.
+            Runs statistics, starts and lift on its workers, which must be able to read stores and `work_dir`.
+
+        Returns
+        -------
+        CorticalFactorization
+            The fitted estimator itself.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> model.components_.shape, len(model.recurrence_)
+        ((3, 642), 3)
         """
         try:
             with one_blas_thread():
@@ -328,7 +349,7 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         return self
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
-        """X as `combat`, fitted to it, leaves it, ≥ 0 where the method needs it; data that are so already stay."""
+        """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already harmonized do not change."""
         if combat is None or step_of(X, Harmonization) is not None:
             return X
         chosen: ComBat = clone(combat)
@@ -336,53 +357,60 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             chosen.set_params(nonnegative=not self.takes_negative)
         return chosen.fit_transform(X, mask=self.mask)
 
-    def _warn_of_nothing_explained(self) -> None:
-        remedy = "use more components or more updates"
-        if not self.lift:
-            remedy = "maps that are constant on faces miss finer detail; use lift=True"
-        elif self.rules == "paper" or not isinstance(self.penalty, str):
-            remedy = f"give a penalty below {self.solution_.penalty:.3g}, or use the default rules and penalty"
-        said = f"the components explain less than the mean map of the subjects does: explained_ = {self.explained_:.3g}"
-        warnings.warn(f"{said}; {remedy}", UserWarning, stacklevel=4)
-
-    def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
-        """Values of the sites used, on all sites, zero where masked."""
-        if self.mask_ is None:
-            return values
-        full = np.zeros((*values.shape[:-1], len(self.mask_)), dtype=values.dtype)
-        full[..., self.mask_] = values
-        return full
-
-    # ------------------------------------------------------------------ using the fit
-
     def fit_transform(
         self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
     ) -> np.ndarray:
-        """Fit, and the loadings of the fitted subjects, subjects × components; see `fit`."""
+        """Fit the model and return the loadings of the fitted subjects; the parameters are those of `fit`.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> ico.CorticalFactorization(3, n_starts=2, level=1).fit_transform(cohort).shape
+        (20, 3)
+        """
         return self.fit(X, work_dir=work_dir, client=client).loadings_.copy()  # the caller's to change
 
     def transform(self, X: Any, *, client: Any = None) -> np.ndarray:
-        """Loadings of subjects, new or not, by the scheme's convex problem with the basis fixed.
+        """Compute the loadings of subjects, new or fitted, with the components fixed.
 
-        One pass over X; on the workers of a dask.distributed `client` where one is given.
+        Parameters
+        ----------
+        X : array of shape (n_subjects, n_sites), Cohort, or nilearn SurfaceImage
+            Maps on the sites of the fit, read in one pass. Covariates and harmonization of the fit are applied to
+            cohorts.
+        client : dask.distributed.Client, optional
+            Computes the loadings on its workers.
+
+        Returns
+        -------
+        array of shape (n_subjects, n_components)
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> model.transform(cohort.X[:2]).shape
+        (2, 3)
         """
         with one_blas_thread():
             return self._loadings_of(self._view(X, client), getattr(X, "subjects", None))
 
-    def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
-        method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
-        W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
-        WX = np.zeros((W.shape[1], view.shape[1]))
-        for _, found in pass_over(view, each_block(projected_block), own=[weighed(W, self._used_weights)]):
-            inspector.accept(None, found)
-            WX += found["sum.WX"]
-        inspector.check_signs()
-        return loadings(WX, gram(W, self._used_weights), method.scheme, self.solution_.penalty).T / self.scale_
-
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Maps from loadings, in the data's units: X @ components_, times the standard deviations and plus the mean map
-        where they were taken out; zero at masked sites."""
+        """Compute maps from loadings, in the units of the data.
+
+        The result is X @ components_, multiplied by the standard deviations and added to the mean map if the fit
+        removed them. Masked sites are zero.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> model.inverse_transform(model.loadings_).shape
+        (20, 642)
+        """
         check_is_fitted(self)
         Z = check_array(X)
         if Z.shape[1] != len(self.components_):
@@ -390,26 +418,17 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
         return self._centered(len(Z)).undone(np.asarray(Z) @ self.components_)
 
-    def _centered(self, n_rows: int, used: bool = False) -> Centering:
-        """What was taken out of the maps before the fit, on all sites or those used, for as many rows of maps."""
-        measures, codes, mean, deviation = self.measures_, None, self.mean_, self.deviation_
-        if measures is not None and measures.mean is not None:
-            codes, mean, deviation = measures.codes(n_rows), measures.mean, measures.deviation
-        part = None if measures is None or codes is not None else self.sites_.measure
-        if used:
-            mean = self._used(mean)
-            part, deviation = (None if values is None else self._used(values) for values in (part, deviation))
-        factor = None if measures is None else measures.factor
-        factor = None if factor is None or bool((factor == 1).all()) else factor
-        return Centering(self.center_, mean, deviation, 0, factor, codes, part, self.sites_.n_hemispheres)
-
-    @property
-    def _adjustment(self) -> Adjustment | None:
-        """The same for the sites that are used and the rows that were fitted, as a source applies it."""
-        return self._centered(len(self.loadings_), used=True).adjustment
-
     def score(self, X: Any, y: None = None) -> float:
-        """Share of the variance of X about the fitted subjects' mean map that the fit explains; 1 is perfect."""
+        """Return the share of the variance of X around the fitted mean map that the components explain; 1 is perfect.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> abs(model.score(cohort) - model.explained_) < 1e-6
+        True
+        """
         view = self._view(X)
         C = self._loadings_of(view, getattr(X, "subjects", None))
         W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
@@ -423,43 +442,40 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
             raise ArgumentError("X", None, what)
         return 1 - error / variance
 
-    def _view(self, X: Any, client: Any = None) -> Stream:
-        """New data as sites × subjects on the sites of the fit."""
-        check_is_fitted(self)
-        check_names(X, getattr(self, "feature_names_in_", None))
-        data = as_the_fit(X, self.harmonization_, self.covariates_)
-        given = read_input(data, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
-        if given.X.shape[0] < 1:
-            raise ArgumentError("X", None, "X has no subjects (0 rows)")
-        if is_cohort(X):
-            check_measures(given.measures, self.measures_)
-        adjustment = self._centered(int(given.X.shape[0]), used=True).adjustment
-        return open_stream(given.X, self.mask_, client, adjustment)
-
-    @property
-    def weights_(self) -> np.ndarray | None:
-        return self.sites_.weights
-
-    @property
-    def _used_weights(self) -> np.ndarray | None:
-        return None if self.weights_ is None else self._used(self.weights_)
-
-    def _used(self, values: np.ndarray) -> np.ndarray:
-        return values if self.mask_ is None else values[..., self.mask_]
-
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the components, as the tables of a fit have them: component01, component02, ..."""
+        """Return the names of the components, as in the tables of a fit.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> model.get_feature_names_out().tolist()
+        ['component01', 'component02', 'component03']
+        """
         check_is_fitted(self)
         return np.array(numbered("component", len(self.components_)), dtype=object)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the fitted model to one zarr zip file, whole or not at all; `icofactor.load_model` reads it."""
+        """Write the fitted model to one file, without pickle; `icofactor.load_model` reads it.
+
+        An existing file is an error unless `overwrite` is True.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+        >>> path = tempfile.mkdtemp() + "/model.zip"
+        >>> model.save(path)
+        >>> bool((ico.load_model(path).components_ == model.components_).all())
+        True
+        """
         from icofactor.estimator.saving import save_model
 
         check_is_fitted(self)
         save_model(self, path, overwrite)
-
-    # ------------------------------------------------------------------ checks
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -470,33 +486,9 @@ class CorticalFactorization(TransformerMixin, BaseEstimator):
         return tags
 
     def check_parameters(self) -> Method:
-        """Refuse parameters that cannot be, as `fit` does before it looks at the data; returns the method."""
-        method = method_named(self.method)
-        check_rules(self.rules, method.scheme)
-        check_penalty(self.penalty, method.scheme)
-        _ = self.centers_by
-        check_parameters(**{name: getattr(self, name) for name in _NUMBERS})
-        if self.n_starts is not None:
-            check_parameters(n_starts=self.n_starts)
-        check_engine(self.engine)
-        check_weights(self.weights)
-        seeds_of(self.random_state)
-        check_value("columns", self.columns, OneOf(KINDS))
-        if self.harmonize is not None and not isinstance(self.harmonize, ComBat):
-            raise ArgumentError("harmonize", Phrase(type(self.harmonize).__name__), "a ComBat or None")
-        if self.refinement is not None and self.refinement != "auto":
-            if not isinstance(self.refinement, Refinement):
-                found = Phrase(type(self.refinement).__name__)
-                raise ArgumentError("refinement", found, "a Refinement, 'auto' or None")
-            self.refinement.check()
-        return method
+        """Check the parameters, as `fit` does before it reads data, and return the method."""
+        return check_settings(self)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Refuse data of this shape, subjects × sites, where `fit` would."""
-        n_subjects = shape[0]
-        if n_subjects < 2:
-            held = f"X holds {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
-            raise ArgumentError("X", None, f"{held}: n_samples={n_subjects}")
-        if shape[1] < 2:
-            raise ArgumentError("X", None, "X has one site; there is no map to factorize: n_features=1")
-        check_enough_subjects(self.n_components, n_subjects)
+        """Check that data of this shape (subjects, sites) can be fitted."""
+        check_size(shape, self.n_components)

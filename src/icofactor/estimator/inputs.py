@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 from scipy.spatial import SphericalVoronoi, cKDTree
 
+from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.measures import Measures, measures_of
 from icofactor.cohort.meshes import check_array, read_image
-from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.errors import ArgumentError, FileError, Phrase, counted
+from icofactor.factorization._refine import Refinement
+from icofactor.factorization.design import KINDS
+from icofactor.factorization.engines import check_engine
+from icofactor.factorization.methods import Method, method_named
+from icofactor.factorization.schemes.base import check_penalty, check_rules
+from icofactor.factorization.starts import check_enough_subjects, seeds_of
 from icofactor.io.guard import naming, open_file
+from icofactor.preprocessing.combat import ComBat
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.sphere.meshes import (
     same_sites,
@@ -24,6 +32,7 @@ from icofactor.sphere.names import HEMISPHERES, SIDES, hemispheres, mesh_name_of
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_areas, as_surface, vertex_areas
 
+_NUMBERS = ("n_components", "n_iter", "tol", "level", "polish", "sigma")
 _GEOMETRY = b"\xff\xff\xfe"
 """How FreeSurfer's surfaces begin."""
 
@@ -233,3 +242,37 @@ def _areas_on_fsaverage(sites: Sites, hemi: str | None) -> np.ndarray:
         else:
             found[own] *= (areas / flat)[cKDTree(standard.coordinates).query(sites.coordinates[own])[1]]
     return found
+
+
+def check_settings(model: Any) -> Method:
+    """Check the parameters of an estimator, and return its method."""
+    method = method_named(model.method)
+    check_rules(model.rules, method.scheme)
+    check_penalty(model.penalty, method.scheme)
+    _ = model.centers_by
+    check_parameters(**{name: getattr(model, name) for name in _NUMBERS})
+    if model.n_starts is not None:
+        check_parameters(n_starts=model.n_starts)
+    check_engine(model.engine)
+    check_weights(model.weights)
+    seeds_of(model.random_state)
+    check_value("columns", model.columns, OneOf(KINDS))
+    if model.harmonize is not None and not isinstance(model.harmonize, ComBat):
+        raise ArgumentError("harmonize", Phrase(type(model.harmonize).__name__), "a ComBat or None")
+    if model.refinement is not None and model.refinement != "auto":
+        if not isinstance(model.refinement, Refinement):
+            found = Phrase(type(model.refinement).__name__)
+            raise ArgumentError("refinement", found, "a Refinement, 'auto' or None")
+        model.refinement.check()
+    return method
+
+
+def check_size(shape: tuple[int, ...], n_components: int) -> None:
+    """Check that data of this shape (subjects, sites) can be fitted."""
+    n_subjects = shape[0]
+    if n_subjects < 2:
+        held = f"X has {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
+        raise ArgumentError("X", None, f"{held}: n_samples={n_subjects}")
+    if shape[1] < 2:
+        raise ArgumentError("X", None, "X has one site; there is no map to factorize: n_features=1")
+    check_enough_subjects(n_components, n_subjects)

@@ -139,14 +139,14 @@ def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
     L = to_numpy(stats.L)
     check_enough_subjects(n_components, stats.n_subjects)
     if not (np.isfinite(L).all() and np.isfinite(stats.sq_norm)):
-        raise ArgumentError("X", None, "X holds NaN or infinite values; mask them or correct the files they come from")
+        raise ArgumentError("X", None, "X contains NaN or infinite values; mask them or fix the files they come from")
     if stats.sq_norm == 0:
         raise ArgumentError("X", None, "X is zero everywhere, or too small to square; there is nothing to factorize")
     if not method.scheme.takes_deviations and (L < 0).any():
         raise ArgumentError(
             "X",
             None,
-            f"X holds negative values, but {literal(method.name)} needs values ≥ 0; use "
+            f"X contains negative values, but {literal(method.name)} needs values ≥ 0; use "
             f"{literal(for_negative_data())}, or shift the data to ≥ 0",
         )
 

@@ -99,7 +99,7 @@ class Covariates:
                 shift[sites[rows]] = found["site.shift"]
                 total, left = total + float(found["sum.total"]), left + float(found["sum.left"])
         if not np.isfinite(total):
-            text = "X holds NaN or infinite values at sites in use; give a mask that leaves them out"
+            text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
         explained = 1 - left / total if total > 0 else 0.0
         return cls(terms, coefficients, shift if nonnegative else None, explained)

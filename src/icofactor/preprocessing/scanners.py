@@ -163,7 +163,7 @@ class Look:
             self.total += float(part["sum.total"])
             self.low = min(self.low, float(part["min.low"]))
         if not np.isfinite(self.total):
-            text = "X holds NaN or infinite values at sites in use; give a mask that leaves them out"
+            text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
 
     def estimates(self, scans: Scans, empirical_bayes: bool) -> Estimates:

@@ -60,11 +60,11 @@ class Inspector:
         finite = np.isfinite(low) & np.isfinite(high)
         if not finite.all():
             raise _refusal(
-                f"X holds NaN or infinite values in {literal(self._who(~finite))}; "
+                f"X contains NaN or infinite values in {literal(self._who(~finite))}; "
                 "give a mask that leaves those sites out, or fix the files they come from"
             )
         if max(-low.min(), high.max()) > _LARGEST:
-            raise _refusal(f"X holds values beyond ±{_LARGEST:g}, too large to square; use other units")
+            raise _refusal(f"X contains values beyond ±{_LARGEST:g}, too large to square; use other units")
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         if rows is None:
             return
@@ -86,7 +86,7 @@ class Inspector:
         negative = self.low < 0
         if self._refusal is not None and negative.any():
             raise _refusal(
-                f"X holds negative values in {literal(self._who(negative))}, down to {self.low.min():.3g}, which "
+                f"X contains negative values in {literal(self._who(negative))}, down to {self.low.min():.3g}, which "
                 f"{self._refusal}, or shift the maps to values ≥ 0"
             )
 
@@ -98,7 +98,7 @@ class Inspector:
             zero = "zero" if not self.high[flat].any() else "constant"
             raise _refusal(f"X is {zero} over all sites in {literal(self._who(flat))}; leave them out")
         if max(-self.low.min(), self.high.max()) < _SMALLEST:
-            raise _refusal(f"X holds no value beyond ±{_SMALLEST:g}, too small to square; use other units")
+            raise _refusal(f"X contains no value beyond ±{_SMALLEST:g}, too small to square; use other units")
         if not self.differ:
             raise _refusal("X is the same in all subjects; there is no variance between subjects to explain")
 
