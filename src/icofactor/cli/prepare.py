@@ -36,17 +36,20 @@ stay on that mesh, and no spheres are needed. --confounds are regressed out, tog
 band-pass. Nothing else is done: no smoothing, and no cleaning without --confounds. ReHo joins the runs of a subject;
 ALFF needs one run (--entities run=1). --n-procs and --work-dir work as for an HCP tree; an interrupted run resumes.
 
-icofactor prepare INPUT... -o STORE reads any maps and applies --limit-outliers, --smooth and --resample-to."""
+icofactor prepare INPUT... -o STORE reads any maps and applies --limit-outliers, --smooth and --resample-to. An earlier
+store is an input too: --dtype float16 writes it in half the space. --append adds new subjects to a store."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
 icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
 icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
 icofactor prepare reho fmriprep -o reho.store --target fsaverage5 --entities task=rest --confounds 24p --max-fd 0.5
 icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
-    --spheres HCPpipelines"""
+    --spheres HCPpipelines
+icofactor prepare thickness.store -o small.store --dtype float16
+icofactor prepare 'wave2/*.thickness.fsaverage5.mgh' -o thickness.store --append"""
 KINDS = ("thickness", "myelin", "reho", "alff")
 _FOR_FILES = (
     *("mesh", "measure", "smoothing", "entities", "missing", "mask", "map_name", "subjects"),
-    *("smooth", "surfaces"),
+    *("smooth", "surfaces", "dtype", "append"),
 )
 _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
@@ -58,7 +61,7 @@ _FOR_KINDS = {
 }
 _NOT_FOR_BOLD = (
     *("mesh", "measure", "smoothing", "missing", "mask", "map_name", "subjects", "smooth", "surfaces", "resample_to"),
-    *("spheres", "method", "runs", "series"),
+    *("spheres", "method", "runs", "series", "dtype", "append"),
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind of map before the input: {', '.join(KINDS)}"
@@ -70,6 +73,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
+    parser.add_argument(
+        "--append", action="store_true", default=None, help="add the subjects to the store STORE, all of them or none"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["float32", "float16", "int16"],
+        help="type of the stored values. float16 and int16 take half the space and say what rounding changes: float16 "
+        "keeps three digits, int16 65,533 steps over the range of each map (default: float32)",
+    )
     steps = parser.add_argument_group("steps")
     steps.add_argument(
         "--limit-outliers",
@@ -290,6 +302,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.cohort.store.read import open_store
     from icofactor.io.publish import check_apart
     from icofactor.preprocessing._prepare_hcp import check_new_store
     from icofactor.preprocessing.outliers import LIMIT
@@ -310,7 +323,11 @@ def _run_files(options: argparse.Namespace) -> None:
         spheres=options.spheres,
         method=options.method or "adaptive",
     )
-    check_new_store(options.out, options.overwrite)
+    if options.append:
+        _refuse(options, ("dtype",), "cannot be combined with {append=True}: a store has one type of values")
+        open_store(options.out)
+    else:
+        check_new_store(options.out, options.overwrite)
     check_apart(options.out, read_by(options))
     plan = plan_inputs(options)
     if options.dry_run:
@@ -318,5 +335,8 @@ def _run_files(options: argparse.Namespace) -> None:
         print(f"{in_one_pass(plan)}\nNothing was written.")
         return
     cohort = plan.read()
-    made = prepare_cohort(cohort, options.out, changes, overwrite=options.overwrite, progress=not options.quiet)
+    how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}
+    made = prepare_cohort(cohort, options.out, changes, **how, progress=not options.quiet)
     print(f"{options.out}: {made!r}")
+    if made.rounding is not None:
+        print(f"Stored as {made.rounding}.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.create import append_store, create_store
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.preprocessing.hcp import MOSTLY
@@ -60,9 +60,18 @@ class Changes:
 
 
 def prepare_cohort(
-    cohort: AnyCohort, out: str | Path, changes: Changes, *, overwrite: bool = False, progress: bool = False
+    cohort: AnyCohort,
+    out: str | Path,
+    changes: Changes,
+    *,
+    overwrite: bool = False,
+    append: bool = False,
+    dtype: str = "float32",
+    progress: bool = False,
 ) -> StoredCohort:
     """The cohort after the changes, as a store; every step is added to provenance["preprocessing"].
+
+    `append` adds it to an earlier store, and `dtype` says how values are stored; see `append_store` and `create_store`.
 
     Examples
     --------
@@ -76,7 +85,8 @@ def prepare_cohort(
     (5, 642)
     """
     plan = _plan(cohort, changes)
-    return create_store(out, _blocks(cohort, plan, progress), overwrite=overwrite)
+    blocks = _blocks(cohort, plan, progress)
+    return append_store(out, blocks) if append else create_store(out, blocks, overwrite=overwrite, dtype=dtype)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ Checksums = Mapping[str, str]
 """Of one array: SHA-256 of its "metadata", and the CRC-32C of all its "chunks" in one hexadecimal text."""
 _SUM, _DIGITS = 4, 8
 _MOST_CHUNKS = 10**7
+_TYPES = {*NUMBERS, "float16"}
 
 
 @contextmanager
@@ -61,7 +62,7 @@ class StoredArray:
                 raise Unreadable("is damaged: its checksum is wrong")
             record: Any = parse_json(text)
             shape, chunks = _shapes(record)
-            known_form = record.get("data_type") in NUMBERS and {"storage_transformers": [], **record} == _record(
+            known_form = record.get("data_type") in _TYPES and {"storage_transformers": [], **record} == _record(
                 shape, record["data_type"], chunks
             )
             if not known_form:

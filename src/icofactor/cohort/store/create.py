@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -23,16 +23,17 @@ from numpy.typing import NDArray
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
 from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
+from icofactor.cohort.store.encoding import Encoder, Rounding, Unstorable, check_dtype
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
-    VERSION,
     Commit,
     clean,
     is_store,
     locked,
     next_generation,
     read_commit,
+    version_of,
     write_commit,
     write_group,
 )
@@ -43,12 +44,14 @@ from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
 AnyCohort = Cohort | StoredCohort
-# 4 MiB per file: as fast as any size measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files.
-CHUNK_SITES = 4096
-CHUNK_SUBJECTS = 256
+# 4 MiB per file: as fast as any size measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files. Stores
+# of two bytes per value are for many subjects: fewer sites, of which all subjects are in memory at a time.
+CHUNKS = {4: (4096, 256), 2: (1024, 512)}
 
 
-def save_store(cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool = False) -> StoredCohort:
+def save_store(
+    cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool = False, *, dtype: str = "float32"
+) -> StoredCohort:
     """Write a cohort as a store; `create_store` for one cohort.
 
     Examples
@@ -60,7 +63,7 @@ def save_store(cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool 
     >>> ico.cohort.save_store(cohort, path).X.shape
     (20, 642)
     """
-    return create_store(path, [cohort], overwrite=overwrite)
+    return create_store(path, [cohort], overwrite=overwrite, dtype=dtype)
 
 
 def create_store(
@@ -68,8 +71,9 @@ def create_store(
     cohorts: Iterable[AnyCohort],
     *,
     overwrite: bool = False,
-    chunk_sites: int = CHUNK_SITES,
-    chunk_subjects: int = CHUNK_SUBJECTS,
+    chunk_sites: int | None = None,
+    chunk_subjects: int | None = None,
+    dtype: str = "float32",
 ) -> StoredCohort:
     """Write a store of the subjects of several cohorts on the same sites, one cohort after the other.
 
@@ -78,7 +82,9 @@ def create_store(
     path : a folder to be made, or an earlier store.
     cohorts : taken one at a time, so that an iterator of a few subjects each needs only their memory.
     overwrite : whether an earlier store may be replaced; it can be read until the new one is complete.
-    chunk_sites, chunk_subjects : sites × subjects of one file.
+    chunk_sites, chunk_subjects : sites × subjects of one file; by default 4096 × 256, or 1024 × 512 of two bytes.
+    dtype : how values are stored: "float32", or in half the space "float16" (three digits, up to 65504) or "int16"
+        (65,533 steps over the range of each map). What rounding changes is `StoredCohort.rounding`.
 
     Examples
     --------
@@ -90,6 +96,10 @@ def create_store(
     >>> ico.cohort.create_store(path, pieces).X.shape
     (20, 642)
     """
+    kind = check_dtype(dtype)
+    usual = CHUNKS[kind.itemsize]
+    chunk_sites = usual[0] if chunk_sites is None else chunk_sites
+    chunk_subjects = usual[1] if chunk_subjects is None else chunk_subjects
     if chunk_sites < 1 or chunk_subjects < 1:
         found = Phrase(f"{chunk_sites} and {chunk_subjects}")
         raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
@@ -100,9 +110,9 @@ def create_store(
     try:
         with _writing(folder):
             _check_place(folder, overwrite)  # again: another writer may have finished meanwhile
-            write_group(folder, {"format": FORMAT, "version": VERSION})
-            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects))
-            write_commit(folder, commit, [commit.mesh, commit.parts[0][0]])
+            write_group(folder, {"format": FORMAT, "version": version_of(kind != np.float32)})
+            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects), kind)
+            write_commit(folder, commit, [commit.mesh, *commit.arrays])
     except BaseException:
         if made and not (folder / COMMIT).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +124,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
     """Add the subjects of one or several cohorts to a store; all of them, or none.
 
     Sites, mask, hemisphere, modality, units and columns of the participants must be those of the store, and the
-    subjects new to it.
+    subjects new to it. Values are stored as those of the store are.
 
     Examples
     --------
@@ -133,7 +143,8 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
         previous = read_commit(folder)
         stored, generation = open_store(folder), next_generation(folder, previous.generation)
         name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
-        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks)
+        kind = stored.X.stored_dtype
+        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks, kind)
         columns = previous.participants.items()
         commit = replace(
             previous,
@@ -142,8 +153,9 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
             subjects=(*previous.subjects, *part.subjects),
             participants={name: join_columns(name, dict(column), part.participants[name]) for name, column in columns},
             steps=(*previous.steps, _step("append", part)),
+            rounding={**previous.rounding, **part.record},
         )
-        write_commit(folder, commit, [part.name])
+        write_commit(folder, commit, [name for name in commit.arrays if name.startswith(part.name)])
     return open_store(folder)
 
 
@@ -169,18 +181,22 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
         if len(previous.parts) > 1:
             generation = next_generation(folder, previous.generation)
             name = f"part-000001-{generation:08x}"
-            part = _write_part(folder, name, [stored], stored, (), previous.chunks)
+            kind, scales = stored.X.stored_dtype, stored.X.scales
+            part = _write_part(folder, name, [stored], stored, (), previous.chunks, kind, scales)
+            # what the given maps were is known to the parts only
+            about = {} if stored.rounding is None else {part.name: asdict(stored.rounding)}
             commit = replace(
                 previous,
                 generation=generation,
                 parts=((part.name, len(part.subjects)),),
                 steps=(*previous.steps, {**_step("compact", part), "inputs": []}),
+                rounding=about,
             )
-            write_commit(folder, commit, [part.name])
+            write_commit(folder, commit, commit.arrays)
     return open_store(folder)
 
 
-def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]) -> Commit:
+def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], kind: np.dtype[Any]) -> Commit:
     rest = iter(cohorts)
     first = next(rest, None)
     if first is None:
@@ -190,7 +206,7 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     sites, generation = first.sites, next_generation(folder, _generation(folder))
     mesh = f"mesh-{generation:08x}"
     _write_mesh(folder / mesh, first, _quadtree_order(sites))
-    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks)
+    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, kind)
     return Commit(
         generation=generation,
         mesh=mesh,
@@ -203,6 +219,7 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
         subjects=tuple(part.subjects),
         participants=part.participants,
         steps=(_step("create", part),),
+        rounding=part.record,
     )
 
 
@@ -292,12 +309,18 @@ class _Part:
     name : of the folder of their maps.
     subjects, participants : of those written so far.
     inputs : provenance of the cohorts they came from, each once.
+    rounding : what storing their maps changed; None where it changed nothing.
     """
 
     name: str
     subjects: list[str] = field(default_factory=list)
     participants: dict[str, Column] = field(default_factory=dict)
     inputs: list[dict[str, Any]] = field(default_factory=list)
+    rounding: Rounding | None = None
+
+    @property
+    def record(self) -> dict[str, dict[str, Any]]:
+        return {} if self.rounding is None else {self.name: asdict(self.rounding)}
 
     def add(self, cohort: AnyCohort) -> None:
         """Take down who and what a cohort is."""
@@ -318,6 +341,8 @@ def _write_part(
     like: AnyCohort,
     known: Iterable[str],
     chunks: tuple[int, int],
+    kind: np.dtype[Any],
+    scales: NDArray[np.float32] | None = None,
 ) -> _Part:
     """Maps, subject by subject, into a new array of sites (in quadtree order) × subjects.
 
@@ -326,9 +351,11 @@ def _write_part(
     like : what all cohorts must be like.
     known : subjects that the store has already.
     chunks : sites × subjects of one file.
+    kind, scales : how values are stored; see `Encoder`.
     """
     part, seen = _Part(name), set(known)
-    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks)
+    encoder = Encoder(kind, like.sites.n, like.mask, scales)
+    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks, encoder)
     for cohort in cohorts:
         problems = _differences(like, cohort)
         twice = sorted(seen.intersection(cohort.subjects))
@@ -338,18 +365,24 @@ def _write_part(
             raise CohortError(folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems))
         seen.update(cohort.subjects)
         part.add(cohort)
-        maps.add(cohort.X)
+        try:
+            maps.add(cohort.X)
+        except Unstorable as problem:
+            raise CohortError(folder, f"{literal(repr(cohort))} cannot be stored: {problem}") from None
     if not part.subjects:
         raise CohortError(folder, "there are no subjects to write to it")
-    maps.finish()
+    try:
+        part.rounding = maps.finish()
+    except Unstorable as problem:
+        raise CohortError(folder, f"maps cannot be stored: {problem}") from None
     return part
 
 
 class _Maps:
     """Gathers subjects until they fill the width of a chunk, then writes them, one chunk at a time."""
 
-    def __init__(self, folder: Path, order: NDArray[np.int64], chunks: tuple[int, int]) -> None:
-        self._folder, self._order = folder, order
+    def __init__(self, folder: Path, order: NDArray[np.int64], chunks: tuple[int, int], encoder: Encoder) -> None:
+        self._folder, self._order, self._encoder = folder, order, encoder
         self._height, width = min(chunks[0], len(order)), chunks[1]
         self._buffer = np.empty((width, len(order)), dtype=np.float32)
         self._filled = self._written = self._width = 0
@@ -365,19 +398,23 @@ class _Maps:
             if self._filled == len(self._buffer):
                 self._flush()
 
-    def finish(self) -> None:
-        """Write what is left, and what zarr wants to know."""
+    def finish(self) -> Rounding | None:
+        """Write what is left, and what zarr wants to know; what rounding changed."""
         if self._filled:
             self._flush()
         shape, chunks = (len(self._order), self._written), (self._height, self._width)
-        write_metadata(self._folder, shape, chunks, self._buffer.dtype)
+        write_metadata(self._folder, shape, chunks, self._encoder.dtype)
+        if self._encoder.scales:
+            write_array(self._folder.with_name(f"{self._folder.name}-scale"), np.concatenate(self._encoder.scales))
+        return self._encoder.rounding()
 
     def _flush(self) -> None:
         # few subjects get narrow chunks, so that a small append takes little space
         self._width = self._width or self._filled
+        codes = self._encoder.encode(self._buffer[: self._filled])
         for number, first in enumerate(range(0, len(self._order), self._height)):
             rows = self._order[first : first + self._height]
-            block = self._buffer[: self._filled, rows].T
+            block = codes[:, rows].T
             write_chunk(self._folder, (number, self._written // self._width), block, (self._height, self._width))
         self._written += self._filled
         self._filled = 0

@@ -5,6 +5,7 @@
     mesh-00000001/                a group: order, mask and the arrays of the sites
     part-000001-00000001/         maps of the first subjects, sites (in quadtree order) × subjects
     part-000002-00000002/         maps of those appended next, and so on; the last number is that of the commit
+    part-000002-00000002-scale/   where maps are int16: step and offset of each subject's map
 
 A part is written once, to its end, and then never changed. What `commit.json` does not name is not there for a reader,
 so replacing that one file is the commit: before it a reader finds the previous cohort, after it the new one. A killed
@@ -12,7 +13,7 @@ writer leaves at most folders that nobody names; the next writer removes them.
 
 Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and those of all
 chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused. Stores of version 1 have
-only the latter.
+only the latter; those of version 3 hold float16 or int16 instead of float32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 
 from icofactor.cohort.names import check_words
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
+from icofactor.cohort.store.encoding import Rounding
 from icofactor.errors import CohortError
 from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
@@ -40,10 +42,9 @@ from icofactor.io.records import check_seal, rebuild, sealed
 from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
-VERSION = 2
-_READ = (1, 2)
+_READ = (1, 2, 3)
 COMMIT = "commit.json"
-_MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
+_MESH, _PART, _SCALE = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}", "-scale"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Commit:
     participants : column → {"dtype", "values"}.
     steps : what was done, one record per commit.
     checksums : folder of an array or group → its checksums; empty in a store that was made before checksums.
+    rounding : part → what storing its maps in two bytes changed (`encoding.Rounding`); empty for float32.
     """
 
     generation: int
@@ -75,12 +77,32 @@ class Commit:
     participants: Mapping[str, Mapping[str, Any]]
     steps: tuple[Mapping[str, Any], ...]
     checksums: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rounding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return version_of(bool(self.rounding))
+
+    def scale_of(self, part: str) -> str | None:
+        """Name of the folder of the scales of a part's maps; None where they have none."""
+        return f"{part}{_SCALE}" if self.rounding.get(part, {}).get("dtype") == "int16" else None
+
+    @property
+    def arrays(self) -> list[str]:
+        """Folders of the arrays of all parts."""
+        names = [name for name, _ in self.parts]
+        return [*names, *(scale for name in names if (scale := self.scale_of(name)) is not None)]
 
     @cached_property
     def identity(self) -> str:
         """Of the cohort: equal where all but the record of the steps, which has times, is equal."""
-        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "steps"}
+        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("steps", "rounding")}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def version_of(rounded: bool) -> int:
+    """Of the format, which earlier versions of icofactor can read where nothing is rounded."""
+    return 3 if rounded else 2
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
@@ -160,6 +182,10 @@ def _check_commit(commit: Commit, checked: bool) -> None:
             raise Unreadable(f"is damaged: {name[:80]!r} is not the name of a mesh or part")
         if checked and name not in commit.checksums:
             raise Unreadable(f"is damaged: it lacks the checksum of {name}")
+    if commit.rounding and set(commit.rounding) != {name for name, _ in commit.parts}:
+        raise Unreadable("is damaged: it lacks what rounding changed in some part")
+    for record in commit.rounding.values():
+        rebuild(Rounding, dict(record), {})
     for name, sums in commit.checksums.items():
         if set(sums) != ({"metadata"} if name == commit.mesh else {"metadata", "chunks"}):
             raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
@@ -184,7 +210,9 @@ def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
     """Make a cohort the store's: the folders it names for the first time go to the disk, then one rename."""
     for name in fresh:
         _flush(folder / name)
-    header = {"format": FORMAT, "version": VERSION, **asdict(replace(commit, checksums=_checksums(folder, commit)))}
+    content = asdict(replace(commit, checksums=_checksums(folder, commit)))
+    content = content if commit.rounding else {name: value for name, value in content.items() if name != "rounding"}
+    header = {"format": FORMAT, "version": commit.version, **content}
     header = json.loads(json.dumps(header, allow_nan=False))  # tuples are lists
     write_durably(folder / COMMIT, json.dumps(sealed(header, {}), indent=1))
 
@@ -195,7 +223,7 @@ def _checksums(folder: Path, commit: Commit) -> dict[str, Any]:
     arrays = sorted(place.name for place in mesh.iterdir() if place.is_dir())
     found: dict[str, Any] = {}
     found[commit.mesh] = commit.checksums.get(commit.mesh) or {"metadata": hash_file(mesh / GROUP)}
-    for name in (*(f"{commit.mesh}/{array}" for array in arrays), *(name for name, _ in commit.parts)):
+    for name in (*(f"{commit.mesh}/{array}" for array in arrays), *commit.arrays):
         found[name] = commit.checksums.get(name) or StoredArray(folder / name).checksums()
     return found
 
@@ -218,9 +246,9 @@ def next_generation(folder: Path, generation: int) -> int:
 
 def clean(folder: Path, commit: Commit | None) -> None:
     """Remove what no commit names: leavings of killed writers, and of the cohort before."""
-    named = set() if commit is None else {commit.mesh, *(name for name, _ in commit.parts)}
+    named = set() if commit is None else {commit.mesh, *commit.arrays}
     for place in folder.iterdir():
-        if place.is_dir() and place.name not in named and re.fullmatch(f"{_MESH}|{_PART}", place.name):
+        if place.is_dir() and place.name not in named and re.fullmatch(f"{_MESH}|{_PART}({_SCALE})?", place.name):
             shutil.rmtree(place, ignore_errors=True)
         elif place.name.startswith(".tmp-") and place.is_file():
             place.unlink(missing_ok=True)

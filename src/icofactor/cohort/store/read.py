@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
+from icofactor.cohort.store.encoding import Rounding, decode
 from icofactor.cohort.store.layout import COMMIT, Commit, read_commit, shared_provenance
 from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, exists, hash_file
@@ -42,11 +43,13 @@ class StoredMaps:
 
     ndim = 2
     dtype = np.dtype(np.float32)
+    """Of the values as they are read; `stored_dtype` is that on disk."""
 
     def __init__(self, folder: Path, commit: Commit, order: NDArray[np.int64]) -> None:
         self.shape, self.folder, self.commit = (len(commit.subjects), len(order)), folder, commit
         self.subjects: NDArray[np.int64] | None = None
-        self._parts = [_Part(folder / name, commit.checksums.get(name)) for name, _ in commit.parts]
+        self._parts = [_Part(folder, name, commit) for name, _ in commit.parts]
+        self.stored_dtype = np.dtype(self._parts[-1].dtype.name)
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
             if part.n_sites != len(order):
@@ -64,6 +67,12 @@ class StoredMaps:
     @property
     def bytes_read(self) -> int:
         return sum(part.bytes_read for part in self._parts)
+
+    @property
+    def scales(self) -> NDArray[np.float32] | None:
+        """Step, offset and presence of NaN of every subject's map in a store of int16."""
+        found = [part.scale for part in self._parts if part.scale is not None]
+        return np.concatenate(found) if found else None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -85,6 +94,10 @@ class StoredMaps:
 
     def read_sites(self, where: slice) -> NDArray[np.float32]:
         """Maps at consecutive sites of the order on disk, sites × subjects."""
+        return self.read_stored(where).astype(np.float32, copy=False)
+
+    def read_stored(self, where: slice) -> NDArray[Any]:
+        """The same, of the type that needs the least work to be read: float16 or float32."""
         first, last, step = where.indices(self.shape[1])
         if step != 1:
             raise ValueError(f"sites must be consecutive; got a slice with step {step}")
@@ -93,7 +106,8 @@ class StoredMaps:
             return self.read_places(np.arange(rows.start, rows.stop))
         if len(self._parts) == 1:
             return self._parts[0].read((rows, slice(0, self.shape[0])))
-        block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=np.float32)
+        found = np.result_type(*(part.type_read for part in self._parts))
+        block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=found)
         for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
             block[:, start:stop] = part.read((rows, slice(0, part.n_subjects)))
         return block
@@ -133,19 +147,27 @@ class StoredMaps:
 class _Part(StoredArray):
     """The maps that one append wrote, sites (order on disk) × subjects."""
 
-    def __init__(self, folder: Path, known: Mapping[str, str] | None) -> None:
-        super().__init__(folder, known)
-        if self.dtype != np.float32 or len(self.shape) != 2:
-            raise CohortError(folder, f"holds {self.dtype} {self.shape}, not maps")
+    def __init__(self, store: Path, name: str, commit: Commit) -> None:
+        super().__init__(store / name, commit.checksums.get(name))
+        kind = commit.rounding.get(name, {}).get("dtype", "float32")
+        if self.dtype.name != kind or len(self.shape) != 2:
+            raise CohortError(self.folder, f"holds {self.dtype} {self.shape}, not maps in {kind}")
         self.n_sites, self.n_subjects = self.shape
         self.bytes_read, self._counting = 0, threading.Lock()
+        self.type_read = np.dtype(np.float16 if self.dtype == np.float16 else np.float32)
+        self.scale: NDArray[np.float32] | None = None
+        if (scale := commit.scale_of(name)) is not None:
+            self.scale = StoredArray(store / scale, commit.checksums[scale]).read()
+            if self.scale.shape != (self.n_subjects, 3) or self.scale.dtype != np.float32:
+                raise CohortError(store / scale, f"holds {self.scale.dtype} {self.scale.shape}, not scales of maps")
 
-    def read(self, where: tuple[slice, ...] | None = None) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = super().read(where)
+    def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
+        """Values, of `type_read`: float16 stays as it is, since blocks of sites are decoded with other steps."""
+        found = super().read(where)
         if where is not None and found.size:
             with self._counting:
                 self.bytes_read += len(self.touched(where)) * self.chunk_bytes
-        return found
+        return found if self.scale is None else decode(found, self.scale if where is None else self.scale[where[1]])
 
 
 class StoreSource(MapSource):
@@ -157,6 +179,7 @@ class StoreSource(MapSource):
         self._maps: StoredMaps | None = maps
         self._path, self._identity, self._subjects = str(maps.folder), maps.commit.identity, maps.subjects
         self.shape, self.order, self._step = (maps.shape[1], maps.shape[0]), maps.order, maps.chunk_sites
+        self._itemsize = maps.stored_dtype.itemsize
         self.n_bytes = self.size(slice(0, self.shape[0]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,7 +190,7 @@ class StoreSource(MapSource):
         return even_slices(*self.shape, 4, self._step)
 
     def size(self, where: Rows) -> int:
-        return 4 * self.shape[1] * (where.stop - where.start if isinstance(where, slice) else len(where))
+        return self._itemsize * self.shape[1] * (where.stop - where.start if isinstance(where, slice) else len(where))
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
         return partial(self._read, where)
@@ -177,7 +200,7 @@ class StoreSource(MapSource):
         if maps is None:
             whole = _opened_again(self._path, self._identity).X
             maps = whole if self._subjects is None else whole.select(self._subjects)
-        return maps.read_sites(where) if isinstance(where, slice) else maps.read_places(where)
+        return maps.read_stored(where) if isinstance(where, slice) else maps.read_places(where)
 
     def sent(self, where: Rows, client: Any) -> None:
         return None
@@ -230,7 +253,7 @@ class StoredCohort(CohortBase):
 
     Attributes
     ----------
-    X : subjects × sites, float32, on disk.
+    X : subjects × sites, read as float32, on disk.
     subjects, sites, mask, hemisphere, modality, units, participants, truth : as in `Cohort`; `truth` is not stored.
     provenance : what all the inputs have in common, and "steps": one record per commit with the inputs' own.
     path : the store.
@@ -296,6 +319,11 @@ class StoredCohort(CohortBase):
         return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
 
     @property
+    def rounding(self) -> Rounding | None:
+        """What storing the maps in two bytes per value changed; None for float32."""
+        return Rounding.pooled(self.X.commit.rounding.values())
+
+    @property
     def checked(self) -> bool:
         """Whether checksums cover every file; stores made by icofactor 0.1.0 have them for chunks of maps only."""
         return bool(self.X.commit.checksums)
@@ -352,11 +380,16 @@ def _opened(folder: Path, commit: Commit) -> StoredCohort:
         modality=commit.modality,
         units=commit.units,
         participants=participants,
-        provenance=shared_provenance(commit.steps),
+        provenance=shared_provenance(commit.steps) | _rounded(commit),
         path=folder,
         generation=commit.generation,
         order=order,
     )
+
+
+def _rounded(commit: Commit) -> dict[str, Any]:
+    found = Rounding.pooled(commit.rounding.values())
+    return {} if found is None else {"rounding": asdict(found)}
 
 
 def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:

@@ -1,0 +1,133 @@
+"""Stores of two bytes per value: what rounding changes is small, stated, and the same after copying and appending."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icofactor.cli.main import main
+from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.simulate import simulate_cohort
+from icofactor.cohort.store import append_store, compact_store, create_store, open_store, save_store
+from icofactor.errors import ArgumentError, CohortError
+from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.results.methods_text import methods_text
+from icofactor.results.provenance import provenance_of
+
+BOTH = pytest.mark.parametrize("dtype", ["float16", "int16"])
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    found = simulate_cohort(14, 3, mesh="fsaverage3", random_state=1)
+    mask = np.ones(found.sites.n, dtype=bool)
+    mask[:40] = False
+    return replace(found, X=np.where(mask, found.X, 0).astype(np.float32), mask=mask, truth=None)
+
+
+@BOTH
+def test_rounding_is_what_the_store_says(tmp_path: Path, cohort: Cohort, dtype: str) -> None:
+    pieces = (cohort[i : i + 3] for i in range(0, 9, 3))
+    create_store(tmp_path / "a", pieces, dtype=dtype, chunk_sites=100, chunk_subjects=4)
+    stored = append_store(tmp_path / "a", cohort[9:])
+    found = np.asarray(stored.X)
+    assert found.dtype == np.float32
+    error, used = found.astype(float) - cohort.X, cohort.mask
+    said = stored.rounding
+    assert said is not None and said.dtype == dtype and said.values == error[:, used].size
+    np.testing.assert_allclose(said.largest, np.abs(error[:, used]).max(), rtol=1e-12)
+    np.testing.assert_allclose(said.rms, np.sqrt(np.square(error[:, used]).mean()), rtol=1e-12)
+    each = [cohort.X[:9, used].var(axis=0, ddof=1).mean(), cohort.X[9:, used].var(axis=0, ddof=1).mean()]
+    np.testing.assert_allclose(said.deviation, np.sqrt(np.average(each, weights=[9, 5])), rtol=1e-6)
+    # the naive bound: half a step of the type
+    largest = np.abs(cohort.X).max(axis=1)
+    bound = largest * 2**-11 if dtype == "float16" else np.ptp(cohort.X, axis=1) / 65532 / 2 * 1.01
+    assert (np.abs(error) <= bound[:, None]).all()
+    assert (found[:, ~used] == 0).all()  # 0 means that there is no value, and stays 0
+    np.testing.assert_array_equal(stored.X[3:11, 50:60], found[3:11, 50:60])
+    np.testing.assert_array_equal(stored.read_sites(slice(90, 210)), found[:, stored.order[90:210]].T)
+    np.testing.assert_array_equal(stored.X.map_source().read(np.arange(7)), found[:, stored.order[:7]].T)
+    compact = compact_store(tmp_path / "a")
+    np.testing.assert_array_equal(np.asarray(compact.X), found)
+    assert compact.rounding == said
+    assert [one.name for one in (tmp_path / "a").glob("part-*")] != [] and compact.X.stored_dtype == dtype
+
+
+@BOTH
+def test_a_fit_reads_half_and_says_what_rounding_did(tmp_path: Path, cohort: Cohort, dtype: str) -> None:
+    stored = save_store(cohort, tmp_path / "a", dtype=dtype)
+    settings = {"n_components": 3, "level": 1, "n_starts": 4, "random_state": 0}
+    model = CorticalFactorization(**settings).fit(stored)
+    again = CorticalFactorization(**settings).fit(replace(cohort, X=np.asarray(stored.X)))
+    np.testing.assert_allclose(model.components_, again.components_, rtol=0, atol=1e-10 * again.components_.max())
+    assert model.bytes_read_ == model.passes_ * 2 * cohort.X.size
+    text = methods_text(model, stored)
+    kind = {"float16": "16-bit floating-point numbers", "int16": "16-bit integers"}[dtype]
+    assert f"The maps were stored as {kind}" in text and "% of the standard deviation between subjects" in text
+    assert provenance_of(model, stored)["data"]["rounding"]["rms"] == stored.rounding.rms
+
+
+def test_nan_zero_and_constant_maps_keep_their_values(tmp_path: Path, cohort: Cohort) -> None:
+    X = np.array(cohort.X - 2)
+    X[0, 5:10], X[1, :40], X[2], X[3] = np.nan, np.nan, 7.25, 0
+    X[4] = np.float32(1e6) + np.arange(X.shape[1])
+    for dtype in ("float16", "int16"):
+        given = X[:4] if dtype == "float16" else X
+        stored = save_store(replace(cohort[: len(given)], X=given), tmp_path / dtype, dtype=dtype)
+        found = np.asarray(stored.X)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(given))
+        assert (found[2] == 7.25).all() and (found[3] == 0).all()
+        np.testing.assert_array_equal(np.asarray(stored.X[0:2, 3:65]), found[0:2, 3:65])
+    np.testing.assert_allclose(found[4], X[4], atol=np.ptp(X[4]) / 65532 + 0.07)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "words"), [("float16", 70000, "up to 65504"), ("int16", np.inf, "infinite")]
+)
+def test_values_that_do_not_fit_are_refused(
+    tmp_path: Path, cohort: Cohort, dtype: str, value: float, words: str
+) -> None:
+    X = np.array(cohort.X)
+    X[5, 7] = value
+    with pytest.raises(CohortError, match=words) as raised:
+        save_store(replace(cohort, X=X), tmp_path / "a", dtype=dtype)
+    assert raised.value.path == str(tmp_path / "a") and not (tmp_path / "a").exists()
+    with pytest.raises(ArgumentError) as wrong:
+        save_store(cohort, tmp_path / "a", dtype="float8")
+    assert wrong.value.argument == "dtype"
+
+
+def test_coarse_rounding_is_warned_of(tmp_path: Path, cohort: Cohort) -> None:
+    with pytest.warns(UserWarning, match="float16 is coarse for these maps"):
+        save_store(replace(cohort, X=cohort.X + np.float32(1000)), tmp_path / "a", dtype="float16")
+
+
+@BOTH
+def test_a_record_of_rounding_that_was_changed_is_refused(tmp_path: Path, cohort: Cohort, dtype: str) -> None:
+    save_store(cohort, tmp_path / "a", dtype=dtype)
+    commit = tmp_path / "a" / "commit.json"
+    assert json.loads(commit.read_text())["version"] == 3
+    commit.write_text(commit.read_text().replace(f'"{dtype}"', '"float64"'))
+    with pytest.raises(CohortError):
+        open_store(tmp_path / "a")
+    save_store(cohort, tmp_path / "b")
+    assert json.loads((tmp_path / "b" / "commit.json").read_text())["version"] == 2
+
+
+def test_prepare_writes_and_appends(tmp_path: Path, cohort: Cohort, capsys: pytest.CaptureFixture[str]) -> None:
+    save_store(cohort[:9], tmp_path / "a")
+    save_store(cohort[9:], tmp_path / "b")
+    small = str(tmp_path / "small")
+    assert main(["prepare", str(tmp_path / "a"), "-o", small, "--dtype", "int16", "-q"]) == 0
+    assert "Stored as 16-bit integers scaled to the range of each map; rounding changed" in capsys.readouterr().out
+    assert main(["prepare", str(tmp_path / "b"), "-o", small, "--append", "-q"]) == 0
+    stored = open_store(small)
+    assert stored.subjects == cohort.subjects and stored.X.stored_dtype == np.int16
+    capsys.readouterr()
+    for wrong in (["--append", "--dtype", "float16"], ["--append"]):
+        out = small if len(wrong) > 1 else str(tmp_path / "none")
+        assert main(["prepare", str(tmp_path / "b"), "-o", out, *wrong]) == 2
