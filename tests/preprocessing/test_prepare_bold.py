@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import signal
 
 import icofactor as ico
 from helpers.trees import write_gifti
@@ -56,11 +57,30 @@ def test_what_is_made_is_what_the_functions_make(tree: Path, tmp_path: Path) -> 
     band = {"low": 0.01, "high": 0.1}
     assert main(["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--low", "0.01", "-q"]) == 0
     made = open_store(tmp_path / "r")
-    wanted = reho(bandpass(series, TR, **band, mask=used), FACES, mask=used)
+    series = np.where(used[:, None], series, 0)
+    wanted = reho(bandpass(signal.detrend(series), TR, **band, mask=used), FACES, mask=used)
     np.testing.assert_allclose(made.X[1][:N], wanted, rtol=1e-5)
     assert made.sites.n == 2 * N and made.mask is not None and int((~made.mask).sum()) == 80
     prepare_bold(tree, tmp_path / "a", Steps("alff", limit=None, **band), hemisphere="left")
-    np.testing.assert_allclose(open_store(tmp_path / "a").X[1], alff(series, TR, **band, mask=used), rtol=1e-5)
+    np.testing.assert_allclose(open_store(tmp_path / "a").X[1], alff(series, TR, **band, detrend=True, mask=used), rtol=1e-5)
+
+
+def test_drift_and_censored_volumes_do_not_leak_into_the_band(tree: Path, tmp_path: Path) -> None:
+    """ALFF by the definition, one vertex and one frequency at a time."""
+    time, low, high = np.arange(T), 0.05, 0.1
+    keep = ~np.isin(time, [20, 21])
+    slow = (3 * np.sin(2 * np.pi * time / 40) + 0.05 * time)[:, None]
+    for subject in range(1, 5):
+        name = f"sub-{subject:02d}_task-rest_hemi-L_space-fsaverage3_bold.func.gii"
+        write_gifti(tree / f"sub-{subject:02d}" / "func" / name, series_of(subject) + slow, "left")
+    prepare_bold(tree, tmp_path / "a", Steps("alff", limit=None), Cleaning(max_fd=0.5), hemisphere="left")
+    turns = [np.exp(-2j * np.pi * k * time / T) for k in range(T // 2) if low <= k / (T * TR) <= high]
+    for vertex in (40, 77, 641):
+        one = (series_of(2) + slow)[:, vertex]
+        left = one[keep] - np.polyval(np.polyfit(time[keep], one[keep], 1), time[keep])
+        even = np.interp(time, time[keep], left)
+        wanted = np.mean([2 / T * abs(turn @ even) for turn in turns])
+        np.testing.assert_allclose(open_store(tmp_path / "a").X[1, vertex], wanted, rtol=1e-4)
 
 
 def test_confounds_and_motion_are_taken_out_and_said(tree: Path, tmp_path: Path) -> None:
@@ -150,6 +170,13 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path) -> No
         prepare_bold(tree, out, alone, Cleaning(max_fd=0.05))
     with pytest.raises(CohortError, match="icofactor prepare reho FOLDER"):
         ico.load_cohort(tree, measure="bold")
+    right = first / "sub-01_task-rest_hemi-R_space-fsaverage3_bold.func.gii"
+    write_gifti(right, series_of(1)[:-1], "right")
+    with pytest.raises(CohortError, match="has 79 volumes, but its confounds have 80"):
+        prepare_bold(tree, tmp_path / "v", alone, Cleaning(("6p",)))
+    with pytest.raises(CohortError, match=r"has 79 volumes, but sub-01_task-rest_hemi-L\S+ has 80"):
+        prepare_bold(tree, tmp_path / "w", alone)
+    write_gifti(right, series_of(1), "right", intent="NIFTI_INTENT_TIME_SERIES")
     table = first / "sub-01_task-rest_desc-confounds_timeseries.tsv"
     table.write_text(table.read_text().replace("0.1", "inf"))
     with pytest.raises(CohortError, match="framewise_displacement holds"):

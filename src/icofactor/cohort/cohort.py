@@ -53,7 +53,7 @@ class Truth:
 
 _SETTINGS = (
     *("step", "fwhm_mm", "n_deviations", "over", "kernel", "method", "from", "to", "mesh", "rings", "tie_correction"),
-    *("low_hz", "high_hz", "order", "detrend", "normalize", "max_missing"),
+    *("low_hz", "high_hz", "order", "detrend", "normalize", "max_missing", "n_columns", "max_fd_mm", "filled"),
 )
 """What tells two steps of preprocessing apart; paths, times and versions do not."""
 

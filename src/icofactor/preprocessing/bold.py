@@ -1,9 +1,9 @@
 """ReHo and ALFF from fMRIPrep's time series, on the surface they came on: no spheres, nothing resampled.
 
-Done, in this order: confounds, when named, are regressed out together with mean and straight line; volumes with more
-motion than allowed are set to zero by one regressor each; ReHo's series are band-passed and these volumes left out;
-runs are joined. Not done: smoothing, slice timing, ICA-AROMA or CompCor unless their columns are named; ALFF keeps the
-zeroed volumes, as its spectrum needs even steps.
+Done, in this order: mean and straight line are regressed out, together with the confounds that are named and without
+the volumes that moved more than allowed; these are interpolated in time, as zeros in their place would spread other
+frequencies over the band; ReHo's series are band-passed and these volumes left out; runs are joined. Not done:
+smoothing, slice timing, ICA-AROMA or CompCor unless their columns are named.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Cleaning:
 
     Attributes
     ----------
-    confounds : columns of fMRIPrep's confounds, or one of the sets 6p, 9p, 24p and 36p; none leaves the series.
+    confounds : columns of fMRIPrep's confounds, or one of the sets 6p, 9p, 24p and 36p.
     max_fd : framewise displacement in mm above which a volume does not count; None keeps all.
 
     Examples
@@ -92,13 +92,19 @@ class Cleaning:
         """The columns by name."""
         return tuple(dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,))))
 
+    @property
+    def of_table(self) -> bool:
+        """Whether fMRIPrep's table of confounds is needed."""
+        return bool(self.columns) or self.max_fd is not None
+
     def record(self) -> list[dict[str, Any]]:
         """The steps, for the provenance."""
-        steps: list[dict[str, Any]] = []
-        if self.columns:
-            steps.append({"step": "regress_confounds", "n_columns": len(self.columns), "columns": list(self.columns)})
+        columns = list(self.columns)
+        steps: list[dict[str, Any]] = [{"step": "regress_confounds", "n_columns": len(columns), "columns": columns}]
+        if not columns:
+            steps = [{"step": "detrend"}]
         if self.max_fd is not None:
-            steps.append({"step": "censor", "max_fd_mm": self.max_fd})
+            steps.append({"step": "censor", "max_fd_mm": self.max_fd, "filled": "linear"})
         return steps
 
 
@@ -130,7 +136,7 @@ def prepare_bold(
     ----------
     folder : fMRIPrep's output, with sub-* folders.
     steps : kind "reho" or "alff", band and so on. Without `tr` the sidecar's RepetitionTime is taken.
-    cleaning : confounds and motion; None leaves the series as they are.
+    cleaning : confounds and motion; None takes out mean and straight line alone.
     hemisphere, target, entities : which files, as for `load_cohort`; ReHo joins a subject's runs, ALFF takes one.
     participants, exclude : which subjects, as for `load_cohort`.
     n_procs, work_dir : as for `prepare_hcp`: subjects at the same time, and where finished maps are kept.
@@ -259,19 +265,22 @@ def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps,
     records = []
     for files in runs:
         one = next(iter(files.values()))
-        design, keep = _design(one, cleaning)
+        design: NDArray[np.float64] | None = None
         for side, path in files.items():
             maps = read_maps(path)
             for told, part in maps.parts.items():
                 where = told or side
                 if where is None:
                     raise CohortError(path, "does not name its hemisphere")
-                if design is not None and len(part) != len(design):
-                    raise CohortError(path, f"has {len(part)} volumes; its confounds have {len(design)} rows")
-                series.setdefault(where, []).append(_clean(part, design).T)
+                if design is None:
+                    design, keep = _design(one, cleaning, len(part))
+                if len(part) != len(design):
+                    what = "its confounds have" if cleaning.of_table else f"{literal(one.name)} has"
+                    raise CohortError(path, f"has {len(part)} volumes, but {what} {len(design)}: run fMRIPrep again")
+                series.setdefault(where, []).append(_clean(part, design, keep).T)
             records.append({"path": str(path), "sha256": hash_file(path), "reader": maps.reader})
         times.append(_tr(one, maps.step, steps))
-        kept.append(np.ones(len(part), dtype=bool) if keep is None else keep)
+        kept.append(keep)
     last = next(iter(runs[-1].values()))
     have = {side: ~np.logical_or.reduce([still_vertices(run) for run in there]) for side, there in series.items()}
     made = {}
@@ -299,22 +308,29 @@ def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
     return triangles
 
 
-def _clean(part: NDArray[Any], design: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so."""
+def _clean(part: NDArray[Any], design: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
+    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so.
+
+    Volumes that do not count, each of which has a regressor, lie on the line between those before and after them.
+    """
     values = np.asarray(part, dtype=np.float64)
-    if design is None:
-        return values
     basis = np.linalg.svd(design, full_matrices=False)
     columns = basis[0][:, basis[1] > 1e-10 * basis[1][0]]
     left = values - columns @ (columns.T @ values)
     left[:, still_vertices(values.T)] = 0
+    good, gone = np.flatnonzero(keep), np.flatnonzero(~keep)
+    after = np.searchsorted(good, gone)
+    low, high = good[np.maximum(after - 1, 0)], good[np.minimum(after, len(good) - 1)]
+    share = np.divide(gone - low, high - low, out=np.zeros(len(gone)), where=high > low)[:, None]
+    left[gone] = (1 - share) * left[low] + share * left[high]
     return left
 
 
-def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None, Bools | None]:
-    """The regressors of a run, and the volumes that count; (None, None) where nothing was asked for."""
-    if not cleaning.columns and cleaning.max_fd is None:
-        return None, None
+def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64], Bools]:
+    """The regressors of a run of `n` volumes, and the volumes that count."""
+    line = [np.ones(n), np.linspace(-1, 1, n)]
+    if not cleaning.of_table:
+        return np.column_stack(line), np.ones(n, dtype=bool)
     tables = _confound_tables(file)
     path = next((table for table in tables if table.is_file()), None)
     if path is None:
@@ -328,11 +344,12 @@ def _design(file: Path, cleaning: Cleaning) -> tuple[NDArray[np.float64] | None,
             raise Unreadable(f"has no column {literal(', '.join(lacking[:10]))}")
         columns = [_numbers(name, table[name]) for name in cleaning.columns]
         n = len(next(iter(table.values())))
+        line = [np.ones(n), np.linspace(-1, 1, n)]
         keep = np.ones(n, dtype=bool)
         if cleaning.max_fd is not None:
             keep = _numbers(_FD, table[_FD]) <= cleaning.max_fd
         spikes = np.eye(n)[:, ~keep]
-        design = np.column_stack([np.ones(n), np.linspace(-1, 1, n), *columns, spikes])
+        design = np.column_stack([*line, *columns, spikes])
         scale = np.abs(design).max(axis=0)
         if int(keep.sum()) < max(_LEAST, n // 2):
             raise Unreadable(

@@ -213,7 +213,10 @@ def _step(step: Mapping[str, Any]) -> str:
             "and linear trend"
         )
     if name == "censor":
-        return f"Volumes with a framewise displacement above {say('max_fd_mm')} mm were censored"
+        filled = " and interpolated in time" if of.get("filled") else ""
+        return f"Volumes with a framewise displacement above {say('max_fd_mm')} mm were censored{filled}"
+    if name == "detrend":
+        return "Mean and linear trend were removed from each series"
     if name == "concatenate_runs":
         return "Each run was brought to zero mean and unit norm, and runs were joined"
     if name == "reho":
