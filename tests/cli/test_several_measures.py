@@ -157,7 +157,7 @@ def test_tables_of_regions_are_joined_too(
     inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
     atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", share]
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
-    assert "16 regions of an atlas on fsaverage3, both" in capsys.readouterr().out and not out.exists()
+    assert "16 regions of the atlas toy on fsaverage3, both" in capsys.readouterr().out and not out.exists()
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0
     assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
@@ -168,7 +168,7 @@ def test_tables_of_regions_are_joined_too(
     )
     left = {name: ((values - back[name]) ** 2).mean() / values.var(axis=0).mean() for name, values in X.items()}
     assert max(left.values()) < 0.6, left
-    figure = draw_regions(model, "", [0, 1])  # every bar has a name, of its own measure
+    figure = draw_regions(model, "", [0, 1], ["", ""])  # every bar has a name, of its own measure
     assert len(figure.axes[1].patches) == model.components_.shape[1] == len(names_of_bars(model))
     if share == "loadings":
         assert names_of_bars(model)[:17:16] == ["thickness lh_bankssts", "mt30 lh_bankssts"]

@@ -19,8 +19,10 @@ from icofactor.cohort.names import subjects_of
 from icofactor.errors import CohortError
 from icofactor.io.maps import read_maps
 from icofactor.io.tables import read_table
+from icofactor.results.description import read_fit
 from icofactor.sphere.names import N_FS_LR
 from icofactor.sphere.sites import Sites
+from icofactor.sphere.surfaces import read_surface
 
 N = 642
 FACES = np.asarray(Sites.named("fsaverage3").triangles)
@@ -167,8 +169,11 @@ def test_civet_text_and_its_mask(tmp_path: Path) -> None:
 
 def test_civets_mesh_is_asked_for(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "a_native_rms_rsl_tlaplace_20mm_left.txt", np.ones(40962), fmt="%d")
-    with pytest.raises(CohortError, match=r"fsaverage6 or a CIVET mesh.*tpl-civet_den-41k_hemi-L_sphere\.surf\.gii"):
+    with pytest.raises(CohortError, match=r"any surface of CIVET .*tpl-civet_den-41k_hemi-L_sphere") as raised:
         ico.load_cohort(tmp_path)
+    assert "fsaverage6" not in str(raised.value)
+    with pytest.raises(CohortError, match="mesh='fsaverage6' orders its vertices differently"):
+        ico.load_cohort(tmp_path, mesh="fsaverage6")
 
 
 @pytest.mark.parametrize("shape", [(N, 1, 1), (6, 107, 1), (N,)])
@@ -407,6 +412,14 @@ def test_from_a_folder_to_a_page(
     assert main([*layout(tmp_path / "data"), "-o", str(out), *PAGE]) == 0
     assert read_table(out / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS
     assert "Component 2" in (out / "report.html").read_text()
+    if layout is civet:  # maps are called after its mesh, and drawn on the people's own surfaces, also once more
+        names = [path.name for path in out.glob("hemi-L*components.shape.gii")]
+        assert names == ["hemi-L_space-civet_den-642_desc-icofactor_components.shape.gii"]
+        mid = [read_surface(path)[0] for path in (tmp_path / "data").glob("*/surfaces/*rsl_left_81920.obj")]
+        cortex = read_fit(out).cortex
+        np.testing.assert_allclose(cortex.hemispheres[0].shapes["midthickness"], np.mean(mid, axis=0), rtol=1e-6)
+        assert cortex.note == "Drawn on the mean surface of 6 subjects."
+        assert "of CIVET's mesh (642 vertices per hemisphere)" in (out / "methods.md").read_text()
 
 
 def test_civets_own_surfaces_give_its_mesh(tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def test_tables_to_page(make: Callable[..., list[Path]], tmp_path: Path) -> None
     command = ["fit", str(tmp_path / "in"), *parcels, "-o", str(out), *QUICK, "--no-figures"]
     assert main(command) == 0
     page = content_of(out / "report.html")
-    assert page["summary"]["on"] == "parcels" and page["summary"]["mesh"] == "an atlas on fsaverage3"
+    assert page["summary"]["on"] == "parcels" and page["summary"]["mesh"] == "the atlas toy on fsaverage3"
+    assert "on the regions of the atlas toy on fsaverage3 [1], both hemispheres (16" in (out / "methods.md").read_text()
     assert "missing" not in page["cortex"] and "lh_insula" in page["cortex"]["regions"]["names"]
     assert len(page["panels"]["regions"]["names"]) == N
     table = columns_of(out / "desc-icofactor_regions.tsv")

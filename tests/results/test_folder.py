@@ -39,6 +39,7 @@ from icofactor.results.folder import (
 )
 from icofactor.results.report.content import page_content
 from icofactor.results.report.page import write_page
+from icofactor.results.report.panels import drawings_of
 from icofactor.results.report.surfaces import Cortex
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file, table_file
@@ -766,11 +767,12 @@ def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
     sites = Sites.icosphere(3)
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
     names = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
-    assert "hemi-L_space-sphere642_desc-icofactor_components.shape.gii" in names
+    assert "hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii" in names
 
 
 def test_names_of_files_are_made_of_entities() -> None:
     assert map_file("my-mesh 2", "a.gii", "left") == "hemi-L_space-mymesh2_desc-icofactor_a.gii"
+    assert map_file("civet41k", "a.gii") == "space-civet_den-41k_desc-icofactor_a.gii"
     assert map_file("fsaverage5", "a.gii", desc="T1w/T2w") == "space-fsaverage_den-10k_desc-T1wT2w_a.gii"
     assert table_file("a.tsv", "thickness") == "desc-thickness_a.tsv"
 
@@ -831,6 +833,12 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     assert mine.read_bytes().endswith(b"!")  # what the user changed stays
     page = json.loads(page_content(read_fit(tmp_path), {}))
     assert [layer["name"] for layer in page["cortex"]["layers"][:3]] == titles == page["panels"]["titles"]
+    drawn = dict(drawings_of(FitDescription.of(model, diagnostics, selection=read_fit(tmp_path).selection)))
+    of_maps = [text.get_text().replace("\xa0", " ") for text in drawn["components"]().texts]
+    assert [text.rpartition("\n")[0] for text in of_maps[1:3]] == [
+        "Component 1\nbilateral insula\n(45.0 %)",
+        "Component 2\nleft insula\n(50.0 %)",
+    ]
     # elsewhere the fit is not touched
     write_names(found, overlap_place(tmp_path / "else", tmp_path), model)
     assert {file.name for file in (tmp_path / "else").iterdir()} == {"atlas_overlap.tsv", "atlas_overlap.json", LIST}
@@ -841,7 +849,7 @@ def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(tmp
     sites = Sites.from_sphere(Sites.named("fsaverage3").coordinates)
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
     names = {file.name for file in write_fit(fit, FitFolder(tmp_path))}
-    assert {"hemi-L_space-sphere642_desc-icofactor_components.shape.gii", "report.html", "loadings.png"} < names
+    assert {"hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii", "report.html", "loadings.png"} < names
     assert not {"components.png", "maps.png"} & names
 
 

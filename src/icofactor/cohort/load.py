@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 from icofactor.cohort.find import Wanted
 from icofactor.cohort.find.files import find_sources, rename
 from icofactor.cohort.find.sessions import tell_scans
-from icofactor.cohort.meshes import Mesh, check_array, read_image
+from icofactor.cohort.meshes import Mesh, check_array, is_name, read_image
 from icofactor.cohort.pieces import Reader
 from icofactor.cohort.plan import Plan, are_stacks, grouped, plan_held, plan_singles, plan_stacks, plan_store
 from icofactor.cohort.problems import Journal, Problems, some
@@ -22,7 +22,7 @@ from icofactor.cohort.regions import frame_on_regions, read_regions
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
 from icofactor.io.maps import is_mesh_size
-from icofactor.sphere.meshes import sites_for
+from icofactor.sphere.meshes import CIVETS_MESH, sites_for
 from icofactor.sphere.names import SIDES, hemispheres
 from icofactor.sphere.sites import Sites
 
@@ -137,7 +137,12 @@ def plan_cohort(
     scans = tell_scans(found, sessions, selection, problems)
     for note in found.notes:
         journal.note(note)
-    details = replace(details, mesh=found.mesh if mesh is None else mesh, measure=found.measure or details.measure)
+    if found.civet and (is_name(mesh) or mesh is found.mesh is None):
+        named = "" if mesh is None else f"; {{mesh={mesh!r}}} orders its vertices differently"
+        problems.add("mesh", f"of CIVET's maps is needed: give {CIVETS_MESH}{named}")
+        problems.check()
+    own = {"mesh": found.mesh if mesh is None else mesh, "measure": found.measure or details.measure}
+    details = replace(details, **own, surfaces=tuple(found.surfaces))
     regions = read_regions(found, *atlas, hemisphere, measure, selection.skips, problems, journal)
     if regions is not None:
         details = replace(details, mesh=regions.sites, measure=found.measure or details.measure)

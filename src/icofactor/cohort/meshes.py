@@ -42,7 +42,7 @@ class Mesh:
             return cls((left, right))
         if mesh is None or isinstance(mesh, Sites):
             return cls(mesh)
-        if isinstance(mesh, str) and _is_name(mesh):
+        if is_name(mesh):
             if is_fs_lr(mesh):
                 return cls((fs_lr_sites("left"), fs_lr_sites("right")))
             if mesh.lower().replace("_", "").startswith("fslr"):
@@ -117,14 +117,15 @@ def _level(name: str) -> int:
     return Sites.named(name).max_level
 
 
-def _is_name(mesh: str) -> bool:
-    return "/" not in mesh and not mesh.endswith(".gii") and not Path(mesh).is_file()
+def is_name(mesh: Any) -> bool:
+    """Whether a mesh is given by its name, not by a file."""
+    return isinstance(mesh, str) and "/" not in mesh and not mesh.endswith(".gii") and not Path(mesh).is_file()
 
 
 def _sites(mesh: Any) -> Sites:
     if isinstance(mesh, Sites):
         return mesh
-    if isinstance(mesh, str) and _is_name(mesh):
+    if is_name(mesh):
         return Sites.named(mesh)
     if isinstance(mesh, str | os.PathLike):
         return Sites.from_file(Path(mesh).expanduser())

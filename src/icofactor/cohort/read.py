@@ -40,6 +40,7 @@ class Details:
     problems, journal : gather what goes wrong, and what is done.
     holes : whether single subjects may have NaN where others have values.
     n_threads : files read at the same time; decompression and reading let other threads run.
+    surfaces : of some of the subjects, to draw on.
     mask_array : the mask, once the number of sites is known.
     unknown_sites : why it is not known where the columns lie.
     """
@@ -54,6 +55,7 @@ class Details:
     journal: Journal
     holes: bool = False
     n_threads: int | None = None
+    surfaces: tuple[Path, ...] = ()
     mask_array: NDArray[np.bool_] | None = None
     unknown_sites: CohortError | None = None
 
@@ -303,6 +305,7 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
         "mesh_and_mask_files": [*_files(details.mesh), *_files(details.mask)],
         "steps": journal.steps,
         "left_out": journal.left_out,
+        **({"surfaces": [str(path) for path in details.surfaces]} if details.surfaces else {}),
     }
     hemisphere: Any = "both" if len(made.widths) == 2 else next(iter(made.widths))
     units = units_of(modality) if details.units is None else details.units

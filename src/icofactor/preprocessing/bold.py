@@ -309,21 +309,23 @@ def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
 
 
 def _clean(part: NDArray[Any], design: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
-    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so.
-
-    Volumes that do not count, each of which has a regressor, lie on the line between those before and after them.
-    """
+    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so."""
     values = np.asarray(part, dtype=np.float64)
     basis = np.linalg.svd(design, full_matrices=False)
     columns = basis[0][:, basis[1] > 1e-10 * basis[1][0]]
     left = values - columns @ (columns.T @ values)
     left[:, still_vertices(values.T)] = 0
+    return interpolate(left, keep)
+
+
+def interpolate(values: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
+    """The same volumes × vertices, in place: volumes that do not count on the line between those beside them."""
     good, gone = np.flatnonzero(keep), np.flatnonzero(~keep)
     after = np.searchsorted(good, gone)
     low, high = good[np.maximum(after - 1, 0)], good[np.minimum(after, len(good) - 1)]
     share = np.divide(gone - low, high - low, out=np.zeros(len(gone)), where=high > low)[:, None]
-    left[gone] = (1 - share) * left[low] + share * left[high]
-    return left
+    values[gone] = (1 - share) * values[low] + share * values[high]
+    return values
 
 
 def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64], Bools]:

@@ -21,7 +21,7 @@ from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.smoothing import SurfaceSmoother
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.progress import Stages
-from icofactor.sphere.names import hemispheres, mesh_known_as, mesh_name_of
+from icofactor.sphere.names import MESHES, hemispheres, mesh_known_as, mesh_name_of
 from icofactor.sphere.sites import Sites
 
 # Subjects whose maps are held together.
@@ -239,7 +239,7 @@ def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
         )
     regions = _regions(cohort)
     source = mesh_name_of(cohort.sites)
-    if mesh_known_as(source) is None:
+    if source not in MESHES:
         what = f"{{resample_to={changes.resample_to!r}}}: only fsaverage and fs_LR 32k can be resampled"
         raise ArgumentError("resample_to", None, f"{what}, not {cohort.sites!r}")
     found = {}

@@ -106,7 +106,9 @@ class FitDescription:
         atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
         """
         sites = model.sites_.of_measure()
-        cortex = cortex_or_reason(sites, model.hemi_, surfaces)
+        data = (known.get("provenance") or {}).get("data")
+        own = data.get("surfaces") if isinstance(data, Mapping) else None
+        cortex = cortex_or_reason(sites, model.hemi_, surfaces, own if isinstance(own, list | tuple) else ())
         if sites.regions is not None and cortex.hemispheres and not atlas:
             halves = np.split(sites.regions.labels, sites.n_hemispheres)
             names = dict(enumerate(sites.regions.names))

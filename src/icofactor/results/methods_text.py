@@ -17,7 +17,7 @@ from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
 from icofactor.results.meaning import measure_title
-from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_name_of
+from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_known_as, mesh_name_of
 
 _FSAVERAGE = (
     "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a coordinate system for the "
@@ -120,12 +120,15 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
     if is_fs_lr(mesh):
         where = f"the {sites.on} of the fs_LR 32k mesh {cite(_FS_LR)}"
     elif fsaverage_level(mesh) is not None:
-        where = f"the {sites.on} of {mesh} {cite(_FSAVERAGE)}"
+        where = f"the {sites.on} of {mesh.removesuffix('7')} {cite(_FSAVERAGE)}"
+    elif (known := mesh_known_as(mesh)) is not None:
+        where = f"the {sites.on} of CIVET's mesh ({known.n_vertices} vertices per hemisphere)"
     elif sites.name is None:
         where = f"the {sites.on} of a spherical mesh"
     if sites.regions is not None:
         of = where.partition(" of ")[2] if sites.regions.mesh else "a mesh of its own"
-        where = f"the regions of an atlas on {of}" if sites.placed else "regions"
+        atlas = f"the atlas {sites.regions.atlas}" if sites.regions.atlas else "an atlas"
+        where = f"the regions of {atlas} on {of}" if sites.placed else "regions"
     side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
     what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
     what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"

@@ -129,6 +129,14 @@ def _does_not_fit(mesh: str, level: int, n_columns: int, hemi: str | None, found
     return f"{{mesh}} {literal(mesh)} has {V} vertices (or {F} faces) per hemisphere{both}; {found}{hint}"
 
 
+CIVETS_MESH = "any surface of CIVET (.obj) or its sphere (tpl-civet_den-41k_hemi-L_sphere.surf.gii)"
+_OTHERS = {
+    6: "a CIVET mesh, which order their sites differently; for FreeSurfer's maps pass {mesh='fsaverage6'}, for "
+    f"CIVET's {CIVETS_MESH}",
+    7: "fs_LR 164k, which order their sites differently; pass {mesh='fsaverage7'}, or give the file of its sphere",
+}
+
+
 def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str | None]:
     """The mesh from the number of columns, where only one has that many."""
     for level in _NAMED_LEVELS:
@@ -137,12 +145,7 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
             continue
         name = f"fsaverage{level}"
         if level >= 6:
-            other = "a CIVET mesh" if level == 6 else "fs_LR 164k"
-            civet = " (tpl-civet_den-41k_hemi-L_sphere.surf.gii), or any surface of CIVET (.obj)" if level == 6 else ""
-            raise _unknown(
-                f"{found}: that may be {name} or {other}, which order their sites differently; pass "
-                f"{{mesh='{name}'}}, or give the file of its sphere{civet}"
-            )
+            raise _unknown(f"{found}: that may be {name} or {_OTHERS[level]}")
         return Sites.named(name, on=fits[0], hemi=fits[1] or "left"), fits[1]  # type: ignore[arg-type]
     if n_columns in (N_FS_LR, 2 * N_FS_LR):
         return _on_fs_lr(n_columns, hemi, found)

@@ -22,10 +22,10 @@ class StandardMesh:
     Attributes
     ----------
     name : e.g. "fsaverage5".
-    space : "fsaverage" or "fsLR", as BIDS and TemplateFlow call it.
+    space : "fsaverage", "fsLR" or "civet", as BIDS and TemplateFlow call it.
     density : e.g. "10k", as they call that.
     n_vertices : per hemisphere.
-    level : of the icosahedral hierarchy; None for fs_LR.
+    level : of fsaverage in the icosahedral hierarchy; None for others.
     """
 
     name: str
@@ -44,11 +44,23 @@ MESHES = {
         *(StandardMesh(f"fsLR{density}", "fsLR", density, n) for density, n in _FS_LR.items()),
     )
 }
-"""Name → standard mesh."""
+"""Name → standard mesh that needs no file."""
+_CIVET = {
+    f"civet{density}": StandardMesh(f"civet{density}", "civet", density, 10 * 4**n + 2)
+    for n, density in _FSAVERAGE.items()
+}
+
+
+def civet_name(n_vertices: int) -> str | None:
+    """The name of CIVET's mesh of so many vertices per hemisphere, "civet41k" or "civet164k"; None for other numbers.
+
+    Its vertices are those of an icosahedron too, in another order than fsaverage's and elsewhere on the cortex.
+    """
+    return next((name for name, mesh in _CIVET.items() if mesh.n_vertices == n_vertices), None)
 
 
 def mesh_name_of(sites: Any) -> str:
-    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with its number of sites.
+    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" and sites per hemisphere.
 
     Examples
     --------
@@ -57,12 +69,14 @@ def mesh_name_of(sites: Any) -> str:
     'fsaverage4'
     """
     if sites.on == "parcels":
-        return str(sites.regions.mesh or f"{'parcels' if sites.regions.placed else 'regions'}{sites.n_mesh}")
+        own = sites.regions
+        n = f"sphere{len(own.labels) // sites.n_hemispheres}" if own.placed else f"regions{sites.n_mesh}"
+        return str(own.mesh or n)
     if sites.name is not None:
         return str(sites.name)
     per_side = sites.n_mesh // len(sites.frames)
     known = per_side == N_FS_LR and sites.on == "vertices"
-    return "fsLR32k" if known else f"sphere{sites.n_mesh // sites.n_measures}"
+    return "fsLR32k" if known else f"sphere{per_side}"
 
 
 def is_fs_lr(mesh_name: str) -> bool:
@@ -74,6 +88,8 @@ def mesh_known_as(mesh_name: str) -> StandardMesh | None:
     """The standard mesh of that name, numbering (fsaverage6-A) or size; None for others."""
     if is_fs_lr(mesh_name):
         return MESHES["fsLR32k"]
+    if mesh_name in _CIVET:
+        return _CIVET[mesh_name]
     found = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
     return None if found is None else MESHES[f"fsaverage{found[1] or 7}"]
 
@@ -91,11 +107,12 @@ def vertices_per_side(mesh_name: str) -> int | None:
 
 
 def space(mesh_name: str) -> str:
-    """BIDS entities of a mesh: space and, for fsaverage and fs_LR, density."""
+    """BIDS entities of a mesh: space and density, which is its number of sites per hemisphere where it has no name."""
     mesh = mesh_known_as(mesh_name)
     if mesh is not None:
         return f"space-{mesh.space}_den-{mesh.density}"
-    return f"space-{_label(mesh_name, 'mesh_name')}"
+    own = re.fullmatch(r"sphere(\d+)", mesh_name)
+    return f"space-sphere_den-{own[1]}" if own else f"space-{_label(mesh_name, 'mesh_name')}"
 
 
 OWN = "icofactor"

@@ -46,8 +46,9 @@ class Parcels:
     hemi : "left", "right", "both", or None where it is not known.
     labels : region of each vertex of the atlas's mesh, −1 for none, left first; None where no atlas is known.
     mesh : name of that mesh, or None.
-    points, triangles : of a mesh without a name, as `Sites` has them.
+    points, triangles : of a mesh that its name does not give, as `Sites` has them.
     elsewhere : names in the atlas that no vertex has, as those of the subcortex.
+    atlas : what the atlas is called, as its files say; "" where they do not.
     """
 
     names: Annotated[tuple[str, ...], Numbers("p", "text")]
@@ -58,9 +59,11 @@ class Parcels:
     points: Annotated[Floats | None, Numbers("m3")] = None
     triangles: Annotated[Triangles | None, Numbers("u3", "i", least=0, below="m")] = None
     elsewhere: tuple[str, ...] = ()
+    atlas: str = ""
 
     def __str__(self) -> str:
-        return f"an atlas on {self.mesh or 'its own mesh'}" if self.placed else "a table without an atlas"
+        atlas = f"the atlas {self.atlas}" if self.atlas else "an atlas"
+        return f"{atlas} on {self.mesh or 'its own mesh'}" if self.placed else "a table without an atlas"
 
     @property
     def placed(self) -> bool:
@@ -71,11 +74,11 @@ class Parcels:
         """The vertices of the atlas's mesh, left first."""
         from icofactor.sphere.sites import Sites
 
-        if self.mesh is not None:
+        if self.points is None:
+            assert self.mesh is not None
             return _named_mesh(self.mesh, self.hemi)
-        assert self.points is not None
         halves = [Sites.from_sphere(one, self.triangles) for one in np.split(self.points, 1 + (self.hemi == "both"))]
-        return Sites.both(*halves) if len(halves) == 2 else halves[0]
+        return replace(Sites.both(*halves) if len(halves) == 2 else halves[0], name=self.mesh)
 
     def painted(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
         """Values (..., regions) on the vertices of the mesh; `missing` where there is no region."""
@@ -96,6 +99,7 @@ class Parcels:
             return
         known = None if self.mesh is None else mesh_known_as(self.mesh)
         fits = self.points is not None if self.mesh is None else known is not None
+        fits = fits and (self.points is not None or known is None or known.space != "civet")
         if known is not None and known.n_vertices * n_halves != len(self.labels):
             fits = False
         if not fits or not np.array_equal(np.unique(self.labels[self.labels >= 0]), np.arange(n)):
@@ -261,6 +265,14 @@ def _of_files(atlas: Any, mesh: Any) -> Parcels:
     return parcels_of(halves, files, mesh)
 
 
+def _atlas_name(file: Path) -> str:
+    """What an atlas is called: "aparc" of lh.aparc.annot, "Gordon" of tpl-fsLR_atlas-Gordon_dseg.dlabel.nii."""
+    told = re.search(r"(?:^|_)(?:atlas|seg)-([0-9A-Za-z]+)", file.name)
+    if told is not None or file.name.endswith(".pscalar.nii"):
+        return told[1] if told else ""
+    return side_of(re.sub(r"(\.annot|\.label\.gii(\.gz)?|\.gii|\.dlabel\.nii)$", "", file.name))[1][:80]
+
+
 def parcels_of(halves: Mapping[Any, Any], files: Sequence[Path], mesh: Any = None) -> Parcels:
     """Parcels from hemisphere (None: not known) → label of each vertex and the names of labels, of `files`."""
     sides = [side for side in (*SIDES, None) if side in halves]
@@ -289,7 +301,8 @@ def parcels_of(halves: Mapping[Any, Any], files: Sequence[Path], mesh: Any = Non
         raise FileError(", ".join(map(str, files)), "names no region of the cortex")
     there = set(map(region_key, table))
     others = tuple(name for name in dict.fromkeys(elsewhere) if region_key(name) not in there)
-    return _gathered(np.concatenate(region), table, sites, hemi, others)
+    found = _gathered(np.concatenate(region), table, sites, hemi, others)
+    return replace(found, atlas=_atlas_name(files[0]))
 
 
 def _named_region(name: str, side: str | None) -> str:
@@ -324,7 +337,9 @@ def _gathered(
 
     sizes = np.bincount(region[region >= 0], minlength=len(table))
     name = mesh_name_of(sites)
-    known = {"mesh": name} if mesh_known_as(name) else {"points": sites.coordinates, "triangles": sites.triangles}
+    known: dict[str, Any] = {"mesh": name if mesh_known_as(name) else None}
+    if known["mesh"] is None or name.startswith("civet"):
+        known |= {"points": sites.coordinates, "triangles": sites.triangles}
     return Parcels(tuple(table), sizes, hemi, region.astype(np.int32), elsewhere=elsewhere, **known)
 
 

@@ -15,7 +15,7 @@ from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.records import Numbers
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
-from icofactor.sphere.names import hemispheres
+from icofactor.sphere.names import civet_name, hemispheres
 from icofactor.sphere.parcels import Parcels, parcel_sites
 from icofactor.sphere.recognise import IcosahedralMatch, icosphere_within, recognise
 from icofactor.sphere.standard import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
@@ -392,9 +392,11 @@ class Sites:
         if str(path).endswith(".obj"):
             coordinates = icosphere_within(coordinates, faces)
         try:
-            return cls.from_sphere(coordinates, faces, on)
+            sites = cls.from_sphere(coordinates, faces, on)
         except ArgumentError as problem:
             raise FileError(path, problem.describe()) from problem
+        civets = sites.level is not None and (str(path).endswith(".obj") or "tpl-civet" in Path(path).name)
+        return replace(sites, name=civet_name(len(coordinates))) if civets else sites
 
 
 def _parse_name(name: str) -> tuple[int, str | None]:

@@ -68,6 +68,40 @@ def real(folder: Path) -> None:
     print(f"correlation over the cortex {np.corrcoef(maps[0][cortex], maps[1][cortex])[0, 1]:.3f}")
 
 
+def definitions(options: argparse.Namespace) -> None:
+    """How ALFF by other definitions, and with censored volumes filled in two ways, correlates with ours."""
+    from icofactor.preprocessing.bold import interpolate
+
+    with np.load(data_folder() / "rest_fsaverage5_left.npz") as archive:
+        series = archive["lh"][np.ptp(archive["lh"], axis=1) > 0].astype(np.float64)
+    n, tr, low, high = series.shape[1], 1.4, 0.05, 0.1
+    series -= series.mean(axis=1, keepdims=True)
+    own = alff(series, tr, low, high)
+
+    def amplitudes(values: np.ndarray, length: int) -> np.ndarray:
+        f = np.fft.rfftfreq(length, tr)
+        return np.abs(np.fft.rfft(values, length))[:, (f >= low) & (f <= high)]
+
+    others = {
+        "zeros appended (DPABI, REST)": amplitudes(series, 2 ** int(np.ceil(np.log2(n)))).mean(axis=1),
+        "root of mean power (C-PAC)": np.sqrt((amplitudes(series, n) ** 2).mean(axis=1)),
+        "Hann taper": amplitudes(series * np.hanning(n), n).mean(axis=1),
+        "detrended": alff(series, tr, low, high, detrend=True),
+    }
+    rng = np.random.default_rng(0)
+    for length in (1, 5):
+        keep = np.ones(n, dtype=bool)
+        while keep.mean() > 0.8:
+            first = rng.integers(n)
+            keep[first : first + length] = False
+        zeros = np.where(keep, series - series[:, keep].mean(axis=1, keepdims=True), 0)
+        filled = interpolate(zeros.T.copy(), keep).T
+        name = f"a fifth censored, {length} in a row"
+        others |= {f"{name}: {how}": alff(s, tr, low, high) for how, s in (("zeros", zeros), ("interpolated", filled))}
+    for name, other in others.items():
+        print(f"{name:<45}{np.corrcoef(own, other)[0, 1]:.4f}")
+
+
 def hcp(sphere: Path) -> None:
     from icofactor.sphere.surfaces import read_surface
 
@@ -127,7 +161,7 @@ def workbench(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    run_task(__doc__, {speed: {"--hcp": {"action": "store_true"}}, workbench: {}})
+    run_task(__doc__, {speed: {"--hcp": {"action": "store_true"}}, workbench: {}, definitions: {}})
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class Found:
     missing : subject → files that should be there and are not.
     measure : what was measured, where the names tell.
     mesh : name of the mesh, sphere files, or None; see `load_cohort`.
+    civet : whether the maps are CIVET's, whose mesh has no name that says where its vertices lie.
+    surfaces : of some of the subjects, on that mesh: the page is drawn on their mean.
     notes : choices made on the way.
     """
 
@@ -73,7 +75,13 @@ class Found:
     missing: dict[str, list[str]] = field(default_factory=dict)
     measure: str | None = None
     mesh: Any = None
+    civet: bool = False
+    surfaces: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+N_DRAWN = 10
+"""Subjects whose surfaces are averaged to draw on."""
 
 
 def folders_in(root: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 from icofactor.cohort.find import Found, Source, Wanted, is_listed, names_in
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.find.cat12 import cat12_folders, find_cat12
-from icofactor.cohort.find.civet import civet_mesh, civet_subjects, find_civet
+from icofactor.cohort.find.civet import civet_mesh, civet_subjects, find_civet, is_civet
 from icofactor.cohort.find.freesurfer import find_freesurfer, freesurfer_subjects
 from icofactor.cohort.find.hcp import find_hcp, hcp_subjects, mesh_for
 from icofactor.cohort.names import measure_of, mesh_of, modality_of, subjects_of
@@ -148,6 +148,8 @@ def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[
     found.sources += tree.sources
     found.missing.update(tree.missing)
     found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
+    found.civet = found.civet or tree.civet
+    found.surfaces += tree.surfaces
     found.notes += tree.notes
 
 
@@ -217,3 +219,4 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
     meshes = {mesh_of(path.name) for path in files}
     if found.mesh is None and len(meshes) == 1:
         found.mesh = mesh_for(meshes.pop(), files[0]) or civet_mesh(files[0])
+    found.civet = found.civet or all(map(is_civet, files))

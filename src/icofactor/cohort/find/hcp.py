@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find import N_DRAWN, Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, literal
 from icofactor.sphere.names import LETTERS
 
@@ -20,6 +20,7 @@ _MEASURES = {
     "curv": ("curvature_MSMAll", "curvature"),
 }
 _COMMON = ("myelin", "thickness", "corrThickness", "curvature", "sulc")
+_DRAWN = ("midthickness_MSMAll", "midthickness")
 RESTING_RUNS = "rfMRI_REST*"
 _FOLDERS = {"32k": "MNINonLinear/fsaverage_LR32k", "59k": "MNINonLinear/fsaverage_LR59k", "164k": "MNINonLinear"}
 
@@ -47,6 +48,11 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
                 found.sources.append(Source(path, subject, side))
             else:
                 found.missing.setdefault(subject, []).append(str(path))
+    for folder in subjects[:N_DRAWN]:
+        of = {side: f"{folder.absolute().name}.{letter}" for side, letter in LETTERS.items()}
+        pairs = ([f"{of[side]}.{kind}.{density}_fs_LR.surf.gii" for side in wanted.sides] for kind in _DRAWN)
+        here = next((pair for pair in pairs if names[folder] >= set(pair)), [])
+        found.surfaces += [folder / _FOLDERS[density] / name for name in here]
     spheres = (spheres_beside(source.path) for source in found.sources)
     found.mesh = next((pair for pair in spheres if pair is not None), known(f"fsLR{density}"))
     found.notes.append(f"{root}: HCP subjects, {variant} on fs_LR {density}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,7 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     return figure
 
 
-def draw_regions(model: Any, units: str, chosen: Sequence[int]) -> Any:
+def draw_regions(model: Any, units: str, chosen: Sequence[int], titles: Sequence[str]) -> Any:
     """Components as bars, one per region."""
     maps, names = model.components_[chosen], names_of_bars(model)
     figure = new_figure(8, 0.4 + 1.05 * len(maps), DPI)
@@ -157,7 +158,7 @@ def draw_regions(model: Any, units: str, chosen: Sequence[int]) -> Any:
         axes.bar(np.arange(len(one)), one, width=0.9, color=np.where(one < 0, _ORANGE, _BLUE))
         axes.set(xlim=(-0.6, len(one) - 0.4), ylim=(-top if (one < 0).any() else 0, top), xticks=[])
         largest = ", ".join(names[i] for i in np.argsort(-np.abs(one))[:4])
-        axes.set_title(f"Component {j + 1}: {largest}", fontsize=7, loc="left", parse_math=False)
+        axes.set_title(f"{titles[j]}: {largest}", fontsize=7, loc="left", parse_math=False)
         axes.tick_params(labelsize=6)
         for spine in ("top", "right"):
             axes.spines[spine].set_visible(False)
@@ -182,10 +183,10 @@ def draw_subjects(d: Diagnostics, units: str) -> Any:
     return figure
 
 
-def draw_against(d: Diagnostics, item: Association | Grouping) -> Any:
-    """Loadings of every component against one column."""
-    k = len(d.alone)
-    figure, axes = _grid(k, 0.22 if isinstance(item, Association) else _room_for(_group_names(item.labels)))
+def draw_against(d: Diagnostics, item: Association | Grouping, names: Sequence[str]) -> Any:
+    """Loadings of every component, with its name where it has one, against one column."""
+    foot = 0.22 if isinstance(item, Association) else _room_for(_group_names(item.labels))
+    figure, axes = _grid(names, foot)
     for j, one in enumerate(axes):
         if isinstance(item, Association):
             _scatter(one, item.values, d.loadings[:, j])
@@ -195,7 +196,7 @@ def draw_against(d: Diagnostics, item: Association | Grouping) -> Any:
             found = f"η² = {item.eta2[j]:.2f}"
         p = "p < 0.001" if item.p[j] < 0.001 else f"p = {item.p[j]:.3f}"
         bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
-        one.set_title(f"{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
+        one.set_title(f"{_shortened(names[j])}{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
     height = figure.get_size_inches()[1]
     whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
     name = f"{verbatim(item.column)} (n = {item.n}; p corrected over components{whiskers})"
@@ -204,16 +205,22 @@ def draw_against(d: Diagnostics, item: Association | Grouping) -> Any:
     return figure
 
 
-def _grid(n: int, foot: float) -> tuple[Any, list[Any]]:
-    """`n` small axes in rows of five; `foot` inches are kept under the last row, where the ticks have their names.
+def _shortened(name: str) -> str:
+    """A name on a line of its own, as long as small axes are wide."""
+    return f"{verbatim(textwrap.shorten(name, 34, placeholder='…'))}\n" if name else ""
+
+
+def _grid(names: Sequence[str], foot: float) -> tuple[Any, list[Any]]:
+    """Small axes in rows of five; `foot` inches are kept under the last row, where the ticks have their names.
 
     Places are given, not found: matplotlib's search for them takes longer than drawing.
     """
     from matplotlib.ticker import MaxNLocator
 
+    n, more = len(names), 0.1 * any(names)
     columns = min(5, n)
     rows = -(-n // columns)
-    left, cell, gap, top, name = 0.62, (1.2, 1.15), (0.5, 0.32), 0.25, 0.27
+    left, cell, gap, top, name = 0.62, (1.2, 1.15), (0.5, 0.32 + more), 0.25 + more, 0.27
     width = max(left + columns * cell[0] + (columns - 1) * gap[0] + 0.12, 4.2)
     height = top + rows * cell[1] + (rows - 1) * gap[1] + foot + name
     figure = new_figure(width, height, DPI)
@@ -290,10 +297,10 @@ def draw_effects(found: AssociationTables, k: int) -> Any:
     return figure
 
 
-def draw_along(one: AdjustedColumn, k: int) -> Any:
+def draw_along(one: AdjustedColumn, called: Sequence[str]) -> Any:
     """Adjusted loadings of every component along a column, with what the model expects."""
     names = None if one.labels is None else _group_names(one.labels)
-    figure, axes = _grid(k, 0.22 if names is None else _room_for(names))
+    figure, axes = _grid(called, 0.22 if names is None else _room_for(names))
     spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
     for j, small in enumerate(axes):
         mean, low, high = one.expected[:, :, j]
@@ -306,7 +313,7 @@ def draw_along(one: AdjustedColumn, k: int) -> Any:
             small.plot(one.at, mean, "_", color=_ORANGE, markersize=9, markeredgewidth=1.6)
             small.set_xticks(one.at, names, **({"rotation": 90} if _turned(names) else {}))
             small.set_xlim(-0.5, len(names) - 0.5)
-        small.set_title(f"{j + 1}", fontsize=7, pad=3, y=1.0)
+        small.set_title(f"{_shortened(called[j])}{j + 1}", fontsize=7, pad=3, y=1.0)
     text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
     figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.selection.choice import verbatim
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.results.colours import distinct_colours, diverging
 from icofactor.results.report.drawing import (
@@ -32,6 +33,7 @@ _GREY = 0.78
 # All in inches.
 _LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
 _NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
+_NAME_WIDTH = 17  # letters
 _NOTE = "% of between-subject variance that this component explains and no other does"
 
 
@@ -46,6 +48,7 @@ def plot_components(
     dpi: int = 150,
     surfaces: Surfaces | None = None,
     shares: Any = None,
+    names: Sequence[str] = (),
 ) -> Any:
     """Draw the components of a model on the cortex: one row per component (and measure), one column per view.
 
@@ -65,6 +68,7 @@ def plot_components(
     surfaces : files or folders of surfaces, for meshes other than fsaverage.
     shares : of the between-subject variance, one per component of the model, shown under its name; what each explains
         and no other does is `unique` of the diagnostics.
+    names : what each component of the model is called, as by an atlas, shown under its number; "" is not shown.
 
     Returns
     -------
@@ -85,29 +89,31 @@ def plot_components(
     maps = _used_maps(model)
     chosen = _chosen(components, len(maps))
     sites, measures = model.sites_.of_measure(), getattr(model, "measures_", None)
-    names = ("",) if measures is None or measures.share == "maps" else measures.names
+    of = ("",) if measures is None or measures.share == "maps" else measures.names
+    if names and len(names) != len(maps):
+        raise ArgumentError("names", Phrase(f"{len(names)} names"), f"one for each of {len(maps)} components")
     cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
         raise ArgumentError("surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}")
-    each = maps.reshape(len(maps), len(names), sites.n)
+    each = maps.reshape(len(maps), len(of), sites.n)
     tops = np.array([[top_of(one) for one in of_component] for of_component in each])
     signed = bool(np.nanmin(maps) < 0)
     limits = tops if scale == "each" else np.broadcast_to(tops.max(axis=0), tops.shape)
     colours = _colour_map(cmap, signed)
 
-    figure, foot = _page(len(chosen) * len(names), len(panels), "" if shares is None else _NOTE, dpi)
+    figure, foot = _page(len(chosen) * len(of), len(panels), "" if shares is None else _NOTE, dpi)
     views_of = _Views(cortex, surface, panels)
-    for row, (j, g) in enumerate((j, g) for j in chosen for g in range(len(names))):
+    for row, (j, g) in enumerate((j, g) for j in chosen for g in range(len(of))):
         values = on_vertices(sites, each[j, g] / limits[j, g])
-        label = "\n".join(filter(None, [_label(j, shares) if g == 0 else "", names[g]]))
+        label = "\n".join(filter(None, [_label(j, shares, names) if g == 0 else "", of[g]]))
         views_of.row(figure, row, label, values, partial(_faded, colours=colours, signed=signed))
     _titles(figure, panels, named=model.hemi_ is not None)
-    end = 1.0 if scale == "each" or len(names) > 1 else float(tops.max())
+    end = 1.0 if scale == "each" or len(of) > 1 else float(tops.max())
     height = figure.get_size_inches()[1]
     box, ends = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), (-end if signed else 0.0, end)
     bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
     name = "Part of each component's maximum" if scale == "each" else "Component"
-    name = "Part of the largest value of the measure" if scale != "each" and len(names) > 1 else name
+    name = "Part of the largest value of the measure" if scale != "each" and len(of) > 1 else name
     bar.set_label(f"{name} ({units})" if units and name == "Component" else name, fontsize=8, labelpad=2)
     return figure
 
@@ -297,9 +303,16 @@ def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
     return chosen
 
 
-def _label(j: int, shares: Any) -> str:
-    label = f"Component {j + 1}"
-    return label if shares is None else f"{label}\n{100 * float(shares[j]):.1f} % unique"
+def _label(j: int, shares: Any, names: Sequence[str]) -> str:
+    name = (
+        textwrap.wrap(
+            verbatim(names[j].replace(" %", "\N{NO-BREAK SPACE}%")), _NAME_WIDTH, max_lines=4, placeholder="…"
+        )
+        if names
+        else []
+    )
+    share = [] if shares is None else [f"{100 * float(shares[j]):.1f} % unique"]
+    return "\n".join([f"Component {j + 1}", *name, *share])
 
 
 def _used_maps(model: Any) -> Floats:

@@ -72,9 +72,8 @@ def drawings_of(fit: FitDescription) -> Drawings:
 def drawn_components(fit: FitDescription) -> bytes:
     """The maps of all components on one page, as PNG."""
     units, shares = scale_label(fit.model, fit.diagnostics.units), fit.diagnostics.unique
-    return figure_bytes(
-        plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares), "png", dpi="figure"
-    )
+    figure = plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares, names=fit.atlas_names)
+    return figure_bytes(figure, "png", dpi="figure")
 
 
 def figure_bytes(figure: Any, kind: str, **options: Any) -> bytes:
@@ -94,7 +93,7 @@ def _pages(fit: FitDescription) -> Drawings:
         return []
     model, d = fit.model, fit.diagnostics
     k, units = len(d.alone), scale_label(model, d.units)
-    draw = partial(plot_components, model, units=units, surfaces=fit.cortex, shares=d.unique)
+    draw = partial(plot_components, model, units=units, surfaces=fit.cortex, shares=d.unique, names=fit.atlas_names)
     per_page = max(1, PER_PAGE // model.sites_.n_measures)
     return _paged("components", k, lambda chosen: draw(components=chosen), per_page)
 
@@ -120,22 +119,25 @@ def _columns(stem: str, names: Sequence[str], draw: Callable[[int], Any]) -> Dra
 
 def _participants(fit: FitDescription) -> Drawings:
     found = clearest_columns(fit)
-    return _columns("participants", [one.column for one in found], lambda i: draw_against(fit.diagnostics, found[i]))
+    draw = lambda i: draw_against(fit.diagnostics, found[i], fit.atlas_names)
+    return _columns("participants", [one.column for one in found], draw)
 
 
 def _associations(fit: FitDescription) -> Drawings:
     tests, k = fit.associations, len(fit.diagnostics.alone)
     if tests is None:
         return []
-    along = _columns("associations", [one.column for one in tests.columns], lambda i: draw_along(tests.columns[i], k))
-    return [("associations", lambda: draw_effects(tests, k)), *along]
+    along = lambda i: draw_along(tests.columns[i], fit.atlas_names)
+    columns = _columns("associations", [one.column for one in tests.columns], along)
+    return [("associations", lambda: draw_effects(tests, k)), *columns]
 
 
 def _regions(fit: FitDescription) -> Drawings:
     if fit.model.sites_.regions is None:
         return []
     units = scale_label(fit.model, fit.diagnostics.units)
-    return _paged("regions", len(fit.diagnostics.alone), lambda chosen: draw_regions(fit.model, units, chosen))
+    draw = lambda chosen: draw_regions(fit.model, units, chosen, fit.titles)
+    return _paged("regions", len(fit.diagnostics.alone), draw)
 
 
 def _behaviour(fit: FitDescription) -> Drawings:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.errors import ArgumentError, FileError, Phrase, counted, literal
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
-from icofactor.sphere.names import hemispheres, is_fs_lr, mesh_name_of
+from icofactor.sphere.names import fsaverage_level, hemispheres, is_fs_lr, mesh_name_of
 from icofactor.sphere.operators import adjacency, face_to_vertex
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.standard import freesurfer_mesh
@@ -29,7 +29,9 @@ _FILE_KINDS = {
     "inflated": "inflated",
     "midthickness": "midthickness",
     "graymid": "midthickness",
+    "mid_": "midthickness",
     "pial": "pial",
+    "gray_surface": "pial",
     "white": "white",
     "sphere": "sphere",
 }
@@ -112,15 +114,29 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
         return _from_files(sites, sides, [Path(path) for path in given])
     if sites.triangles is None:
         raise ArgumentError("surfaces", sites, "Drawing needs the mesh's triangles, or surface files")
-    if sites.name is None:
+    if fsaverage_level(sites.name or "") is None:
         fs_lr = is_fs_lr(mesh_name_of(sites))
-        hint = " icofactor report --surfaces draws on the HCP's midthickness or inflated files." if fs_lr else ""
+        hint = " icofactor report --surfaces draws on surfaces of the same mesh."
+        hint = " icofactor report --surfaces draws on the HCP's midthickness or inflated files." if fs_lr else hint
         return Cortex(tuple(_sphere(sites, side) for side in sides), f"Drawn on the sphere.{hint}")
     return _fsaverage(sites, sides)
 
 
-def cortex_or_reason(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) -> Cortex:
-    """The surfaces of a mesh; without surface files, a mesh that cannot be drawn gives a Cortex that says why."""
+def cortex_or_reason(
+    sites: Sites, hemi: str | None, surfaces: Surfaces | None = None, own: Sequence[str | Path] = ()
+) -> Cortex:
+    """The surfaces of a mesh; without surface files, a mesh that cannot be drawn gives a Cortex that says why.
+
+    Parameters
+    ----------
+    own : files of the people's surfaces; where no others are given nor known, their mean is drawn.
+    """
+    there = [Path(path) for path in own if Path(path).is_file()]
+    if surfaces is None and there and sites.placed and fsaverage_level(mesh_name_of(sites)) is None:
+        try:
+            return _from_files(sites.surface, hemispheres(hemi or "left"), there, mean=True)
+        except (ArgumentError, FileError, OSError):  # of another mesh, as before maps were resampled, or damaged
+            pass
     try:
         return cortex_of(sites, hemi, surfaces)
     except ArgumentError as problem:
@@ -166,7 +182,7 @@ def _unit_vertices(sites: Sites, side: str) -> Floats:
     if sites.on == "vertices":
         half = 1 if side == "right" and len(sites.frames) == 2 else 0
         return sites.coordinates[sites.hemisphere == half]
-    if sites.name is not None:
+    if sites.name is not None and fsaverage_level(sites.name) is not None:
         return Sites.named(sites.name).coordinates
     triangles = np.asarray(sites.triangles)
     if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
@@ -224,9 +240,11 @@ def outward(vertices: Floats, triangles: Ints) -> Ints:
 # Files of the user's
 
 
-def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Cortex:
+def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path], mean: bool = False) -> Cortex:
+    """Surfaces by kind; of several of a kind the first, or their mean."""
     wanted = n_vertices(sites)
     found: dict[str, dict[str, tuple[Floats, Ints]]] = {side: {} for side in sides}
+    counts: dict[tuple[str, str], int] = {}
     for path, listed in _candidates(given):
         side, kind = side_of(path.name)[0] or (sides[0] if len(sides) == 1 else None), _kind_of(path)
         if side is None or kind is None:
@@ -237,7 +255,7 @@ def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Co
                     f"surface ({', '.join(_ORDER)})",
                 )
             continue
-        if side not in found or kind in found[side]:
+        if side not in found or (kind in found[side] and not mean):
             continue
         coordinates, triangles = read_surface(path)
         if len(coordinates) != wanted:
@@ -245,14 +263,18 @@ def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path]) -> Co
                 problem = f"has {len(coordinates)} vertices; {sites!r} has {wanted} per hemisphere"
                 raise FileError(path, literal(problem))
             continue
-        found[side][kind] = coordinates, triangles
+        n = counts[side, kind] = counts.get((side, kind), 0) + 1
+        before = found[side].get(kind, (coordinates, triangles))
+        found[side][kind] = before[0] + (coordinates - before[0]) / n, before[1]
     missing = [side for side in sides if not found[side]]
     if missing:
         raise FileError(
             ", ".join(map(str, given)),
             f"no surface of the {' and the '.join(missing)} hemisphere with {wanted} vertices",
         )
-    return Cortex(tuple(_hemisphere(sites, side, found[side]) for side in sides))
+    n = max(counts.values())
+    note = f"Drawn on the mean surface of {counted(n, 'subject')}." if mean else ""
+    return Cortex(tuple(_hemisphere(sites, side, found[side]) for side in sides), note)
 
 
 def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
@@ -270,7 +292,7 @@ def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
 
 def _is_surface(path: Path) -> bool:
     name = path.name
-    return name.endswith((".surf.gii", ".surf.gii.gz")) or (
+    return name.endswith((".surf.gii", ".surf.gii.gz", ".obj")) or (
         name.startswith(("lh.", "rh.")) and name.partition(".")[2] in _FILE_KINDS
     )
 

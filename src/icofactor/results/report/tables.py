@@ -237,4 +237,5 @@ def mesh_text(sites: Any) -> str:
         return str(sites.regions).replace("fsLR32k", "fs_LR 32k")
     if is_fs_lr(mesh_name_of(sites)):
         return "fs_LR 32k"
-    return sites.name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"
+    name = (sites.name or "").replace("civet", "CIVET ")
+    return name or f"a mesh of {sites.n_mesh // len(sites.frames):,} {sites.on}"
