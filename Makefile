@@ -40,7 +40,7 @@ test: lint
 # The site, in docs/_build/html: the tutorials run, and every warning is an error.
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
-	@echo "Look at docs/_build/html/index.html"
+	@echo "Open docs/_build/html/index.html"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -209,7 +209,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
     ("said", "shown"),
     [
         ("{n_components=4} is more", "--n-components 4 is more"),
-        ("{hemi='left'}, but the cohort holds 'right'", "--hemisphere left, but the cohort holds 'right'"),
+        ("{hemi='left'}, but the cohort contains 'right'", "--hemisphere left, but the cohort contains 'right'"),
         ("{mesh} must be a name", "--mesh must be a name"),
         ("the mesh must be known", "the mesh must be known"),
         ("say {mesh='fsaverage6'}, or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),

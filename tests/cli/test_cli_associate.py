@@ -190,7 +190,7 @@ BAD = [
     (["--formula", "iq", "--participants", "strangers.tsv"], "lists none of the people"),
     (["--formula", "iq", "--participants", "nameless.tsv"], "has no column participant_id"),
     (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
-    (["--pls", "people.tsv"], "--pls: column 'group' must hold numbers; found 'patient'"),
+    (["--pls", "people.tsv"], "--pls: column 'group' must contain numbers; found 'patient'"),
     (["--reference", "sex=Q"], "--reference must be a value in that column: F, M"),
     ([], "Nothing to do: give --formula, --pls or --reference"),
     (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),

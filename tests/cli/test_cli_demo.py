@@ -103,7 +103,7 @@ def test_it_says_what_it_wrote(demo: Demo) -> None:
     inner = {"figures": FIGURES, "tables": TABLES}
     shown = [f"{name}/ ({len(inner[name])} files)" if name in inner else name for name in FILES]
     assert [line.strip() for line in listed[1:-1]] == shown
-    assert listed[-1].endswith(f"Look at {demo.folder / 'report.html'}")
+    assert listed[-1].endswith(f"Open {demo.folder / 'report.html'}")
     assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
     assert "50 % of the between-subject variance is simulated noise." in demo.said
 

@@ -98,7 +98,7 @@ def test_options_that_python_has_too(tmp_path: Path, capsys: pytest.CaptureFixtu
     for subject, row in zip(IDS, MAPS["left"], strict=True):
         write_gifti(tmp_path / f"{subject}_hemi-L.func.gii", np.stack([row, row]), "left")
     assert plan(tmp_path / "*.gii") == 2
-    assert "holds 2 maps, but one per subject was expected; choose one with --map-name" in capsys.readouterr().err
+    assert "contains 2 maps, but one per subject was expected; choose one with --map-name" in capsys.readouterr().err
     assert plan(tmp_path / "*.gii", "--map-name", 1) == 0
     capsys.readouterr()
     assert plan(tmp_path / "maps.npy", "--columns", "smooth", "--penalty", -1, "--method", "CD-PNNMF") == 2
@@ -130,7 +130,7 @@ def test_what_the_fit_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture
     for i, subject in enumerate(IDS[:2]):
         write_gifti(tmp_path / f"{subject}_hemi-L_bold.func.gii", X[i : i + 3, :N], "left")
     assert plan(str(tmp_path / "*_bold.func.gii")) == 2
-    assert "holds 3 maps, but one per subject was expected" in capsys.readouterr().err
+    assert "contains 3 maps, but one per subject was expected" in capsys.readouterr().err
     signed = gifti_files(tmp_path / "sulc", IDS, {side: rows - 2.5 for side, rows in MAPS.items()})
     assert plan(signed, "--method", "CD-PNNMF") == 2
     assert "The first file has negative values (down to -0." in capsys.readouterr().err
@@ -197,7 +197,7 @@ def test_the_results_of_a_fit_are_no_maps_of_subjects(
     write_gifti(tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii", MAPS["left"], "left")
     assert plan(tmp_path / what) == 2
     err = capsys.readouterr().err
-    assert ("holds the results of a fit" if what == "" else "belongs to a fit, not to a subject") in err
+    assert ("contains the results of a fit" if what == "" else "belongs to a fit, not to a subject") in err
     assert "give the maps of subjects: those to fit, or new ones with `icofactor transform FITTED NEW_MAPS" in err
 
 

@@ -170,9 +170,11 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     assert any("are the 5 subjects of participants" in step for step in cohort.provenance["steps"])
     assert ico.load_cohort(tmp_path).subjects == ("map0001", "map0002", "map0003", "map0004", "map0005")
     check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
-    with pytest.raises(CohortError, match=r"has 2 names; .* holds 5 maps"):
+    with pytest.raises(CohortError, match=r"has 2 names; .* contains 5 maps"):
         ico.load_cohort(tmp_path, subjects=IDS[:2])
-    with pytest.raises(CohortError, match="holds 5 maps without subject names; the participants table lists 3: list"):
+    with pytest.raises(
+        CohortError, match="contains 5 maps without subject names; the participants table lists 3: list"
+    ):
         ico.load_cohort(tmp_path, participants=IDS[:3])
     # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
     some = ico.load_cohort(tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]})
@@ -246,7 +248,7 @@ def test_surface_image(tmp_path: Path) -> None:
     assert list(some.subjects) == IDS[1:4]
     np.testing.assert_array_equal(some.X, X[1:4])
     with pytest.raises(
-        CohortError, match="SurfaceImage: holds 5 maps without subject names; the participants table lists 2"
+        CohortError, match="SurfaceImage: contains 5 maps without subject names; the participants table lists 2"
     ):
         ico.load_cohort(image, participants=IDS[:2])
 

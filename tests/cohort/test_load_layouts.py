@@ -227,9 +227,9 @@ def test_csv_of_people_by_vertices(tmp_path: Path, header: bool, ids: bool) -> N
     ("text", "why"),
     [
         (b"1,2\n3\n", "line 2 has 1 numbers; the lines before have 2"),
-        (b"1\ntwo\n", "line 2 holds 'two', which is not a number"),
+        (b"1\ntwo\n", "line 2 contains 'two', which is not a number"),
         (b"1\n\xff\xfe\n", "line 2 is not UTF-8"),
-        (b"\n\n", "holds no numbers"),
+        (b"\n\n", "contains no numbers"),
         (b"1," * 2**26, "more than 67108864 bytes: refused"),
     ],
 )

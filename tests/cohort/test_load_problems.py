@@ -204,7 +204,7 @@ def test_both_hemispheres_asked_for_and_one_there(tmp_path: Path) -> None:
 def test_hemispheres_with_different_numbers_of_maps(tmp_path: Path) -> None:
     write_mgh(tmp_path / "lh.thickness.mgh", MAPS["left"])
     write_mgh(tmp_path / "rh.thickness.mgh", MAPS["right"][:4])
-    assert report(tmp_path)["rh.thickness.mgh"].startswith("holds 4 maps; ")
+    assert report(tmp_path)["rh.thickness.mgh"].startswith("contains 4 maps; ")
 
 
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:

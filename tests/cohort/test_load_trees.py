@@ -167,7 +167,7 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
         ico.load_cohort(tmp_path)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="reho").X, X)
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
-    with pytest.raises(CohortError, match=r"holds reho as .*; choose with target or entities"):
+    with pytest.raises(CohortError, match=r"contains reho as .*; choose with target or entities"):
         ico.load_cohort(tmp_path, measure="reho")
     assert ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name == "fsaverage3"
 

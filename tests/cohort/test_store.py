@@ -156,7 +156,7 @@ def test_columns_of_participants_keep_their_kind(tmp_path: Path) -> None:
     np.testing.assert_array_equal(both["whole"], [1, 2, 1.5, 2])
     assert both["nothing"].tolist() == [None, None, "x", "y"]
     assert both["text"].tolist() == ["a", None, None, None]
-    with pytest.raises(CohortError, match=r"^participants: column 'text' holds text .* and numbers"):
+    with pytest.raises(CohortError, match=r"^participants: column 'text' contains text .* and numbers"):
         append_store(path, cohort(2, 4, participants={**new, "text": [1, 2]}))
     with pytest.raises(ValueError, match="finite or missing in every column; found inf in 'single'"):
         save_store(cohort(2, participants={"single": [1, np.inf]}), tmp_path / "b.zarr")

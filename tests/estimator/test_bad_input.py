@@ -117,18 +117,18 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
         lambda X: X.T,
         r"X must be subjects × sites; this looks like sites × subjects, so pass X.T; found shape \(642, 12",
     ),
-    "strings": (lambda X: X.astype(str), "X must hold real numbers; found dtype <U"),
-    "objects": (lambda X: X.astype(object), "X must hold real numbers; found dtype object"),
-    "complex": (lambda X: X + 0j, "X must hold real numbers; found dtype complex128"),
-    "booleans": (lambda X: X > 2, "X must hold real numbers; found dtype bool"),
-    "dates": (lambda X: X.astype("M8[s]"), "X must hold real numbers; found dtype datetime64"),
-    "records": (lambda X: np.zeros((4, 642), dtype=[("a", float)]), "X must hold real numbers; found dtype"),
+    "strings": (lambda X: X.astype(str), "X must contain real numbers; found dtype <U"),
+    "objects": (lambda X: X.astype(object), "X must contain real numbers; found dtype object"),
+    "complex": (lambda X: X + 0j, "X must contain real numbers; found dtype complex128"),
+    "booleans": (lambda X: X > 2, "X must contain real numbers; found dtype bool"),
+    "dates": (lambda X: X.astype("M8[s]"), "X must contain real numbers; found dtype datetime64"),
+    "records": (lambda X: np.zeros((4, 642), dtype=[("a", float)]), "X must contain real numbers; found dtype"),
     "1-D": (lambda X: X[0], r"X must be subjects × sites, .* found shape \(642,\). One map is X.reshape\(1, -1\)"),
     "3-D": (lambda X: X[None], r"X must be subjects × sites, two dimensions; found shape \(1, 12, 642\)"),
     "a number": (lambda X: 3.0, r"X must be subjects × sites, two dimensions; found shape \(\)"),
-    "nothing": (lambda X: None, "X must hold real numbers; found dtype object"),
-    "a file's name": (lambda X: "X.npy", "X must hold real numbers; found dtype <U"),
-    "a dictionary": (lambda X: {"X": X}, "X must hold real numbers; found dtype object"),
+    "nothing": (lambda X: None, "X must contain real numbers; found dtype object"),
+    "a file's name": (lambda X: "X.npy", "X must contain real numbers; found dtype <U"),
+    "a dictionary": (lambda X: {"X": X}, "X must contain real numbers; found dtype object"),
     "ragged lists": (lambda X: [[1.0, 2.0], [3.0]], "X must be an array of subjects × sites; it cannot be converted"),
     "sparse matrix": (sp.csr_matrix, r"X must be a dense array .* found a sparse matrix, use X.toarray\(\)"),
     "sparse array": (sp.coo_array, "X must be a dense array"),
@@ -221,7 +221,7 @@ def test_a_fit_that_is_refused_leaves_the_one_before(X: np.ndarray) -> None:
 
 @pytest.mark.filterwarnings("ignore:the components explain less")
 def test_a_penalty_that_dwarfs_the_data_is_warned_of(X: np.ndarray) -> None:
-    with pytest.warns(UserWarning, match="penalty .* dwarfs the data: .* bring X to larger values or give a smaller"):
+    with pytest.warns(UserWarning, match="penalty .* dwarfs the data: .* use a smaller penalty, or units"):
         CorticalFactorization(3, method="LE-SPNNMF", n_starts=1, n_iter=20, tol=0.0, rules="paper").fit(1e-3 * X)
 
 

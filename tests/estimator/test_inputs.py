@@ -134,7 +134,7 @@ def test_a_pial_surface_is_known_by_its_triangles() -> None:
 
 
 def test_a_surface_image_without_the_hemisphere_asked_for(X: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="hemi='right', but the SurfaceImage holds only left"):
+    with pytest.raises(ValueError, match="hemi='right', but the SurfaceImage contains only left"):
         quick(hemi="right").fit(sphere_image({"left": X}))
 
 
@@ -148,7 +148,7 @@ def test_a_cohort_brings_sites_hemisphere_and_mask() -> None:
     assert (model.hemi_, model.n_features_in_) == ("right", 642)
     np.testing.assert_array_equal(model.mask_, mask)
     np.testing.assert_array_equal(model.components_, quick(n_components=3, mask=mask).fit(given.X).components_)
-    with pytest.raises(ValueError, match="hemi='left', but the cohort holds the hemisphere 'right'"):
+    with pytest.raises(ValueError, match="hemi='left', but the cohort contains the hemisphere 'right'"):
         quick(hemi="left").fit(cohort)
     with pytest.raises(ValueError, match=r"mesh fsaverage4 has 2562 vertices .* X has 642 columns"):
         quick(mesh="fsaverage4").fit(cohort)

@@ -112,7 +112,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
 
 def test_npz_of_several_arrays_asks(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", thickness=X, area=2 * X)
-    with pytest.raises(CohortError, match=r"x\.npz: holds thickness \(3, 642\), area \(3, 642\); name .* measure="):
+    with pytest.raises(CohortError, match=r"x\.npz: contains thickness \(3, 642\), area \(3, 642\); name .* measure="):
         read_maps(tmp_path / "x.npz")
     np.testing.assert_array_equal(read_maps(tmp_path / "x.npz", "area").parts[None], 2 * X)
     with pytest.raises(CohortError, match="none is called 'volume'"):
@@ -127,7 +127,7 @@ def test_arrays_that_are_no_maps(tmp_path: Path) -> None:
     with pytest.raises(CohortError, match="numbers, subjects × sites, are read"):
         read_maps(tmp_path / "words.npy")
     np.save(tmp_path / "object.npy", np.array([{}, []], dtype=object), allow_pickle=True)
-    with pytest.raises(CohortError, match="holds Python objects, which are never loaded"):
+    with pytest.raises(CohortError, match="contains Python objects, which are never loaded"):
         read_maps(tmp_path / "object.npy")
 
 
@@ -241,7 +241,7 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
         tmp_path / "t1.nii": "is a NIfTI-1 volume",
         tmp_path / "t1.mgh": "is a volume of shape",
         tmp_path / "empty.mgh": "is empty",
-        tmp_path / "words.txt": "holds no numbers",
+        tmp_path / "words.txt": "contains no numbers",
         tmp_path / "words.doc": "has an unknown format",
         tmp_path / "nowhere.mgh": "no such file",
         tmp_path: "is a folder|is not a readable|unknown format",
@@ -258,7 +258,7 @@ def test_older_cifti_and_other_dense_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CohortError, match=r"is CIFTI-1; convert it to CIFTI-2 with wb_command -file-convert"):
         read_maps(path)
     path.write_bytes(data.replace(b"CIFTI_INDEX_TYPE_SCALARS", b"CIFTI_INDEX_TYPE_PARCELS"))
-    with pytest.raises(CohortError, match="holds brain_models × parcels; dscalar and dtseries"):
+    with pytest.raises(CohortError, match="contains brain_models × parcels; dscalar and dtseries"):
         read_maps(path)
 
 

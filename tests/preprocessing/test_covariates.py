@@ -238,7 +238,7 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
         (change("age", 4, np.nan), ["age"], "Covariate 'age' is missing for subject sub-04: fill it in or leave them"),
         (change("sex", 4, "n/a"), ["sex"], "Covariate 'sex' is missing for subject sub-04"),
         (change("age", 4, None), ["age"], "Covariate 'age' is missing for subject sub-04"),
-        (change("age", 4, "old"), ["age"], "'age' holds numbers, but 'old' in subject sub-04; .*age:category"),
+        (change("age", 4, "old"), ["age"], "'age' contains numbers, but 'old' in subject sub-04; .*age:category"),
         (change("age", 4, "35,5"), ["age"], "'35,5' in subject sub-04; write a decimal point, not a comma"),
         ({**table(), "age": [f"{i},5" for i in range(N)]}, ["age"], "write a decimal point, not a comma"),
         ({**table(), "sex": ["F"] * N}, ["sex"], "Covariate 'sex' is F in all subjects: leave it out"),

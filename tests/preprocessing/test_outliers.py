@@ -98,5 +98,5 @@ def test_bad_input() -> None:
     with refused("n_deviations", "n_deviations must be positive; found 0"):
         limit_outliers(Xs, 0)
     Xs[1, 2] = np.nan
-    with refused("Xs", "row 1 holds NaN or infinity"):
+    with refused("Xs", "row 1 contains NaN or infinity"):
         limit_outliers(Xs)

@@ -180,7 +180,7 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path) -> No
     write_gifti(right, series_of(1), "right", intent="NIFTI_INTENT_TIME_SERIES")
     table = first / "sub-01_task-rest_desc-confounds_timeseries.tsv"
     table.write_text(table.read_text().replace("0.1", "inf"))
-    with pytest.raises(CohortError, match="framewise_displacement holds"):
+    with pytest.raises(CohortError, match="framewise_displacement contains"):
         prepare_bold(tree, out, alone, Cleaning(max_fd=0.5))
     for sidecar in first.glob("*.json"):
         sidecar.unlink()

@@ -317,7 +317,7 @@ def test_shapes_and_types(small: dict[str, object]) -> None:
     for wrong, message in [
         (np.ones((2, 641)), "The source sphere has 642 vertices; maps have 641 columns"),
         (np.ones((2, 2, 642)), r"Maps must have shape \(vertices,\) or \(maps, vertices\)"),
-        (np.full(642, "a"), "Maps must hold real numbers"),
+        (np.full(642, "a"), "Maps must contain real numbers"),
     ]:
         with refused("maps", message):
             resampler(wrong)
@@ -445,7 +445,7 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
         ({"target_areas": -np.ones(162)}, "target_areas: areas must be finite and not negative; vertex 0 has -1"),
         ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
         ({"source_areas": nanfile}, r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan"),
-        ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: holds no data arrays"),
+        ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: contains no data arrays"),
         ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
         ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),
         ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),

@@ -132,7 +132,7 @@ def test_too_little_memory_is_one_line(
     monkeypatch.setattr("icofactor.cli.demo.run_demo", greedy)
     assert main(["demo", str(tmp_path / "out"), "-q"]) == 2
     assert capsys.readouterr().err == (
-        "icofactor demo: not enough memory (Unable to allocate 7. EiB): ask for less, or use a cohort store\n"
+        "icofactor demo: not enough memory (Unable to allocate 7. EiB): fit fewer maps, or use a cohort store\n"
     )
 
 

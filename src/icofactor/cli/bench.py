@@ -48,4 +48,4 @@ def run(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         tell=(lambda line: None) if options.quiet else (lambda line: print(line, flush=True)),
     )
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'bench.md'}")
+    print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'bench.md'}")

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
     )
     print(summary)
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")
+    print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'report.html'}")
 
 
 def run_demo(

@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
     )
     print(f"{fitted.found()}\n{fitted.written()}")
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'report.html'}")
+    print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'report.html'}")
 
 
 def _model(options: argparse.Namespace) -> Any:

@@ -202,7 +202,7 @@ def _as_text(problem: Exception, options: argparse.Namespace) -> str:
         return "\n".join([first, *(f"  {line}" for line in rest)])
     text = str(problem)
     if isinstance(problem, MemoryError):
-        return f"not enough memory{text and f' ({text})'}: ask for less, or use a cohort store"
+        return f"not enough memory{text and f' ({text})'}: fit fewer maps, or use a cohort store"
     if hasattr(problem, "describe"):
         text = problem.describe(options.naming)
     elif isinstance(problem, OSError) and problem.strerror:

@@ -70,4 +70,4 @@ def run(options: argparse.Namespace) -> None:
         ) from None
     for word in ("holds", "holds in part", "does not hold"):
         print(f"{sum(v.verdict == word for v in verdicts):3d} {word}")
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out / 'reproduction.html'}")
+    print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'reproduction.html'}")

@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
         _write_overlap(model, regions, options, places["atlas"])
     if options.bootstrap:
         _bootstrap(model, cohort, options, places["bootstrap"])
-    print(f"{time.perf_counter() - begin:.0f} s in all. Look at {options.out}")
+    print(f"{time.perf_counter() - begin:.0f} s in total. Results are in {options.out}")
     if (options.out / "model.zip").is_file():
         print(f"To show it in the report, run: icofactor report {options.out} --overwrite")
 

@@ -110,7 +110,7 @@ def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
                 return {None: flags}
         maps = read_maps(path)
         if maps.n_maps != 1:
-            raise Unreadable(f"holds {maps.n_maps} maps; a mask must be one map")
+            raise Unreadable(f"contains {maps.n_maps} maps; a mask must be one map")
         return {side: np.nan_to_num(np.asarray(part[0], dtype=np.float64)) > 0 for side, part in maps.parts.items()}
 
 

@@ -147,7 +147,7 @@ def check_array(X: Any) -> Any:
             raise ArgumentError("X", None, text) from None
     if np.dtype(X.dtype).kind not in "fiu":
         complex_too = "Complex data not supported: " if np.dtype(X.dtype).kind == "c" else ""
-        raise ArgumentError("X", None, f"{complex_too}X must hold real numbers; found dtype {X.dtype}")
+        raise ArgumentError("X", None, f"{complex_too}X must contain real numbers; found dtype {X.dtype}")
     if len(X.shape) != 2:
         hint = ". One map is X.reshape(1, -1). Reshape your data" if len(X.shape) == 1 else ""
         raise ArgumentError("X", Phrase(f"shape {tuple(X.shape)}{hint}"), "subjects × sites, two dimensions")
@@ -162,7 +162,7 @@ def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sit
     wanted = hemispheres(side)
     missing = [s for s in wanted if s not in parts]
     if missing:
-        text = f"{{hemi={side!r}}}, but the SurfaceImage holds only {', '.join(sides)}"
+        text = f"{{hemi={side!r}}}, but the SurfaceImage contains only {', '.join(sides)}"
         raise ArgumentError("hemi", None, text)
     blocks = [np.asarray(parts[s]) for s in wanted]
     X = np.concatenate([b.reshape(len(b), -1) for b in blocks]).T

@@ -209,8 +209,10 @@ def several(piece: Piece) -> CohortError:
     remedy = (
         "choose one with {map_name}, or compute a map from a time series first (icofactor prepare reho FOLDER, or alff)"
     )
-    text = f"holds {piece.n_maps} maps, but one per subject was expected; {remedy}"
-    return CohortError(piece.seen.path, Problem(text, f"hold several maps, but one per subject was expected; {remedy}"))
+    text = f"contains {piece.n_maps} maps, but one per subject was expected; {remedy}"
+    return CohortError(
+        piece.seen.path, Problem(text, f"contain several maps, but one per subject was expected; {remedy}")
+    )
 
 
 def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None:
@@ -223,8 +225,8 @@ def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None
                 problems.add(seen.path, f"has {n} vertices in the {side} hemisphere; mesh {mesh} has {wanted[0]}")
             usual = max((m for s, m in counts if s == side), key=lambda m: counts[side, m])
             if not wanted and n != usual and counts[side, usual] == 1 and len(files) > 2:
-                text = f"has {n} vertices, others {usual}: no two files are on one mesh, as maps on the subjects' own"
-                problems.add(seen.path, f"{text} surfaces are; bring them to one first (recon-all -qcache)")
+                text = f"has {n} vertices, others {usual}: no two files are on one mesh, as on the subjects' own"
+                problems.add(seen.path, f"{text} surfaces; resample them to one mesh first (recon-all -qcache)")
             elif not wanted and n != usual:
                 most = f"most of the files ({counts[side, usual]})" if counts[side, usual] > 1 else "another file"
                 text = f"has {n} vertices; {most} ha{'ve' if counts[side, usual] > 1 else 's'} {usual}: another mesh"

@@ -179,7 +179,9 @@ def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader
                 pieces.append(piece)
         if len({piece.n_maps for piece in pieces}) > 1:
             one, other = pieces
-            problems.add(other.seen.path, f"holds {other.n_maps} maps; {literal(one.seen.path)} holds {one.n_maps}")
+            problems.add(
+                other.seen.path, f"contains {other.n_maps} maps; {literal(one.seen.path)} contains {one.n_maps}"
+            )
         elif pieces:
             stacks.append(Stack(pieces, _names_in(pieces, names if len(groups) == 1 else None, len(groups), details)))
     report_meshes([piece.seen for stack in stacks for piece in stack.pieces], reader.mesh, problems)
@@ -221,7 +223,7 @@ def _names_in(pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: in
     """Subjects of the maps of a file: as given, as the maps are named, as participants lists them, or numbers."""
     n, path = pieces[0].n_maps, pieces[0].seen.path
     if given is not None:
-        return check_names(given, n, f"{literal(path)} holds {n} maps")
+        return check_names(given, n, f"{literal(path)} contains {n} maps")
     for piece in pieces:
         names = [subject_of(Path(name)) or name for name in piece.maps.names]
         if len(set(names)) < n and len(set(piece.maps.names)) == n and all(map(scan_of, piece.maps.names)):
@@ -353,7 +355,7 @@ def plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None
     n, problems = maps.shape[0], details.problems
     if names is None:
         names = unnamed(n, kind, details.selection.participants, details.journal)
-    names = check_names(names, n, f"the {kind} holds {n} maps")
+    names = check_names(names, n, f"the {kind} contains {n} maps")
     chosen = details.selection.select(names, problems, details.journal)
     if not chosen and not problems:
         problems.add("paths", "no subjects remain to read")

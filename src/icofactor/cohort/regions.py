@@ -120,7 +120,7 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
             beside[name] = "about the people; --participants, participants= takes such columns"
         elif wrong is not None:
             raise Unreadable(
-                f"column {literal(escaped(name))} holds {literal(escaped(repr(wrong[:40])))}, not a number"
+                f"column {literal(escaped(name))} contains {literal(escaped(repr(wrong[:40])))}, not a number"
             )
         else:
             values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
@@ -135,8 +135,8 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         )
     if side is None and 2 * _n_sided(ids or ()) > n_rows and not _n_sided(values):
         raise Unreadable(
-            f"its rows are regions ({some(ids or (), 2)}) and its columns people ({some(values, 2)}); turn it: one row "
-            "per person, one column per region"
+            f"its rows are regions ({some(ids or (), 2)}) and its columns people ({some(values, 2)}); transpose it: "
+            "one row per person, one column per region"
         )
     twice = [name for name, n in Counter(ids or ()).items() if n > 1]
     if twice:

@@ -133,7 +133,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             who = ids[keep[np.flatnonzero(np.isinf(column))[0]]]
-            what = f"column {literal(repr(name))} holds an infinite number (subject {literal(who)})"
+            what = f"column {literal(repr(name))} contains an infinite number (subject {literal(who)})"
             raise CohortError(where, f"{what}; numbers must be finite; write n/a for missing values")
     return Participants(
         tuple(ids[row] for row in keep),
@@ -366,7 +366,7 @@ def unnamed(n: int, where: str, table: Participants | None, journal: Journal) ->
     left = len(table.listed) - len(table.ids)
     raise CohortError(
         where,
-        f"holds {n} maps without subject names; the participants table lists {len(table.listed)}"
+        f"contains {n} maps without subject names; the participants table lists {len(table.listed)}"
         f"{f' and leaves out {left} of them' if left else ''}: list all {n} there in the order of the maps (1 in a "
         "column exclude leaves one out), or pass their names as {subjects}",
     )

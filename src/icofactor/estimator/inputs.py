@@ -63,7 +63,7 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
         raise ArgumentError("hemi", hemi, "'left', 'right', 'both' or None")
     if hasattr(X, "sites") and hasattr(X, "subjects"):
         if hemi is not None and hemi != X.hemisphere:
-            what = f"{{hemi={hemi!r}}}, but the cohort holds the hemisphere {X.hemisphere!r}"
+            what = f"{{hemi={hemi!r}}}, but the cohort contains the hemisphere {X.hemisphere!r}"
             raise ArgumentError("hemi", None, what)
         array = check_array(X.X)
         if mesh is not None:  # a cohort brings its own sites; those asked for must be the same

@@ -245,7 +245,7 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
         solution = getattr(record, name)
         method_named(solution.method)
         if not all(np.isfinite(getattr(solution, part)).all() for part in ("B", "C", "objective", "errors")):
-            raise Unreadable(f"is damaged: {name} holds values that are not finite")
+            raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
     if record.covariates is not None and not _go_together(record.covariates.terms, record.covariates.coefficients):

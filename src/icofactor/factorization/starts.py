@@ -185,8 +185,8 @@ def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme, usual: float = 0.0) -> No
     if more > LARGE * differ > 0:
         warnings.warn(
             f"penalty {p.penalty:g} dwarfs the data: shrinking the strongest component alone costs "
-            f"{more / differ:.2g} times what subjects differ by, so {scheme.name} will tend to zero; bring X to larger "
-            "values or give a smaller penalty",
+            f"{more / differ:.2g} times the variance between subjects, so {scheme.name} will tend to zero; use a "
+            "smaller penalty, or units in which X is larger",
             UserWarning,
             stacklevel=3,
         )

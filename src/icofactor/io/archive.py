@@ -56,7 +56,7 @@ def array_header(file: IO[bytes]) -> Header:
     try:
         version = np.lib.format.read_magic(file)
     except ValueError:
-        raise Unreadable("is not a npy file, or holds a member that is not one: NumPy's mark is missing") from None
+        raise Unreadable("is not a npy file, or contains a member that is not one: NumPy's mark is missing") from None
     width, read = (
         (2, np.lib.format.read_array_header_1_0) if version == (1, 0) else (4, np.lib.format.read_array_header_2_0)
     )
@@ -71,7 +71,7 @@ def array_header(file: IO[bytes]) -> Header:
     except Exception:  # tokens, syntax, names of types
         raise Unreadable("is damaged: the header of an array cannot be read") from None
     if dtype.hasobject:
-        raise Unreadable("holds Python objects, which are never loaded; save plain arrays")
+        raise Unreadable("contains Python objects, which are never loaded; save plain arrays")
     if len(shape) > _MAX_DIMENSIONS or any(n < 0 for n in shape):
         raise Unreadable(f"is damaged: an array of {len(shape)} dimensions, or of lengths below 0")
     return shape, fortran, dtype
@@ -83,10 +83,10 @@ def archive_members(archive: zipfile.ZipFile, stored: int) -> dict[str, zipfile.
     total = 0
     for info in archive.infolist():
         if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
-            raise Unreadable(f"holds {info.filename[:80]!r} encrypted, or compressed in a way that is not supported")
+            raise Unreadable(f"contains {info.filename[:80]!r} encrypted, or compressed in a way that is not supported")
         name = info.filename.removesuffix(".npy")
         if name in members:
-            raise Unreadable(f"holds {name[:80]!r} twice")
+            raise Unreadable(f"contains {name[:80]!r} twice")
         total += info.file_size
         check_growth(total, stored)
         members[name] = info
@@ -113,7 +113,7 @@ def read_npz(path: Path) -> Arrays:
         found = {name: load_member(archive, info) for name, info in members.items()}
     for name, array in found.items():
         if array.dtype.kind not in "biufU":
-            raise Unreadable(f"is damaged: {name[:80]} holds {array.dtype.kind!r}, neither numbers nor text")
+            raise Unreadable(f"is damaged: {name[:80]} contains {array.dtype.kind!r}, neither numbers nor text")
     return found
 
 
@@ -166,7 +166,7 @@ def read_zarr(path: Path) -> tuple[dict[str, Any], Arrays]:
             if record != group_record():
                 arrays[folder] = _read_array(archive, members, folder, record)
         if members:
-            raise Unreadable(f"is damaged: it holds {next(iter(members))[:80]!r}, which icofactor did not write")
+            raise Unreadable(f"is damaged: it contains {next(iter(members))[:80]!r}, which icofactor did not write")
     return dict(root["attributes"]), arrays
 
 
@@ -190,7 +190,7 @@ def _read_array(archive: zipfile.ZipFile, members: dict[str, Any], name: str, re
         raise Unreadable(f"is damaged: {chunk[:80]} is missing")
     info = members.pop(chunk)
     if info.file_size != size:
-        raise Unreadable(f"is damaged: {chunk[:80]} should hold {size} bytes, and has {info.file_size}")
+        raise Unreadable(f"is damaged: {chunk[:80]} should contain {size} bytes, and has {info.file_size}")
     return np.frombuffer(_read_member(archive, info), dtype).reshape(shape)
 
 
@@ -268,4 +268,4 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes | byt
 def _check_text(codes: NDArray[Any], name: str) -> None:
     low, high = _SURROGATES
     if codes.size and (codes.max() > _LAST_CHARACTER or ((codes >= low) & (codes <= high)).any()):
-        raise Unreadable(f"is damaged: {name[:80]} holds broken characters")
+        raise Unreadable(f"is damaged: {name[:80]} contains broken characters")

@@ -152,7 +152,9 @@ def read_cifti(path: Path) -> Maps:
     content = _parse(header.xml)
     kind = _KINDS.get(content.kinds.get("0", ""))
     if kind is None or content.kinds.get("1") != _BRAIN:
-        raise Unreadable(f"holds {_kinds(content)}; dscalar and dtseries (brain_models × scalars or series) are read")
+        raise Unreadable(
+            f"contains {_kinds(content)}; dscalar and dtseries (brain_models × scalars or series) are read"
+        )
     parts = _parts(path, header, content)
     others = sorted(
         {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in content.models if m.structure not in _SIDES}
@@ -168,7 +170,7 @@ def read_pscalar(path: Path) -> Maps:
     header = _read_header(path)
     content = _parse(header.xml)
     if content.kinds.get("0") != "CIFTI_INDEX_TYPE_SCALARS" or content.kinds.get("1") != _PARCELS:
-        raise Unreadable(f"holds {_kinds(content)}; pscalar (parcels × scalars) is read")
+        raise Unreadable(f"contains {_kinds(content)}; pscalar (parcels × scalars) is read")
     if len(content.parcels) != header.n_columns:
         raise Unreadable(f"lists {len(content.parcels)} parcels for {header.n_columns} columns")
     names = tuple(name for name, _ in content.parcels)
@@ -197,13 +199,13 @@ def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]
     header = _read_header(path)
     content = _parse(header.xml)
     if content.kinds.get("0") != _LABELS or content.kinds.get("1") != _BRAIN:
-        raise Unreadable(f"holds {_kinds(content)}; labels (.dlabel.nii) are brain_models × labels")
+        raise Unreadable(f"contains {_kinds(content)}; labels (.dlabel.nii) are brain_models × labels")
     if not content.labels:
         raise Unreadable("has no table that names its labels")
     parts = _parts(path, header, content)
     keys = {str(side): np.nan_to_num(part[0], nan=-1.0) for side, part in parts.items()}
     if any((np.abs(key) >= _MAX_KEY).any() or (key % 1).any() for key in keys.values()):
-        raise Unreadable(f"holds labels that are not whole numbers below {_MAX_KEY}")
+        raise Unreadable(f"contains labels that are not whole numbers below {_MAX_KEY}")
     return {side: (key.astype(np.int64), content.labels[0]) for side, key in keys.items()}
 
 
@@ -235,7 +237,7 @@ def _read_header(path: Path) -> _Header:
         if len(head) >= 4 and 348 in (*struct.unpack("<i", head[:4]), *struct.unpack(">i", head[:4])):
             raise Unreadable("is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read")
         if len(head) < _HEADER + 4:
-            raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} are there")
+            raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} were found")
         order = next((order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None)
         if order is None or head[4:7] != b"n+2":
             raise Unreadable("is not a CIFTI-2 file")

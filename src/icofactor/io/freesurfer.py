@@ -43,7 +43,7 @@ def read_mgh(path: Path) -> Maps:
     with open_plain(path) as file:
         head = file.read(_MGH_HEADER)
         if len(head) < _MGH_HEADER:
-            raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} are there")
+            raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} were found")
         version, *shape, kind = struct.unpack_from(">6i", head)
         if version != 1 or kind not in _MGH_TYPES:
             raise Unreadable(f"is not an MGH file, or has an unknown type (version {version}, type {kind})")
@@ -167,7 +167,7 @@ def read_annot(path: Path) -> Labels:
     n = _Words(data).whole()
     check_vertices(n)
     if len(data) < 4 + 8 * n:
-        raise Unreadable(f"is truncated: {n} vertices need {4 + 8 * n} bytes, {len(data)} are there")
+        raise Unreadable(f"is truncated: {n} vertices need {4 + 8 * n} bytes, {len(data)} were found")
     pairs = np.frombuffer(data, ">i4", 2 * n, 4).reshape(n, 2)
     if len(np.unique(pairs[:, 0])) != n or pairs[:, 0].min() != 0 or pairs[:, 0].max() != n - 1:
         raise Unreadable(f"is damaged: it does not label each of its {n} vertices once")

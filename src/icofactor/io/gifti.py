@@ -140,7 +140,7 @@ def parse_gifti(path: Path) -> Gifti:
     if builder.root != "GIFTI":
         raise Unreadable(f"is not a GIFTI file: its XML is a <{builder.root[:40]}>")
     if not builder.file.arrays:
-        raise Unreadable("holds no data arrays")
+        raise Unreadable("contains no data arrays")
     if any(array.data.size == 0 for array in builder.file.arrays):
         raise Unreadable("has a data array without data")
     return builder.file
@@ -228,7 +228,7 @@ def _plain_bytes(text: str) -> bytes:
 
 def _from_bytes(data: bytes, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
     if len(data) != size:
-        raise Unreadable(f"is truncated: an array should have {size} bytes, {len(data)} are there")
+        raise Unreadable(f"is truncated: an array should have {size} bytes, {len(data)} were found")
     return np.frombuffer(data, dtype)
 
 
@@ -239,7 +239,7 @@ def read_gifti(path: Path) -> Maps:
     if not arrays:
         raise Unreadable("is a surface (points and triangles), not a map")
     if any(array.intent == LABELS for array in arrays):
-        raise Unreadable("holds labels, not a map")
+        raise Unreadable("contains labels, not a map")
     sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")

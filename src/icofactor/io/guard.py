@@ -277,7 +277,7 @@ def numbers_in(text: str, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         try:
             found[filled : filled + len(piece)] = np.fromiter(map(convert, piece), wide, len(piece))
         except (ValueError, OverflowError):
-            raise Unreadable("is damaged: its data hold something that is not a number") from None
+            raise Unreadable("is damaged: its data contain something that is not a number") from None
         filled, place = filled + len(piece), end
     if filled != n:
         raise Unreadable(f"is truncated: {n} numbers were expected, {filled} are there")

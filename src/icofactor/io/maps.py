@@ -74,7 +74,7 @@ def _text(name: Any) -> str:
 
 def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiu" or len(shape) not in (1, 2) or volume(shape) == 0:
-        raise Unreadable(f"holds an array of {dtype} of shape {shape}; numbers, subjects × sites, are read")
+        raise Unreadable(f"contains an array of {dtype} of shape {shape}; numbers, subjects × sites, are read")
     if len(shape) == 2 and shape[0] in _MESHES and shape[1] not in _MESHES:
         raise Unreadable(f"has shape {shape}, apparently sites × subjects; transpose it to subjects × sites")
 
@@ -94,12 +94,12 @@ def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None,
         chosen = next(iter(groups.values()))
     else:
         if not headers:
-            raise Unreadable("holds no arrays")
+            raise Unreadable("contains no arrays")
         there = ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
         ask = f"none is called {measure!r}" if measure is not None else "name the one to read with measure="
-        raise Unreadable(f"holds {there}; {ask}")
+        raise Unreadable(f"contains {there}; {ask}")
     if len(chosen) > 1 and None in chosen:
-        raise Unreadable(f"holds {' and '.join(chosen.values())}; name the one to read with measure=")
+        raise Unreadable(f"contains {' and '.join(chosen.values())}; name the one to read with measure=")
     for name in chosen.values():
         _check_maps(headers[name][0], headers[name][2])
     return {side: chosen[side] for side in (None, "left", "right") if side in chosen}
@@ -215,7 +215,9 @@ def _read_unnamed(path: Path) -> Maps:
     if path.name.endswith(_NO_MAPS):
         raise Unreadable(f"is not a map file; {_ACCEPTED}")
     if path.name.endswith(".stats"):
-        raise Unreadable("holds statistics of one subject; FreeSurfer's aparcstats2table makes tables of them to read")
+        raise Unreadable(
+            "contains statistics of one subject; FreeSurfer's aparcstats2table makes tables of them to read"
+        )
     raise Unreadable(f"has an unknown format; {_ACCEPTED}")
 
 
@@ -234,9 +236,9 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
         file = parse_gifti(path)
         first = file.arrays[0]
         if first.data.ndim != 1 or (first.intent != LABELS and not file.labels):
-            raise Unreadable("holds no labels; a .label.gii file has one key per vertex and a table of names")
+            raise Unreadable("contains no labels; a .label.gii file has one key per vertex and a table of names")
         if first.data.dtype.kind == "f":
-            raise Unreadable("holds labels that are not whole numbers")
+            raise Unreadable("contains labels that are not whole numbers")
         return {file.side: (first.data.astype(np.int64), file.labels)}
     if name.endswith(".dlabel.nii"):
         return dict(read_dlabel(path).items())

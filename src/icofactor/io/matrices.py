@@ -66,12 +66,12 @@ def read_text_maps(path: Path) -> Maps:
             for cell in cells:
                 value = _number(cell)
                 if value is None:
-                    raise Unreadable(f"line {number} holds {literal(repr(cell[:40]))}, which is not a number")
+                    raise Unreadable(f"line {number} contains {literal(repr(cell[:40]))}, which is not a number")
                 flat.append(value)
             if width == 1 and len(flat) > MAX_VERTICES:
                 check_vertices(len(flat))
     if not flat:
-        raise Unreadable("holds no numbers")
+        raise Unreadable("contains no numbers")
     values = np.frombuffer(flat, dtype=np.float64)
     rows = values[None] if width == 1 else values.reshape(-1, width)
     check_vertices(rows.shape[1])
@@ -106,12 +106,12 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]
         name = measure if measure in arrays else next(iter(arrays), None)
         if name is None or (len(arrays) > 1 and measure not in arrays):
             listed = literal(escaped(", ".join(f"{n} {s}" for n, s, _ in there[:10])))
-            raise Unreadable(f"holds {listed or 'no arrays'}; name the one to read with measure=")
+            raise Unreadable(f"contains {listed or 'no arrays'}; name the one to read with measure=")
         check_growth(volume(arrays[name]) * 8, path.stat().st_size)
         file.seek(0)
         values = np.asarray(loadmat(file, variable_names=[name])[name])  # type: ignore[arg-type]
     if values.dtype.kind not in "fiub":
-        raise Unreadable(f"holds an array of {values.dtype} called {literal(escaped(name))}; numbers are read")
+        raise Unreadable(f"contains an array of {values.dtype} called {literal(escaped(name))}; numbers are read")
     return name, values.astype(np.float64) if values.dtype.kind == "b" else values
 
 

@@ -31,14 +31,14 @@ def read_mni_obj(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     try:
         text = data.decode("ascii")
     except UnicodeDecodeError:
-        raise Unreadable("is damaged: it holds more than numbers") from None
+        raise Unreadable("is damaged: it contains more than numbers") from None
     numbers = numbers_in(text, len(text.split()), np.dtype(np.float64))
     at = 6 * n  # points and normals
     n_faces, colours = (int(x) for x in _taken(numbers, at, 2))
     at += 2 + 4 * {0: 1, 1: n_faces, 2: n}.get(colours, 0)
     ends, corners = _taken(numbers, at, n_faces), numbers[at + n_faces :]
     if n_faces < 1 or len(corners) != 3 * n_faces or not np.array_equal(ends, 3 * np.arange(1, n_faces + 1)):
-        raise Unreadable("holds polygons that are not triangles, or is truncated")
+        raise Unreadable("contains polygons that are not triangles, or is truncated")
     return numbers[: 3 * n].reshape(n, 3), corners.astype(np.int64).reshape(-1, 3)
 
 

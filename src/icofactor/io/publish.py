@@ -331,7 +331,7 @@ def _check_moves(stage: Path, folder: Path, old: Names, new: Names) -> None:
         else:
             lost = not here.is_file() or hash_file(here) == old.get(name) != known
         if lost:
-            raise ValueError(f"{name} is not there; what was there before lies in {stage.name}/old")
+            raise ValueError(f"{name} is missing; the earlier files are in {stage.name}/old")
 
 
 @contextmanager

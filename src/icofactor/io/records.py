@@ -108,7 +108,7 @@ def rebuild(cls: type[Record], content: Any, arrays: Mapping[str, np.ndarray]) -
     left = dict(arrays)
     found = _rebuilt(cls, content, left, "", {})
     if left:
-        raise Unreadable(f"is damaged: it holds {min(left)[:80]!r}, which this version does not know")
+        raise Unreadable(f"is damaged: it contains {min(left)[:80]!r}, which this version does not know")
     return found
 
 
@@ -118,7 +118,7 @@ def _rebuilt(cls: Any, content: Any, arrays: Arrays, name: str, outer: Mapping[s
     inside, sizes, values = f"{name}/" if name else "", dict(outer), {}
     mine = {one.name: one for one in fields(cls)}
     if unknown := set(content) - set(mine):
-        raise Unreadable(f"is damaged: it holds {inside + min(unknown)[:80]!r}, which this version does not know")
+        raise Unreadable(f"is damaged: it contains {inside + min(unknown)[:80]!r}, which this version does not know")
     declared = {one: (mine[one], hint, spec) for one, (hint, spec) in _declared(cls).items() if spec is not None}
     for one, (where, hint, spec) in declared.items():
         values[one] = _taken(where, hint, spec, content, arrays, inside)
@@ -176,9 +176,9 @@ def _check_values(name: str, found: Any, spec: Numbers, sizes: Mapping[str, int]
     values = found.data if isinstance(found, sparse.csr_array) else found
     kind = "i" if values.dtype.kind == "u" else values.dtype.kind
     if kind not in spec.kind:
-        raise Unreadable(f"is damaged: {name} holds {values.dtype}, not {' or '.join(_KINDS[k] for k in spec.kind)}")
+        raise Unreadable(f"is damaged: {name} contains {values.dtype}, not {' or '.join(_KINDS[k] for k in spec.kind)}")
     if spec.finite and kind == "f" and not np.isfinite(values).all():
-        raise Unreadable(f"is damaged: {name} holds values that are not finite")
+        raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if spec.order and not np.array_equal(np.sort(values), np.arange(values.size)):
         raise Unreadable(f"is damaged: {name} is not an order of {values.size}")
     below = spec.below
@@ -186,9 +186,9 @@ def _check_values(name: str, found: Any, spec: Numbers, sizes: Mapping[str, int]
         letter, _, more = below.partition("+")
         below = sizes[letter] + int(more or 0)
     if values.size and spec.least is not None and not values.min() >= spec.least:
-        raise Unreadable(f"is damaged: {name} holds values below {spec.least}")
+        raise Unreadable(f"is damaged: {name} contains values below {spec.least}")
     if values.size and below is not None and not values.max() < below:
-        raise Unreadable(f"is damaged: {name} holds values of {below} or more")
+        raise Unreadable(f"is damaged: {name} contains values of {below} or more")
 
 
 def _plain(hint: Any, value: Any, arrays: Arrays, name: str, sizes: Mapping[str, int]) -> Any:

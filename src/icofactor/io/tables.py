@@ -136,7 +136,7 @@ def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
         for cell in found:
             control = None if cell.isprintable() else UNSAFE.search(cell)
             if control:
-                what = f"holds the control character {escaped(control[0])}"
+                what = f"contains the control character {escaped(control[0])}"
                 raise Unreadable(
                     f"{literal(escaped(where))} {what} (in {literal(escaped(repr(cell[:60])))}); remove it"
                 )
@@ -321,7 +321,7 @@ def decode_column(column: Mapping[str, Any]) -> NDArray[Any]:
         return np.array(values, dtype=str if complete else object)
     dtype = np.dtype(column["dtype"])
     if dtype.kind not in "biuf":
-        raise ValueError(f"a column holds {column['dtype']!r}, neither text nor numbers")
+        raise ValueError(f"a column contains {column['dtype']!r}, neither text nor numbers")
     if dtype.kind == "f":
         values = [math.nan if value is None else value for value in values]
     return np.array(values, dtype=dtype)
@@ -333,7 +333,7 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
     kinds = {piece["dtype"] == "text" for piece in pieces}
     if len(kinds) > 1:
         first, second = ("text" if piece["dtype"] == "text" else "numbers" for piece in (old, new))
-        what = f"column {literal(repr(name))} holds {first} for the first subjects and {second} for others"
+        what = f"column {literal(repr(name))} contains {first} for the first subjects and {second} for others"
         raise CohortError("participants", what)
     values = [*old["values"], *new["values"]]
     if True in kinds:
@@ -381,7 +381,7 @@ def plain(obj: Any) -> Any:
         return obj
     if isinstance(obj, (str, Path)):
         return whole_text(str(obj))
-    raise ValueError(f"JSON cannot hold a {type(obj).__name__}: {obj!r}")
+    raise ValueError(f"JSON cannot contain a {type(obj).__name__}: {obj!r}")
 
 
 def whole_text(text: str) -> str:

@@ -145,7 +145,7 @@ def as_the_fit(X: Any, *steps: Step | None) -> Any:
     left = wanted[len(own) :]
     if left and not is_cohort(X):
         names = literal(", ".join(name for step in left for name in step.names))
-        what = f"X must be a Cohort whose participants hold {names}, which the fit regressed out of the maps; or give "
+        what = f"X must be a Cohort whose participants have {names}, which the fit regressed out of the maps; or give "
         call = "X"
         for step in left:
             call = f"model.{step.kept_as}.apply({call}, participants)"

@@ -381,10 +381,10 @@ def _numbers(name: str, cells: list[str]) -> NDArray[np.float64]:
     """A column of confounds; n/a, as derivatives have it in the first row, is 0."""
     bad = [cell for cell in cells if cell.lower() not in MISSING and not is_number(cell)]
     if bad:
-        raise Unreadable(f"column {literal(name)} holds {literal(repr(bad[0][:40]))}, which is not a number")
+        raise Unreadable(f"column {literal(name)} contains {literal(repr(bad[0][:40]))}, which is not a number")
     values = np.array([0.0 if cell.lower() in MISSING else float(cell) for cell in cells])
     if not np.isfinite(values).all():
-        raise Unreadable(f"column {literal(name)} holds an infinite number")
+        raise Unreadable(f"column {literal(name)} contains an infinite number")
     return values
 
 

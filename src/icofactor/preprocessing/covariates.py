@@ -358,7 +358,7 @@ def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.nda
         remedy = f"if it is a category, fit with {literal(name)}{_CATEGORY}"
         if all(is_number(cells[i].replace(",", ".")) for i in wrong):
             remedy = "write a decimal point, not a comma"
-        raise _wrong(f"covariate {literal(repr(name))} holds numbers, but {cell} in {who}; {remedy}")
+        raise _wrong(f"covariate {literal(repr(name))} contains numbers, but {cell} in {who}; {remedy}")
     return np.array([float(cell) for cell in cells])
 
 

@@ -64,7 +64,7 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
     for number, row in enumerate(out):
         some = row[used]
         if not np.isfinite(some).all():
-            raise ArgumentError("Xs", None, f"finite at every site in use; row {number} holds NaN or infinity")
+            raise ArgumentError("Xs", None, f"finite at every site in use; row {number} contains NaN or infinity")
         middle = np.median(some)
         deviation = np.median(np.abs(some - middle))
         if deviation == 0 and some.max() > some.min():

@@ -30,7 +30,7 @@ def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[ND
     if values.ndim != 2:
         raise _bad("must have two dimensions, vertices × volumes", f"shape {values.shape}")
     if values.dtype.kind not in "fiu":
-        raise _bad("must hold real numbers", str(values.dtype))
+        raise _bad("must contain real numbers", str(values.dtype))
     if values.shape[1] < 3:
         raise _bad("must have at least 3 volumes (columns)", f"shape {values.shape}")
     if values.dtype not in (np.float32, np.float64):

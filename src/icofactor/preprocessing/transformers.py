@@ -72,7 +72,7 @@ def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
     values = np.asarray(maps)
     if values.dtype.kind not in "fiub":
         complex_too = "Complex data not supported: " if values.dtype.kind == "c" else ""
-        raise _bad(f"{complex_too}maps must hold real numbers", f"dtype {values.dtype}")
+        raise _bad(f"{complex_too}maps must contain real numbers", f"dtype {values.dtype}")
     if values.ndim not in (1, 2):
         raise _bad("maps must have shape (vertices,) or (maps, vertices)", str(values.shape))
     if values.shape[-1] == 0:

@@ -192,5 +192,5 @@ def check_sites(sites: Sites) -> Sites:
     for name, below in limits.items():
         values = getattr(sites, name)
         if not values.size or values.max() >= below:
-            raise Unreadable(f"is damaged: {name} of its sites must hold numbers from 0 to {below - 1}")
+            raise Unreadable(f"is damaged: {name} of its sites must contain numbers from 0 to {below - 1}")
     return sites

@@ -249,7 +249,7 @@ class Sites:
         """The sites of a left and a right hemisphere, left first: 40 roots."""
         found = Phrase(f"{left!r} and {right!r}")
         if len(left.frames) != 1 or len(right.frames) != 1:
-            raise ArgumentError("left", found, "{left} and {right} must hold one hemisphere each")
+            raise ArgumentError("left", found, "{left} and {right} must contain one hemisphere each")
         if (left.level, left.on) != (right.level, right.on):
             raise ArgumentError("left", found, "{left} and {right} must be of the same kind")
         return cls(

@@ -118,7 +118,7 @@ def as_values(given: Any, surface: Surface | int, argument: str) -> Floats:
     label = argument if path is None else str(path)
     values = np.asarray(given if path is None else _read_values(path))
     if values.dtype.kind not in "fiub":
-        raise FileError(label, f"must hold numbers; found {values.dtype}")
+        raise FileError(label, f"must contain numbers; found {values.dtype}")
     n, mesh = (surface, "the mesh") if isinstance(surface, int) else (surface.n, literal(surface.label))
     if values.shape != (n,):
         raise FileError(label, f"has shape {values.shape}; {mesh} has {n} vertices")
@@ -200,7 +200,7 @@ def _read_values(path: Path) -> Any:
         raise FileNotFoundError(f"{path}: no such file")
     maps = read_maps(path)
     if maps.n_maps != 1 or len(maps.parts) != 1:
-        raise FileError(path, f"holds {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
+        raise FileError(path, f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
     return next(iter(maps.parts.values()))[0]
 
 

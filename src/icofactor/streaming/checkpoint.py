@@ -115,7 +115,7 @@ class Checkpoint:
             if of != self._of(key):
                 raise Unreadable("it belongs to another run, or has another name")
             if special != _not_finite(arrays):
-                raise Unreadable("it holds values that are not finite")
+                raise Unreadable("it contains values that are not finite")
             return _Piece(arrays, file)
         except PermissionError:
             raise CheckpointError(file, "cannot be read (permission denied)") from None

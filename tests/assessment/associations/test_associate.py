@@ -239,7 +239,7 @@ def test_the_groups_themselves_are_not_a_term() -> None:
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("formula", {"formula": "agee + sex"}, "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'"),
     ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
-    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}, "up to 5.9e+201: bring it to another unit"),
+    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}, "up to 5.9e+201: use another unit"),
     ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}, f"'{'9' * 40}' in"),
     ("groups", {"groups": "family"}, "no column 'family'"),
     ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),

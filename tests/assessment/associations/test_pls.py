@@ -93,7 +93,7 @@ def test_p_is_uniform_where_there_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"memory": ["x"] * N}, "'memory' must hold numbers; found 'x'"),
+        ({"memory": ["x"] * N}, "'memory' must contain numbers; found 'x'"),
         ({"memory": [1.0] * N}, "memory has one value"),
         ({"memory": [None, *range(1, N)]}, "'memory' in sub-0:"),
     ],

@@ -211,7 +211,7 @@ def test_parts_are_found(center: str) -> None:
     for name in ("inner_product", "inner_product_median", "correlation", "ari", "stability_coefficient", "loadings"):
         assert t[name][1] > t[f"null_{name}"][1]
     assert np.isfinite([t["loadings_adjusted"], t["null_loadings_adjusted"]]).all()
-    assert any(reason.startswith("People in neither of two groups") for reason in choice.reasons)
+    assert any(reason.startswith("Loadings that two groups give to other people") for reason in choice.reasons)
     assert 3 not in choice.others
 
 

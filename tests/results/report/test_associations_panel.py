@@ -92,9 +92,9 @@ def test_the_page_holds_latent_variables_and_scores(associated: Path, page: str)
 def test_latent_variables_and_scores_of_another_fit_are_refused(associated: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(associated, tmp_path / "copy")
     assert read_latent_files(copy, K) is not None and read_norm_files(copy, K) is not None
-    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 1"):
+    with pytest.raises(FileError, match="contains 2 components, the fit in this folder 1"):
         read_latent_files(copy, 1)
-    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 3"):
+    with pytest.raises(FileError, match="contains 2 components, the fit in this folder 3"):
         read_norm_files(copy, 3)
     lines = (copy / "pls_variables.tsv").read_text().splitlines()
     (copy / "pls_variables.tsv").write_text("\n".join(lines[:-1]) + "\n")
@@ -139,7 +139,7 @@ def test_tests_of_another_fit_are_refused_and_of_other_people_not_shown(associat
         read_association_files(copy, K)
     write()
     assert read_association_files(copy, K) is not None
-    with pytest.raises(FileError, match="holds 2 components, the fit in this folder 3"):
+    with pytest.raises(FileError, match="contains 2 components, the fit in this folder 3"):
         read_association_files(copy, K + 1)
     for name in ("expected", "adjusted"):
         kept = (copy / f"associations_{name}.tsv").read_text()

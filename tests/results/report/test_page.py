@@ -394,7 +394,7 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
         ("loadings_se.tsv", "participant_id\tcomponent01\nsub-1\t0.5\n", "contains 1 subjects and 1 components"),
         ("atlas_overlap.tsv", "component\tregion\n1\n", "row 2 has 1 cells"),
         ("atlas_overlap.tsv", "component\tregion\n1\ta\n", "has no column share"),
-        ("selection.json", "[]", "holds JSON that is not a record"),
+        ("selection.json", "[]", "contains JSON that is not a record"),
         ("selection.json", '{"table": {}, "recommended": 1, "reasons": []}', "no table of numbers by rank"),
     ],
 )

@@ -354,7 +354,7 @@ def _numbers(name: str, values: Any, rows: np.ndarray) -> np.ndarray:
     cells = [cell_text(values[i]) for i in rows]
     wrong = [cell for cell in cells if not is_number(cell)]
     if wrong:
-        text = f"{{behaviour}}: column {literal(repr(name))} must hold numbers; found {literal(repr(wrong[0]))}"
+        text = f"{{behaviour}}: column {literal(repr(name))} must contain numbers; found {literal(repr(wrong[0]))}"
         raise ArgumentError("behaviour", None, text)
     return np.array([float(cell) for cell in cells])
 

@@ -108,11 +108,11 @@ class Variable:
             where = some([who[i] for i in wrong], 10)
             other = literal(repr(cells[wrong[0]][:40]))
             raise unusable(
-                f"{name} holds numbers, but {other} in {where}; for a category write C({literal(factor.column)})"
+                f"{name} contains numbers, but {other} in {where}; for a category write C({literal(factor.column)})"
             )
         numbers = [float(cell) for cell in cells]
         if not 1e-100 < (largest := max(map(abs, numbers))) < 1e100:
-            raise unusable(f"{name} has values up to {largest:.3g}: bring it to another unit")
+            raise unusable(f"{name} has values up to {largest:.3g}: use another unit")
         return cls(factor.column, None, min(numbers), max(numbers))
 
     def values(self, cells: Sequence[Any]) -> Any:

@@ -125,7 +125,7 @@ def normative_scores(
             wrong := [i for i, cell in zip(rows, cells, strict=True) if not is_number(cell_text(cell))]
         ):
             who, name = row_names(columns, n), literal(repr(variable.column))
-            raise unusable(f"{name} holds numbers in the reference, but not in {some([who[i] for i in wrong], 10)}")
+            raise unusable(f"{name} contains numbers in the reference, but not in {some([who[i] for i in wrong], 10)}")
         beyond[rows] = variable.outside(cells)
         if variable.levels is not None:
             possible &= ~beyond

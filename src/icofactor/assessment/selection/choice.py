@@ -28,7 +28,7 @@ _THIRD = {
 COLUMNS = {
     "rank": "Number of components",
     "error": "Error on the data fitted, on the faces; errors are shares of the between-subject variance",
-    "gain": "Error gained per component since the rank before",
+    "gain": "Decrease of the error per component since the previous rank",
     "heldout": "Error on subjects left out",
     "heldout_se": "Standard error of the same",
     "bicv": "Error on blocks left out",
@@ -39,7 +39,7 @@ COLUMNS = {
     "null_agreement": "Agreement of halves of rotated maps",
     "null_sd": "Standard deviation of the same",
     "null_max": "Its maximum",
-    "excess": "agreement less null_agreement",
+    "excess": "agreement minus null_agreement",
     "score": "Share of left-out variance explained × excess / (1 − null_agreement), by which ranks are compared",
     **_THIRD,
     **{f"null_{name}": f"{text}; of rotated maps" for name, text in (_HALVES | _THIRD).items()},
@@ -189,7 +189,7 @@ def _agreement(axes: Any, t: Curves) -> None:
         low, high = t["null_agreement"] - 2 * t["null_sd"], t["null_agreement"] + 2 * t["null_sd"]
         axes.fill_between(t["rank"], low, high, color=_NULL, alpha=0.25, linewidth=0)
     _curve(axes, t, "null_agreement", "halves of rotated maps, ± 2 sd", _NULL)
-    _curve(axes, t, "loadings_adjusted", "loadings of third people, global mean out", _OTHER, linestyle=":", **_THIN)
+    _curve(axes, t, "loadings_adjusted", "third people's loadings, without global mean", _OTHER, linestyle=":", **_THIN)
     _curve(axes, t, "score", "score, largest where recommended", _OTHER)
     _titled(axes, "Do halves of the subjects agree?", "agreement; score")
 

@@ -54,8 +54,8 @@ _SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS, _THIRDS, _NULL_THIRDS = range(7)
 _ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES, _THIRD_GROUPS, _NULL_THIRD_GROUPS = range(10, 17)
 
 _EXCHANGED = (
-    "It is not known where the regions lie. So values were exchanged between regions at random where this says rotated "
-    "maps. That keeps nothing of how alike neighbours are, and data beat it easily; parcels, their atlas, are better."
+    'The positions of the regions are not known, so "rotated maps" here are maps with values exchanged at random '
+    "between regions. This destroys the similarity of neighbours, and data beat it easily: give the atlas (parcels)."
 )
 
 

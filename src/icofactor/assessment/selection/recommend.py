@@ -163,8 +163,8 @@ def _third_reason(found: Evidence, i: int) -> str:
     if not np.isfinite([plain, adjusted, null, null_adjusted]).all():
         return ""
     return (
-        f"People in neither of two groups get loadings from both that correlate {plain:.2f} (rotated maps: "
-        f"{null:.2f}); with each person's global mean taken out {adjusted:.2f} ({null_adjusted:.2f})."
+        f"Loadings that two groups give to other people correlate {plain:.2f} (rotated maps: {null:.2f}), and "
+        f"{adjusted:.2f} ({null_adjusted:.2f}) without each person's global mean."
     )
 
 
@@ -262,11 +262,11 @@ def _block_reason(found: Evidence, i: int) -> str:
     text += "." if enough == least else f", and {ranks[enough]} come within one standard error of that."
     if ranks[enough] > ranks[i] + 1:
         text += (
-            " So subjects share more variation than these components carry, but halves of them do not agree on how to "
+            " Subjects share more variation than these components carry, but halves of them do not agree on how to "
             "divide it into further components."
         )
     elif ranks[i] > ranks[least] + 1:
-        text += " So the last components hardly help to predict; look at their maps before using them."
+        text += " The last components hardly help to predict; look at their maps before you use them."
     return text
 
 

@@ -52,7 +52,7 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
         raise CohortError(root, _none_fits([told for there in files.values() for _, told in there], measure, wanted))
     if len(kinds) > 1:
         raise CohortError(
-            root, f"holds {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}"
+            root, f"contains {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}"
         )
     sides = [
         side for side in SIDES if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)

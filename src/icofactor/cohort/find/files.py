@@ -159,7 +159,7 @@ def _add_folder(
     if is_zarr(folder):
         raise CohortError(folder, "is a cohort store; load it alone, not in a list with others")
     if all((folder / name).is_file() for name in _OF_A_FIT):
-        raise CohortError(folder, f"holds the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
+        raise CohortError(folder, f"contains the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
     for subjects_in, find in _TREES:
         subjects = subjects_in(folder)
         if subjects is not None:

@@ -191,7 +191,7 @@ def _check_commit(commit: Commit, checked: bool) -> None:
             raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
     n_subjects = len(commit.subjects)
     if n_subjects == 0 or sum(n for _, n in commit.parts) != n_subjects or min(n for _, n in commit.parts) < 1:
-        raise Unreadable(f"is damaged: its parts do not hold the {n_subjects} subjects it names")
+        raise Unreadable(f"is damaged: its parts do not contain the {n_subjects} subjects it names")
     if len(set(commit.subjects)) != n_subjects:
         raise Unreadable("is damaged: it names a subject twice")
     if len(commit.chunks) != 2 or min(commit.chunks) < 1:

@@ -53,9 +53,9 @@ class StoredMaps:
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
             if part.n_sites != len(order):
-                raise CohortError(part.folder, f"holds {part.n_sites} sites; the store has {len(order)}")
+                raise CohortError(part.folder, f"contains {part.n_sites} sites; the store has {len(order)}")
         if self._first[-1] != len(commit.subjects):
-            raise CohortError(folder, f"holds maps of {self._first[-1]} subjects, but names {len(commit.subjects)}")
+            raise CohortError(folder, f"contains maps of {self._first[-1]} subjects, but names {len(commit.subjects)}")
         self.order = order
         self._rank = np.empty_like(order)
         self._rank[order] = np.arange(len(order))
@@ -151,7 +151,7 @@ class _Part(StoredArray):
         super().__init__(store / name, commit.checksums.get(name))
         kind = commit.rounding.get(name, {}).get("dtype", "float32")
         if self.dtype.name != kind or len(self.shape) != 2:
-            raise CohortError(self.folder, f"holds {self.dtype} {self.shape}, not maps in {kind}")
+            raise CohortError(self.folder, f"contains {self.dtype} {self.shape}, not maps in {kind}")
         self.n_sites, self.n_subjects = self.shape
         self.bytes_read, self._counting = 0, threading.Lock()
         self.type_read = np.dtype(np.float16 if self.dtype == np.float16 else np.float32)
@@ -159,7 +159,7 @@ class _Part(StoredArray):
         if (scale := commit.scale_of(name)) is not None:
             self.scale = StoredArray(store / scale, commit.checksums[scale]).read()
             if self.scale.shape != (self.n_subjects, 3) or self.scale.dtype != np.float32:
-                raise CohortError(store / scale, f"holds {self.scale.dtype} {self.scale.shape}, not scales of maps")
+                raise CohortError(store / scale, f"contains {self.scale.dtype} {self.scale.shape}, not scales of maps")
 
     def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
         """Values, of `type_read`: float16 stays as it is, since blocks of sites are decoded with other steps."""

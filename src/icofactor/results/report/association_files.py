@@ -134,7 +134,9 @@ def read_latent_files(folder: Path, k: int) -> LatentTables | None:
         ):
             raise Unreadable(f"is damaged: it has not one row for each variable and each of {n} latent variables")
         if sides["component"] > k * n:
-            raise Unreadable(_other_fit(f"it holds {sides['component'] // n} components, the fit in this folder {k}"))
+            raise Unreadable(
+                _other_fit(f"it contains {sides['component'] // n} components, the fit in this folder {k}")
+            )
     return LatentTables(latent, variables, settings)
 
 
@@ -147,7 +149,7 @@ def read_norm_files(folder: Path, k: int) -> NormTables | None:
         table = columns_of(folder / _NORM, (PERSON, "reference", "outside_reference"), _COMMAND)
         names = [name for name in table if name not in (PERSON, SESSION, "reference", "outside_reference")]
         if len(names) != k:
-            raise Unreadable(_other_fit(f"it holds {len(names)} components, the fit in this folder {k}"))
+            raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}"))
         scores = np.array([numbers_in(table[name]) for name in names]).T
         keys = [table[name] for name in (PERSON, SESSION) if name in table]
     people = tuple(" ".join(row) for row in zip(*keys, strict=True))
@@ -176,7 +178,7 @@ def read_association_files(folder: Path, k: int) -> AssociationTables | None:
         table = columns_of(folder / ASSOCIATIONS, ("component", *_TEXT, *_NUMBERS), _COMMAND)
         names = list(dict.fromkeys(table["component"]))
         if len(names) != k:
-            raise Unreadable(_other_fit(f"it holds {len(names)} components, the fit in this folder {k}"))
+            raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}"))
         numbers = {name: numbers_in(table[name]) for name in _NUMBERS}
         tests: dict[str, list[Any]] = {name: table[name] for name in _TEXT} | numbers
         tests["component"] = [names.index(name) for name in table["component"]]

@@ -43,7 +43,7 @@ _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
     ),
     (
         "Do third people get the same loadings from two groups?",
-        {"loadings": "loadings", "loadings_adjusted": "global mean taken out", "null_loadings": "rotated maps"},
+        {"loadings": "loadings", "loadings_adjusted": "without global mean", "null_loadings": "rotated maps"},
     ),
     (
         "Error, share of between-subject variance",
@@ -140,7 +140,7 @@ def _measures(fit: FitDescription) -> dict[str, Any] | None:
     scaled = {"none": "as they are", "variance": "each over its total variance", "zscore": "as z-scores"}
     shared = {
         "maps": "One set of maps for all measures; every person has a loading per component and measure.",
-        "loadings": "One loading per person and component; every measure has maps of its own.",
+        "loadings": "One loading per person and component; each measure has its own maps.",
     }
     table = {"names": list(measures.names), "weight": measures.weights, "variance": measures.variance}
     about = f"{shared[measures.share]} They were fitted {scaled[measures.scale]}."

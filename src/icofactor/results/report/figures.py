@@ -324,7 +324,7 @@ def _used_maps(model: Any) -> Floats:
     if mask is not None:
         maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
     if not np.isfinite(maps).any():
-        raise ArgumentError("components_", None, "The components hold no finite value outside the mask")
+        raise ArgumentError("components_", None, "The components contain no finite value outside the mask")
     return maps
 
 

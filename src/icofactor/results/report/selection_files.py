@@ -103,7 +103,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
     with naming(path, "record"):
         found = read_json(path)
         if not isinstance(found, dict):
-            raise Unreadable("holds JSON that is not a record of names and values, as icofactor writes it")
+            raise Unreadable("contains JSON that is not a record of names and values, as icofactor writes it")
         return found
 
 
