@@ -73,6 +73,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_show_sphinx = False
+html_sidebars = {"start": [], "contributing": []}  # pages without subpages
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,

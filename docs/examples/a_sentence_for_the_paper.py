@@ -28,23 +28,23 @@ figure = ico.plot_components(model)
 # Test
 # ----
 #
-# In the shell this is ``icofactor associate out --formula "age + sex"``. Every term is tested with the others held; the
-# p-values are by permutation of people, corrected over components.
+# In the shell this is ``icofactor associate out --formula "age + sex"``. Every term is tested in the model with all
+# others. The p-values come from permutations of people and are corrected over components.
 
 icofactor(["associate", str(out), "--formula", "age + sex", "--permutations", "1000"])
 
 # %%
-# The same from Python gives the tables as well:
+# In Python, the result also contains the tables:
 
 found = ico.associate(model, cohort.participants, "age + sex", contrast="age: 60 - 30", n_permutations=1000)
 for component, term, p in zip(*(found.table[name] for name in ("component", "term", "p_corrected")), strict=True):
     print(f"{component} {term:4} p = {p:.3f}")
 
 # %%
-# Where the effect lies
-# ---------------------
+# Where the effect is
+# -------------------
 #
-# Components times estimates are a map: what one year goes with, in the units of the data.
+# The sum of components times estimates is a map: the change per year, in the units of the data.
 
 years = found.effects(model.components_)["age"]
 print(f"strongest effect of one year: {years[abs(years).argmax()]:.4f} {cohort.units}")
@@ -53,14 +53,14 @@ print(f"strongest effect of one year: {years[abs(years).argmax()]:.4f} {cohort.u
 # The sentence
 # ------------
 #
-# Take the methods paragraph as it is, and the results from the table:
+# Copy the methods paragraph, and take the results from the table:
 
 text = (out / "methods.md").read_text()
 print(text[: text.find("\n\n", 200)])
 
 # %%
-# A results sentence has: the number of components and how it was chosen, the share of variance, the test, the corrected
-# p-value, and how reproducible the components are. For example:
+# A results sentence contains the number of components and how it was chosen, the share of variance, the test, the
+# corrected p-value, and how reproducible the components are. For example:
 #
 #     *Five parts explained about half of the between-subject variance in thickness. The loadings of one part declined
 #     with age (t and p as printed above, permutation test, corrected over components); those of another differed

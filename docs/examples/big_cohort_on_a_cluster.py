@@ -2,8 +2,8 @@
 A big cohort on a cluster
 =========================
 
-Tens of thousands of maps do not fit into memory. This tutorial writes a cohort to a store, piece by piece, fits it on a
-Dask cluster without ever holding it, and resumes a run that was interrupted.
+Tens of thousands of maps do not fit into memory. This tutorial writes a cohort to a store, piece by piece, fits it on
+a Dask cluster without loading it as a whole, and resumes a run that was interrupted.
 """
 
 # %%
@@ -38,8 +38,8 @@ print(len(store.subjects), "subjects")
 # Fit on workers
 # --------------
 #
-# The client sends work, and the workers read the store themselves: it must lie on a disk that all of them see. The maps
-# are read twice, once for sums over triangles and once to bring the components to full resolution.
+# The client sends work, and the workers read the store themselves: it must be on a disk that all of them can read.
+# The maps are read twice, once for sums over triangles and once to bring the components to full resolution.
 #
 # Here two workers are threads of this process, so that the page runs everywhere. On your machine leave out
 # ``processes=False``.
@@ -58,15 +58,15 @@ figure = ico.plot_components(model, views=["lateral"])
 # Resume
 # ------
 #
-# Finished pieces are kept in ``work_dir``. After a crash or a time limit, the same call goes on from them. It gives the
-# same bits, with or without the cluster:
+# Finished pieces are kept in ``work_dir``. After a crash or a time limit, the same call resumes from them. It gives
+# the same bits, with or without the cluster:
 
 again = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0)
 again.fit(store, work_dir=folder / "work")
 print("same components:", np.array_equal(model.components_, again.components_))
 
 # %%
-# With other settings the folder is refused, so that two runs are never mixed:
+# With other settings the folder is an error, so two runs are never mixed:
 
 try:
     ico.CorticalFactorization(n_components=5, n_starts=4, random_state=0).fit(store, work_dir=folder / "work")
@@ -77,10 +77,10 @@ except ValueError as error:
 # On SLURM
 # --------
 #
-# Start a scheduler and workers in your job and connect by a file that all of them see:
+# Start a scheduler and workers in your job and connect with a file that all of them can read:
 #
 # .. code-block:: python
 #
 #     client = Client(scheduler_file="scheduler.json")
 #
-# :doc:`/scale` has a job script that is tested as it stands, and says how much memory workers need.
+# :doc:`/scale` has a tested job script, and :doc:`/measured` says how much memory workers need.

@@ -17,8 +17,8 @@ cobra-nmf and opNMF take matrices of vertices × subjects. icofactor takes subje
 """
 
 # %%
-# Beside scikit-learn
-# -------------------
+# Compared with scikit-learn
+# --------------------------
 #
 # The estimator has the same methods. X is a plain array of subjects × vertices.
 
@@ -44,15 +44,15 @@ print(f"unexplained variance: scikit-learn {error(their_loadings, theirs.compone
 print(f"                      icofactor    {error(our_loadings, ours.components_):.3f}")
 
 # %%
-# Beside opNMF
-# ------------
+# Compared with opNMF
+# -------------------
 #
 # Projective NMF without centering, W ≥ 0 with loadings WᵀX:
 
 projective = ico.CorticalFactorization(5, method="LE-PPNMF", mesh="fsaverage4", hemi="left", random_state=0).fit(X)
 
 # %%
-# The default takes the mean map out first. Its loadings say how a person differs from the average.
+# The default removes the mean map first. Its loadings say how a person differs from the average.
 
 parts = ico.CorticalFactorization(5, mesh="fsaverage4", hemi="left", random_state=0).fit(X)
 
@@ -67,6 +67,6 @@ figure = ico.plot_components(parts, views=["lateral"])
 # ------------
 #
 # * Split-half stability, as cobra-nmf computes it: ``icofactor select``.
-# * Your ``.mat`` or ``.txt`` matrix: load it in Python and pass the array, transposed, to ``fit``.
+# * Your matrix in a ``.mat`` or CSV file: ``icofactor fit`` reads subjects × vertices; transpose it if necessary.
 # * Spatial smoothing and z-scores: ``center="zscore"`` fits z-scores of every vertex.
 # * A pipeline: the estimator can be cloned and used in scikit-learn's pipelines and grid searches.

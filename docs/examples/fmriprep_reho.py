@@ -10,8 +10,8 @@ tutorial computes it from the surface series that fMRIPrep writes, and factorize
 # Series as fMRIPrep writes them
 # ------------------------------
 #
-# Run fMRIPrep with ``--output-spaces fsaverage5``. Here we simulate twelve short runs on a coarse mesh. In each person,
-# series are more alike inside two regions, by an amount of their own.
+# Run fMRIPrep with ``--output-spaces fsaverage5``. Here we simulate twelve short runs on a coarse mesh. In each
+# person, series are more alike inside two regions; how much differs between people.
 
 import json
 import tempfile
@@ -97,8 +97,8 @@ figure = ico.plot_components(model)
 # Series to try this on
 # ---------------------
 #
-# nilearn can download preprocessed series on fsaverage5 (the enhanced NKI sample). They are not a tree of fMRIPrep;
-# compute their ReHo in Python. This needs a network and is not run here:
+# nilearn can download preprocessed series on fsaverage5 (the enhanced NKI sample). They are not in fMRIPrep's
+# folders, so compute their ReHo in Python. This needs a network and is not run here:
 #
 # .. code-block:: python
 #

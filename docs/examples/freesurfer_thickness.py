@@ -10,8 +10,8 @@ people differ in thickness. This tutorial goes from the folder of subjects to ma
 # A folder of subjects
 # --------------------
 #
-# Your data lie in ``$SUBJECTS_DIR`` already. So that this page runs everywhere, we simulate 60 people and write their
-# thickness maps under the names that ``recon-all -qcache`` gives them.
+# Your data are already in ``$SUBJECTS_DIR``. Here we simulate 60 people, so that this page runs everywhere, and write
+# their thickness maps with the names that ``recon-all -qcache`` uses.
 
 import tempfile
 from pathlib import Path
@@ -38,7 +38,7 @@ print(*sorted(path.name for path in surf.iterdir()), sep="\n")
 # ---------------
 #
 # ``load_cohort`` finds the files from the folder alone: you say which measure, which smoothing and which mesh. Bad
-# files are reported all at once, by name. A table of participants selects the subjects and brings age and sex.
+# files are reported all at once, by name. A table of participants selects the subjects and adds age and sex.
 
 columns = ("participant_id", "age", "sex")
 table = {name: people.participants[name] for name in columns}
@@ -59,10 +59,10 @@ fit = ico.fit_cohort(cohort, model, out, figures=False)
 print(fit.found())
 
 # %%
-# Look
-# ----
+# Look at the results
+# -------------------
 #
-# ``out`` holds the maps as GIFTI files, the loadings as a table and ``report.html``, which you open in a browser.
+# ``out`` contains the maps as GIFTI files, the loadings as a table and ``report.html``, which you open in a browser.
 
 figure = ico.plot_components(model)
 

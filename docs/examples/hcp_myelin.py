@@ -10,9 +10,9 @@ myelin maps of such a tree and factorizes them.
 # An HCP tree
 # -----------
 #
-# If you have access to the HCP's data, download ``MNINonLinear/fsaverage_LR32k`` of each subject and go on with the
-# next section. Here we simulate 30 people and write their maps under the names that the HCP uses. Real maps have 32,492
-# vertices per hemisphere; ours have 2,562, so that the page is quick.
+# If you have access to the HCP's data, download ``MNINonLinear/fsaverage_LR32k`` of each subject and continue with
+# the next section. Here we simulate 30 people and write their maps under the names that the HCP uses. Real maps have
+# 32,492 vertices per hemisphere; ours have 2,562, so that this page runs quickly.
 
 import tempfile
 from pathlib import Path
@@ -50,8 +50,8 @@ print(*sorted(path.name for path in folder.iterdir()), sep="\n")
 # Read the maps
 # -------------
 #
-# ``measure="myelin"`` takes the bias-corrected maps with the MSMAll registration where they exist. The file leaves out
-# the medial wall, and the spheres beside it tell where the vertices lie.
+# ``measure="myelin"`` takes the bias-corrected maps with the MSMAll registration where they exist. The file leaves
+# out the medial wall, and the spheres in the same folder give the positions of the vertices.
 
 cohort = ico.load_cohort(tree, measure="myelin")
 print(cohort)
@@ -87,4 +87,4 @@ figure = ico.plot_components(model)
 #     icofactor prepare myelin HCP -o myelin.store --spheres HCPpipelines --n-procs 4
 #     icofactor fit myelin.store -o out
 #
-# Without ``prepare``, ``icofactor fit HCP --measure myelin -o out`` fits the maps on fs_LR as they are.
+# Without ``prepare``, ``icofactor fit HCP --measure myelin -o out`` fits the maps directly on fs_LR.

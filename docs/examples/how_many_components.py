@@ -9,7 +9,7 @@ people do not vary in the same places.
 
 # %%
 # We simulate a cohort with five components and pretend not to know the number. The numbers of splits and of rotated
-# cohorts are small here, so that the page is quick; leave them at their defaults for your own data.
+# cohorts are small here, so that this page runs quickly; leave them at their defaults for your own data.
 
 import icofactor as ico
 
@@ -29,13 +29,13 @@ figure = choice.plot()
 # * ``choice.recommended`` is None when no number is better than chance. Then do not interpret components.
 # * ``choice.others`` are numbers that do nearly as well. Choose among them by what you want to describe: few large
 #   parts, or more and smaller ones.
-# * State in the paper that the number was chosen by split halves, and which range was searched. The report of a
-#   fit in whose folder the selection lies has the sentence.
+# * State in the paper that the number was chosen by split halves, and which range was searched. If the
+#   selection is in the folder of a fit, the report contains this sentence.
 
 print(choice.recommended, choice.others)
 
 # %%
-# The same in the shell; written into the folder of a fit, the report shows it:
+# In the shell, write the selection into the folder of a fit, and the report shows it:
 #
 # .. code-block:: bash
 #

@@ -55,8 +55,8 @@ print(cohort)
 # Fit
 # ---
 #
-# A region counts by its number of vertices. ``site_weights="none"`` would count all regions alike, as other programs do
-# with tables.
+# Each region is weighted by its number of vertices. ``weights="none"`` gives all regions the same weight, as other
+# programs do with tables.
 
 model = ico.CorticalFactorization(n_components=4, random_state=0).fit(cohort)
 figure = ico.plot_components(model)
@@ -72,8 +72,8 @@ for j, component in enumerate(model.components_):
 # Parcels or vertices?
 # --------------------
 #
-# Parcels cannot tell a component that ends inside a region. Where you have the maps, fit the vertices; where you only
-# have the table, this is how. Loadings of the two are close:
+# Parcels cannot show that a component ends inside a region. If you have the maps, fit the vertices; if you only have
+# the table, fit the table. The loadings of the two are similar:
 
 vertices = ico.CorticalFactorization(n_components=4, random_state=0).fit(people)
 r = np.corrcoef(model.loadings_.T, vertices.loadings_.T)[:4, 4:]

@@ -2,13 +2,13 @@
 Reading the report
 ==================
 
-Every fit ends with ``report.html``. This tutorial says what its parts mean, and where each number is found in the files
-beside it, so that you can check it or draw it yourself.
+Every fit ends with ``report.html``. This tutorial explains its parts and shows in which files to find each number, so
+that you can check it or plot it yourself.
 """
 
 # %%
-# A fit to look at
-# ----------------
+# An example fit
+# --------------
 
 import csv
 import tempfile
@@ -34,8 +34,8 @@ print(fit.found())
 #    is nearly all of the raw values, does not count.
 # 4. **What the maps were adjusted for**, such as age and sex.
 #
-# Below are a list of contents, the parts as a labelled brain, and each component. Every panel links the tables that
-# hold its numbers:
+# Below it are a list of contents, the parts as a labelled brain, and each component. Every panel links to the tables
+# with its numbers:
 
 print(sorted(path.name for path in (out / "tables").iterdir()))
 

@@ -2,8 +2,8 @@
 Several measures of the same people
 ===================================
 
-Do people with a thin cortex in one place also have less myelin there, or elsewhere? This tutorial factorizes thickness
-and myelin of the same people together, in the two ways that exist.
+Do people with a thin cortex in one place also have less myelin there, or elsewhere? This tutorial factorizes
+thickness and myelin of the same people together, in two ways.
 """
 
 # %%
@@ -11,7 +11,7 @@ and myelin of the same people together, in the two ways that exist.
 # -----------
 #
 # Load each measure as you would for a single fit. They must be on the same mesh. Here we simulate two measures of the
-# same people, each with noise of its own. The last person has no myelin map.
+# same people, each with its own noise. The last person has no myelin map.
 
 import numpy as np
 
@@ -26,8 +26,8 @@ myelin = ico.simulate_cohort(60, 4, "myelin", measure=1, **settings)[:59]
 # -----------
 #
 # One set of maps for all measures, and a loading for each person, component *and* measure. This answers: how do the
-# measures differ in the same places? People are matched by name. ``scale="variance"`` makes both measures count alike,
-# whatever their units.
+# measures differ in the same places? People are matched by name. ``scale="variance"`` gives both measures the same
+# weight, whatever their units.
 
 measures = {"thickness": thickness, "myelin": myelin}
 joined = ico.join_measures(measures, share="maps", scale="variance", missing="skip")
@@ -50,7 +50,7 @@ for name, maps in model.measures_.maps(model.components_).items():
 # ---------------
 #
 # One loading for each person and component, and a map for each measure. This answers: what varies together over people,
-# wherever it lies in each measure?
+# in the same or in different places?
 
 joined = ico.join_measures(measures, share="loadings", scale="variance", missing="skip")
 model = ico.CorticalFactorization(n_components=4, random_state=0).fit(joined)
@@ -72,8 +72,8 @@ figure = ico.plot_components(model, components=[0, 1], views=["lateral"])
 #   with cobra-nmf.
 # * Share loadings when you want one number per person for what the measures have in common.
 #
-# Do not leave ``scale="none"`` when units differ: the measure with the larger variance would decide alone, and the fit
-# warns about it. :doc:`/measures` has the details.
+# Do not use ``scale="none"`` if units differ: the measure with the largest variance would dominate, and the fit warns
+# about it. :doc:`/measures` has the details.
 #
 # The same in the shell
 # ---------------------
