@@ -201,7 +201,7 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
         rows = np.stack([X[i], 2 * X[i] + 1])
         write_cifti(tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"])
     with pytest.raises(
-        CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: hold several maps, but one per subject"
+        CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: contain several maps, but one per subject"
     ):
         ico.load_cohort(tmp_path)
     check(ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"), X, ~WALL, "both", IDS)

@@ -329,7 +329,7 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
         first = {name: values[:1] for name, values in confounded.participants.items()}
         alone = replace(confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None)
         np.testing.assert_allclose(model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12)
-        with refused("X", "a Cohort whose participants hold .*age.*, which the fit regressed out of the maps; or give"):
+        with refused("X", "a Cohort whose participants have .*age.*, which the fit regressed out of the maps; or give"):
             model.transform(confounded.X)
 
 

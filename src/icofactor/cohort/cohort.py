@@ -23,12 +23,14 @@ _ROWS_PER_CHECK = 64
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What simulated data were made of: X ≈ loadings @ components.
+    """Components and loadings of simulated data: X ≈ loadings @ components.
 
     Attributes
     ----------
-    components : (k, n_sites), in the units of the data.
-    loadings : (n_subjects, k), with mean about 1.
+    components : array of shape (n_components, n_sites)
+        In the units of the data.
+    loadings : array of shape (n_subjects, n_components)
+        With a mean of about 1.
 
     Examples
     --------
@@ -144,17 +146,26 @@ class Cohort(CohortBase):
 
     Attributes
     ----------
-    X : (n_subjects, n_sites) float32, C order; all sites of the mesh, masked ones included.
-    subjects : names of the subjects, no two alike.
-    sites : where the columns of X lie.
-    mask : (n_sites,) bool, True where a site is used; None when all are.
-    hemisphere : "left", "right" or "both" (left columns first).
-    modality : what was measured, e.g. "thickness".
-    units : its units, e.g. "mm"; "" when unknown.
-    participants : column name → one value per subject, e.g. {"age": [...]}.
-    truth : what simulated data were made of, else None.
-    provenance : where the data came from, as JSON would hold it; ``"simulated": True`` for simulated data.
-    checked : whether X is known to be finite at every site in use, so that it is not looked through again.
+    X : float32 array of shape (n_subjects, n_sites)
+        Maps on all sites of the mesh, including masked ones.
+    subjects : tuple of str
+        Unique names of the subjects.
+    sites : Sites
+        Positions of the columns of X.
+    mask : bool array of shape (n_sites,) or None
+        True for sites in use. None means all sites.
+    hemisphere : {"left", "right", "both"}
+        Hemisphere of the columns; with "both", left columns come first.
+    modality, units : str
+        What was measured and its unit, for example "thickness" and "mm"; units are "" if unknown.
+    participants : dict
+        Column name → one value per subject.
+    truth : Truth or None
+        Components and loadings of simulated data.
+    provenance : dict
+        Origin of the data and preprocessing steps; ``"simulated": True`` for simulated data.
+    checked : bool
+        Whether X is known to be finite at all sites in use.
 
     Examples
     --------
@@ -165,6 +176,8 @@ class Cohort(CohortBase):
     >>> cohort = ico.Cohort(X, ("a", "b", "c", "d"), sites, modality="thickness", units="mm")
     >>> cohort.X.shape
     (4, 642)
+    >>> cohort[:2].subjects  # a slice, a mask, row numbers or names select subjects
+    ('a', 'b')
     """
 
     X: NDArray[np.float32]
@@ -262,15 +275,20 @@ class Cohort(CohortBase):
         participants: Any = None,
         **details: Any,
     ) -> Cohort:
-        """A cohort from subjects × sites.
+        """Make a cohort from an array.
 
         Parameters
         ----------
-        X : array, subjects × sites.
-        mesh, hemi : as for `CorticalFactorization`; a mesh is inferred where only one has that many sites.
-        subjects : names; sub-0001, sub-0002, ... when None.
-        participants : column → one value per subject, or a pandas DataFrame with one row per subject.
-        details : mask, modality, units, ... of `Cohort`.
+        X : array of shape (n_subjects, n_sites)
+            Maps.
+        mesh, hemi
+            As for `CorticalFactorization`. The mesh is inferred if only one mesh has that many sites.
+        subjects : sequence of str, optional
+            Names of the subjects. Default: sub-0001, sub-0002, ...
+        participants : mapping or DataFrame, optional
+            Column → one value per subject.
+        **details
+            Other attributes of `Cohort`: mask, modality, units, ...
 
         Examples
         --------

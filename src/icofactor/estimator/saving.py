@@ -124,7 +124,16 @@ def model_at(path: str | os.PathLike[str]) -> Path:
 
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
-    """Read a model written by `CorticalFactorization.save`, or that of a folder written by `icofactor fit`.
+    """Read a fitted model.
+
+    Parameters
+    ----------
+    path : str or path
+        A file written by `CorticalFactorization.save`, or a folder written by `icofactor fit`.
+
+    Returns
+    -------
+    CorticalFactorization
 
     Examples
     --------
@@ -146,16 +155,18 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
-    """Match the components of two models (or two arrays, components × sites) by the correlation of their maps.
+    """Match the components of two models by the correlation of their maps.
 
-    The assignment maximises the sum of correlations, each component used once; when the numbers differ, the smaller set
-    is matched whole. Models may lie on different meshes of fsaverage: b's maps are then taken at the sites nearest to
-    a's. Sites that either model masks do not count.
+    The assignment maximizes the sum of correlations and uses each component once. If the numbers of components differ,
+    all components of the smaller set are matched. For different fsaverage meshes, the maps of b are taken at the sites
+    nearest to those of a. Sites that either model masks do not count.
 
     Parameters
     ----------
-    a, b : fitted models, their files, folders written by `icofactor fit`, or arrays of components × sites.
-    weights : (n_sites,) how much each site of a counts, e.g. its area; all alike when None.
+    a, b : fitted models, their files, folders written by `icofactor fit`, or arrays of shape (n_components, n_sites)
+        What to match.
+    weights : array of shape (n_sites,), optional
+        Weight of each site of a, for example its area.
 
     Examples
     --------

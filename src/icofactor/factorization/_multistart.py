@@ -44,26 +44,25 @@ PIECE_OPERATIONS = 5e9
 
 @dataclass(frozen=True, eq=False)
 class Multistart(Solution):
-    """The best of many starts, with the objectives of the others.
+    """The best of many starts, and the objectives of the others.
 
     Attributes
     ----------
-    objectives : (n_starts, 1 + n_iter)
-        The objective of every start after every update; a start that ended early, or was dropped by halving, repeats
-        its last value; one that diverged holds infinity.
-    final_objectives : (n_starts,)
-        Where each start ended: their spread shows local minima.
+    objectives : array of shape (n_starts, 1 + n_iter)
+        Objective of every start after every update. Starts that ended early, or were dropped by halving, repeat their
+        last value; starts that diverged have infinity.
+    final_objectives : array of shape (n_starts,)
+        Last objective of each start; their spread shows local minima.
     best_start : int
-        The number of the best start.
-    start_n_iter : (n_starts,)
-        Updates each start made.
+        Number of the best start.
+    start_n_iter : int array of shape (n_starts,)
+        Number of updates of each start.
     engine : str
-        Where it ran.
-    recurrence : (n_components,)
-        Per component, the share of the other near-best starts in which it is found again; NaN where fewer than three
-        came near the best.
+        Engine that ran the starts.
+    recurrence : array of shape (n_components,)
+        Share of the other good starts that find each component again; NaN if fewer than three are near the best.
     n_near : int
-        How many other starts came near the best.
+        Number of other starts near the best.
 
     Examples
     --------
@@ -86,10 +85,12 @@ class Multistart(Solution):
 
     @property
     def final_objectives(self) -> np.ndarray:
+        """Last objective of each start."""
         return self.objectives[:, -1]
 
     @property
     def n_starts(self) -> int:
+        """Number of starts."""
         return len(self.objectives)
 
 
@@ -109,28 +110,28 @@ def multistart(
     report: Callable[[float], None] | None = None,
     runner: Runner | None = None,
 ) -> Multistart:
-    """Factorize from `n_starts` random starts and keep the one with the smallest objective.
+    """Factorize from many random starts and keep the one with the smallest objective.
 
     Parameters
     ----------
     stats, method, n_components, n_iter, tol, rules, penalty
-        As in `solve`. A start that meets `tol` ends by itself.
+        As in `solve`. Each start ends when it meets `tol`.
     n_starts : int
-        Start number i depends on `random_state` and i only, never on how many there are or how they are batched.
-    halving : bool
-        Successive halving: drop the worse half of the starts after n_iter/16, /8, /4 and /2 updates.
-    engine : {"auto", "numpy", "cpu", "jax"}
-        Where the loop runs: generic functions, compiled kernels on all processors, or JAX on the device it finds;
-        "auto" chooses by what is installed and by the work, and `engine` of the result says what it chose.
+        Number of starts. Start i depends only on `random_state` and i.
+    halving : bool, default=False
+        Whether to drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
+    engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
+        Generic functions, compiled kernels on all processors, or JAX on the device it finds. "auto" chooses by what is
+        installed and by the amount of work; `engine` of the result is the choice.
     report : callable, optional
         Called with the fraction of the work that is done.
     runner : Runner, optional
-        Makes the batches, elsewhere or so that they are kept. The answer is the same whoever makes them.
+        Runs the batches, for example on a cluster. The result does not depend on it.
 
     Returns
     -------
     Multistart
-        A Solution, with the spread over starts.
+        The best `Solution`, with the spread over starts.
 
     Examples
     --------

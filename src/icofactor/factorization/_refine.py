@@ -34,17 +34,17 @@ class Refinement:
     Parameters
     ----------
     steps : int
-        How many refinements.
+        Number of refinements.
     faces : int
-        How many faces each of them divides: the worst ones that still can be.
+        Number of faces to divide in each refinement: those with the worst fit.
     n_iter : int
-        Updates after each division.
+        Number of updates after each division.
     indicator : {"residual", "projected"}
-        Which faces are worst: by the squared residual of X inside the face (eq. 13), or by the projected error that the
-        paper uses (eq. 12), which sees only what the columns already resolve.
+        How to find the worst faces: by the squared residual of X inside the face (eq. 13), or by the projected error of
+        the paper (eq. 12), which only sees what the columns already resolve.
     carry : {"copy", "quarter"}
-        Rows of B handed to the children as they are (with partition columns the fit is then unchanged by a
-        division), or divided by four as in the paper.
+        Whether the children get a copy of their parent's row of B, which does not change the fit with partition
+        columns, or a quarter of it, as in the paper.
 
     Examples
     --------
@@ -62,11 +62,18 @@ class Refinement:
 
     @classmethod
     def paper(cls) -> Refinement:
-        """Ten refinements of five faces, ten updates each, as in the paper."""
+        """Return the schedule of the paper: ten refinements of five faces, ten updates each.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> ico.Refinement.paper().steps
+        10
+        """
         return cls(steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter")
 
     def check(self) -> None:
-        """Raise an ArgumentError that names what is wrong."""
+        """Check the values."""
         check_parameters("refinement", steps=self.steps, faces=self.faces, n_iter=self.n_iter)
         check_value("refinement.indicator", self.indicator, OneOf(INDICATORS))
         check_value("refinement.carry", self.carry, OneOf(CARRIES))
@@ -118,25 +125,26 @@ def refine(
     report: Callable[[float], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Refined:
-    """Refine a solution by a schedule.
+    """Refine a solution: divide faces and update again.
 
     Parameters
     ----------
     source : Data or Pyramid
-        Answers divisions with statistics.
+        Computes the statistics after each division.
     design, stats, solution
-        Where to start: the solution of `solve` or `multistart` for these statistics. Its method and rules go on; under
-        default rules its penalty does too.
+        Where to start: the solution of `solve` or `multistart` for these statistics. The refinement keeps its method
+        and rules and, under default rules, its penalty.
     schedule : Refinement
+        How many refinements, faces and updates.
     penalty : "paper" or float
-        As given to `solve`; under paper rules "paper" is computed again after each division.
-    engine : {"auto", "numpy", "cpu", "jax"}
-        Where the updates run. "auto" is the compiled kernels when the starts ran there or there is much to do, else
-        NumPy: this is one run, whose size changes at every division.
+        As in `solve`. Under paper rules, "paper" is computed again after each division.
+    engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
+        Where updates run. "auto" uses the compiled kernels if the starts ran there or there is much work, otherwise
+        NumPy.
     report : callable, optional
         Called with the fraction of the refinements that is done.
     checkpoint : Checkpoint, optional
-        Keeps every ten refinements.
+        Saves every ten refinements.
 
     Examples
     --------

@@ -126,13 +126,20 @@ class Solution:
 
     Attributes
     ----------
-    B, C : n_k × n_d basis and n_d × n_subjects loadings
-    objective : one value per update, first = start
-    errors : ‖X − DBC‖², one value per update, first = start
-    n_iter : number of updates made
-    converged : whether `tol` was met
-    method, rules, penalty : how it was made; `penalty` is the number λ
-    tau : the momentum's τ at the end, with which a refinement goes on
+    B : array of shape (n_columns, n_components)
+        Basis.
+    C : array of shape (n_components, n_subjects)
+        Loadings.
+    objective, errors : arrays of shape (1 + n_iter,)
+        Objective and error ‖X − DBC‖² at the start and after every update.
+    n_iter : int
+        Number of updates.
+    converged : bool
+        Whether `tol` was met.
+    method, rules, penalty : str, str, float
+        Settings; `penalty` is the number λ.
+    tau : float
+        Momentum at the end, with which a refinement continues.
 
     Examples
     --------
@@ -163,15 +170,16 @@ class Solution:
 
     @property
     def error(self) -> float:
-        """‖X − DBC‖²."""
+        """Final error ‖X − DBC‖²."""
         return float(self.errors[-1])
 
     @property
     def n_components(self) -> int:
+        """Number of components."""
         return int(self.B.shape[-1])
 
     def times(self, factor: float) -> Self:
-        """The solution of X times a number: what the same updates find there."""
+        """The solution for X times a number."""
         scheme, root = method_named(self.method).scheme, np.sqrt(factor)
         to_B, to_C = (1.0, factor) if scheme.projective else (root, root)
         changed = {name: getattr(self, name) * factor**2 for name in self._as_the_error}
@@ -210,31 +218,31 @@ def solve(
 ) -> Solution:
     """Factorize from one start.
 
-    Statistics hold sums of X, so negative values can hide in them; `CorticalFactorization` looks at X itself.
+    Statistics are sums of X, in which negative values can hide; `CorticalFactorization` checks X itself.
 
     Parameters
     ----------
     stats : Statistics
-        What is needed of the data.
+        Statistics of the data.
     method : str
         One of `METHODS`.
-    n_components : int
-        n_d; not needed with `start`.
+    n_components : int, optional
+        Number of components; not needed with `start`.
     start : (B, C), Solution or "nndsvd", optional
-        Where to begin; drawn from `random_state` otherwise. C is ignored by the projective methods. "nndsvd" is the
-        start of scikit-learn's NMF and of opNMF, from the SVD of the data on the faces, for those who must repeat what
-        was published; it draws nothing, and its zeros stay zero under multiplicative updates.
+        Where to start. Default: a random start from `random_state`. Projective methods ignore C. "nndsvd" is the start
+        of scikit-learn's NMF and of opNMF, from the SVD of the data on the faces; it is not random, and its zeros stay
+        zero under multiplicative updates.
     n_iter : int
-        Number of updates, at most.
+        Maximum number of updates.
     tol : float
-        Stop when the objective fell by less than `tol`, relative, over ten updates (and its steps shrink, unlike on the
-        plateau where random starts begin; not before update 100). 0 never stops early.
-    rules : {"default", "paper"}
-        "default" (recommended), or "paper": the published updates, literally.
-    penalty : "paper" or float
-        λ.
+        Stop if the objective fell by less than `tol`, relative, over ten updates. Not before update 100, and not on the
+        plateau where random starts begin. 0 always makes `n_iter` updates.
+    rules : {"default", "paper"}, default="default"
+        Improved updates, or exactly those of the paper.
+    penalty : "paper" or float, default="paper"
+        Penalty λ.
     random_state : int, SeedSequence, Generator, RandomState or None
-        The start drawn is the first of those of `multistart`.
+        Seed; the start is the first of those of `multistart`.
 
     Returns
     -------

@@ -55,32 +55,37 @@ def exponential_columns(sites: Sites, faces: np.ndarray, sigma: float, tau: floa
 
 
 class Design:
-    """One column per active face of the icosahedral hierarchy; the active faces tile the sphere.
+    """Design matrix with one column per active face of the icosahedral hierarchy; the active faces tile the sphere.
 
     Parameters
     ----------
     sites : Sites
-        Where the measurements are.
-    kind : {"partition", "exponential", "smooth"}
-        Indicators of the faces (default); the paper's truncated exponentials; these divided by their row sums.
-    level : int
-        Level of the faces to start from: 0 gives 20 columns per hemisphere, 2 gives 320.
+        Positions of the measurements.
+    kind : {"partition", "exponential", "smooth"}, default="partition"
+        Indicators of the faces; truncated exponentials, as in the paper; or these divided by their row sums.
+    level : int, default=0
+        Level of the faces: 0 gives 20 columns per hemisphere, 2 gives 320.
     sigma, tau : float, optional
-        Width and truncation of the exponential and smooth kinds at level 0; σ halves per level. Defaults are the
-        paper's 0.015 for "exponential", 0.1 for "smooth", and τ = 3.
+        Width and truncation of exponential and smooth columns at level 0; sigma halves with each level. Defaults: 0.015
+        (as in the paper) for "exponential", 0.1 for "smooth", and tau = 3.
 
     Attributes
     ----------
-    matrix : scipy.sparse.csc_array, n_sites × n_k
-    faces : (n_k, 2) int array of level and index at that level (children of i are 4i..4i+3)
-    counts : (n_k,) number of sites located in each face
-    site_column : (n_sites,) column of the active face that holds each site, −1 where that face has no column
-    parent : (n_k,) column of the coarser design that each column came from, after `divide`; else its own position
+    matrix : scipy.sparse.csc_array of shape (n_sites, n_columns)
+        The design matrix.
+    faces : int array of shape (n_columns, 2)
+        Level and index of each face; the children of face i are 4i to 4i + 3.
+    counts : array of shape (n_columns,)
+        Number of sites in each face.
+    site_column : int array of shape (n_sites,)
+        Column of the face that contains each site; −1 if that face has no column.
+    parent : int array of shape (n_columns,)
+        After `divide`: the column of the coarser design that each column comes from.
 
     Notes
     -----
-    A face whose column would hold no site (masked away, or narrower than the mesh) is not made: no column is ever
-    zero. Designs are never changed; `divide` makes a new one.
+    Faces without sites (masked, or smaller than the mesh) have no column. Designs do not change; `divide` returns a new
+    one.
 
     Examples
     --------
@@ -116,7 +121,7 @@ class Design:
         sigma: float | None = None,
         tau: float = DEFAULT_TAU,
     ) -> Design:
-        """The design with these active faces, in this order; `level` is where it started."""
+        """Make a design with these active faces, in this order; `level` is the level it started from."""
         _check(sites, kind, level, sigma, tau)
         faces = np.array(faces, dtype=np.int64)
         if faces.ndim != 2 or faces.shape[1] != 2:
@@ -139,14 +144,14 @@ class Design:
 
     @classmethod
     def starting(cls, sites: Sites, kind: str = "partition", level: int = 0, sigma: float | None = None) -> Design:
-        """Where a fit starts: the faces of `level`, or its parcels where there are fewer of them, or no faces."""
+        """Make the design that a fit starts from: the faces of `level`, or the parcels if there are fewer of them."""
         level = min(level, sites.max_level)
         alone = sites.regions is not None and (not sites.regions.placed or sites.n < sites.n_roots * 4**level)
         return cls.of_sites(sites) if alone else cls(sites, kind, level, sigma)
 
     @classmethod
     def of_sites(cls, sites: Sites) -> Design:
-        """One column per parcel: each lies alone in its smallest face."""
+        """Make a design with one column per parcel."""
         faces = np.column_stack([np.full_like(sites.deepest, sites.max_level), sites.deepest])
         return cls.from_faces(sites, faces, level=sites.max_level)
 
@@ -154,7 +159,7 @@ class Design:
 
     @property
     def n_columns(self) -> int:
-        """n_k, the number of active faces that have a column."""
+        """Number of columns."""
         return len(self.faces)
 
     @cached_property
@@ -169,7 +174,7 @@ class Design:
         return sp.csc_array(sp.diags_array(inverse) @ self._raw)
 
     def columns(self, positions: np.ndarray) -> sp.csc_array:
-        """Some columns of D, without assembling the others where that can be helped."""
+        """Some columns of the matrix, if possible without assembling the others."""
         if self.kind != "partition":
             return self.matrix[:, positions]
         order = np.full(self.n_columns + 1, -1, dtype=np.int64)
@@ -221,9 +226,15 @@ class Design:
     # ------------------------------------------------------------------ dividing
 
     def divide(self, positions: Sequence[int] | np.ndarray) -> Design:
-        """The design with the columns at `positions` replaced by those of their four children.
+        """Return the design in which the four children of each face at `positions` replace it.
 
-        Columns that stay keep their order; the children follow in the order of `positions`.
+        The other columns keep their order; the children follow, in the order of `positions`.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> ico.Design(ico.Sites.icosphere(3), level=0).divide([0]).n_columns
+        23
         """
         divided = self._check_positions(positions)
         stay = others(divided, self.n_columns)
@@ -240,10 +251,10 @@ class Design:
         return finer
 
     def changed_columns(self, coarser: Design) -> np.ndarray:
-        """Columns whose values are not those of their parent column in `coarser`, the design that was divided.
+        """Columns that differ from their parent column in `coarser`, the design that was divided.
 
-        The children; and, for the smooth kind, the columns that overlap a column removed or made, because their
-        row sums changed.
+        These are the children and, for smooth columns, those that overlap a divided column, because their row sums
+        changed.
         """
         new = self.faces[:, 0] != coarser.faces[self.parent, 0]
         if self.kind == "smooth":

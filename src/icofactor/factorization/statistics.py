@@ -82,10 +82,12 @@ class Statistics:
 
     @property
     def n_subjects(self) -> int:
+        """Number of subjects."""
         return int(self.L.shape[0])
 
     @property
     def n_columns(self) -> int:
+        """Number of design columns."""
         return int(self.L.shape[1])
 
     @cached_property
@@ -118,10 +120,10 @@ class Statistics:
         inspector: Inspector | None = None,
         report: Report | None = None,
     ) -> Statistics:
-        """Statistics of X (sites × subjects), or of those of its sites named by `rows` (X then holds only these).
+        """Compute the statistics of X (sites × subjects) in one pass.
 
-        Statistics of disjoint `rows` of one design add up to those of all its sites. One pass over X; `inspector` sees
-        all of it, `report` is called with the fraction that is done.
+        With `rows`, X contains only these sites; statistics of disjoint rows of one design can be added. `inspector`
+        sees all of X, and `report` is called with the fraction that is done.
         """
         where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
         if not hasattr(X, "shape"):
@@ -258,7 +260,7 @@ class Source(Protocol):
 
 
 class Data:
-    """X itself as a source: a division reads only the rows of X under the columns that changed.
+    """X as a source for `refine`: a division reads only the rows of X under the columns that changed.
 
     Examples
     --------
@@ -277,6 +279,7 @@ class Data:
 
     @property
     def max_level(self) -> int:
+        """Finest level to which faces can be divided."""
         return self.sites.max_level
 
     @cached_property
@@ -289,10 +292,11 @@ class Data:
         return found
 
     def statistics(self, design: Design) -> Statistics:
+        """Statistics of a design, in one pass over X."""
         return Statistics.from_data(self.X, design)
 
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
-        """Statistics of `fine` = coarse.divide(...), of which only the changed rows and columns are computed."""
+        """Statistics of `fine` = coarse.divide(...); only the rows and columns that changed are computed."""
         changed = fine.changed_columns(coarse)
         same = others(changed, fine.n_columns)
         D_changed = fine.columns(changed)
@@ -316,7 +320,7 @@ class Data:
         )
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
-        """Σ over the sites located in each face of the squared rows of X − D(BC), one pass over X."""
+        """Squared residual of X − D(BC), summed over the sites of each face; one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
         for rows, found in pass_over(self.X, each_block(_residual_block), {"BC": BC}, [D]):
             held, site = design.site_column[rows], self.sites.weigh(found["site.residual"], rows)
@@ -355,12 +359,10 @@ def _divided_K(
 
 
 class Pyramid:
-    """Sums of X, its energy and its counts over every face down to one level, gathered in one pass.
+    """Sums of X over every face down to one level, computed in one pass.
 
-    Partition sums nest (four children add up to their parent), so the statistics of any partition design whose
-    faces lie at or above that level are looked up, never recomputed.
-
-    Memory: about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
+    Sums over faces nest (four children add up to their parent), so statistics of any partition design down to that
+    level are looked up, never recomputed. It needs about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
 
     Examples
     --------
@@ -378,6 +380,7 @@ class Pyramid:
 
     @property
     def max_level(self) -> int:
+        """Finest level of the pyramid."""
         return len(self._sums) - 1
 
     @classmethod
@@ -390,9 +393,10 @@ class Pyramid:
         inspector: Inspector | None = None,
         report: Report | None = None,
     ) -> Pyramid:
-        """One pass over X, sites × subjects. `level` is the deepest one kept; the mesh's own by default.
+        """Compute the pyramid of X (sites × subjects) in one pass.
 
-        `inspector` sees all of X, `report` is called with the fraction that is done.
+        `level` is the finest level to keep; by default that of the mesh. `inspector` sees all of X, and `report` is
+        called with the fraction that is done.
         """
         level = sites.max_level if level is None else level
         if not 0 <= level <= sites.max_level:
@@ -426,12 +430,12 @@ class Pyramid:
         return Pyramid(sums, energy, self._counts, self.sites)
 
     def times(self, factor: float) -> Pyramid:
-        """The sums of X times a number."""
+        """The pyramid of X times a number."""
         sums, energy = [sums * factor for sums in self._sums], [energy * factor**2 for energy in self._energy]
         return Pyramid(sums, energy, self._counts, self.sites)
 
     def statistics(self, design: Design) -> Statistics:
-        """Statistics of a partition design; reads nothing."""
+        """Statistics of a partition design, without reading X."""
         self._check(design)
         counts = self._gather(self._counts, design.faces)
         return Statistics(
@@ -458,6 +462,7 @@ class Pyramid:
         return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
+        """Not available: a pyramid has no single sites."""
         raise ArgumentError(
             "design", None, "A pyramid contains only sums of X; partition columns need no residual from X"
         )

@@ -38,14 +38,21 @@ from icofactor.streaming.source import Adjustment, Subset, source_of
 
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """How the covariates act on each site, found by `Covariates.fit`, used by `apply`; see the top of this module.
+    """Linear effects of covariates on the maps, and how to remove them.
+
+    Use `Covariates.fit` to estimate the effects and `apply` to remove them. A model that is fitted to adjusted maps
+    keeps its covariates and removes them from new subjects.
 
     Attributes
     ----------
-    terms : the covariates, in the order of the coefficients' rows.
-    coefficients : (n_columns, n_sites) β, in units of the data per unit of the covariate; 0 at masked sites.
-    shift : (n_sites,) a ≥ 0; None for data that may be negative.
-    explained : share of the between-subject variance that the covariates took with them.
+    terms : tuple
+        Covariates, in the order of the rows of `coefficients`.
+    coefficients : array of shape (n_columns, n_sites)
+        Effects, in units of the data per unit of the covariate; 0 at masked sites.
+    shift : array of shape (n_sites,) or None
+        Shift ≥ 0 that keeps adjusted values ≥ 0; None for data that may be negative.
+    explained : float
+        Share of the between-subject variance that the covariates explain.
 
     Examples
     --------
@@ -73,16 +80,30 @@ class Covariates:
         mask: np.ndarray | None = None,
         nonnegative: bool = True,
     ) -> Covariates:
-        """Regress every site on the covariates, one pass over X.
+        """Regress every site on the covariates, in one pass over X.
 
         Parameters
         ----------
-        X : Cohort, or subjects × sites array (anything sliced like one) with `participants`.
-        names : columns of the participants' table. Columns of numbers are numbers; columns of words, those named in
-            `CATEGORIES`, and those written "name:category" are categories. Or what `code_terms` made of them.
-        participants : column → one value per subject; the cohort's own when X is one.
-        mask : (n_sites,) bool, True where a site is used; the cohort's own when X is one.
-        nonnegative : whether adjusted values must not be negative.
+        X : Cohort, or array of shape (n_subjects, n_sites)
+            Maps; an array needs `participants`.
+        names : sequence of str
+            Columns of the participants table. Text columns, columns named in `CATEGORIES` (such as sex and site) and
+            columns written "name:category" are categories; other columns are numbers. The result of `code_terms` also
+            works.
+        participants : mapping, optional
+            Column → one value per subject. Default: those of the cohort.
+        mask : bool array of shape (n_sites,), optional
+            True for sites in use. Default: that of the cohort.
+        nonnegative : bool, default=True
+            Whether adjusted values must stay ≥ 0.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> covariates = ico.Covariates.fit(cohort, ["age", "sex"])
+        >>> covariates.names, covariates.coefficients.shape
+        (('age', 'sex'), (2, 642))
         """
         maps, participants, subjects, own = parts_of(X, participants, ("harmonization_",))
         terms, Z = names if isinstance(names, Coded) else code_terms(names, participants, subjects)
@@ -105,13 +126,28 @@ class Covariates:
         return cls(terms, coefficients, shift if nonnegative else None, explained)
 
     def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
-        """The adjusted maps of subjects, new or not: a cohort of a Cohort, an array-like of an array. Nothing is
-        computed before it is sliced.
+        """Remove the effects from maps of subjects, new or fitted.
+
+        Nothing is copied: values are computed when the result is sliced.
 
         Parameters
         ----------
-        X : Cohort, or subjects × sites array with `participants`.
-        participants : column → one value per subject; the cohort's own when X is one.
+        X : Cohort, or array of shape (n_subjects, n_sites)
+            Maps; an array needs `participants`.
+        participants : mapping, optional
+            Column → one value per subject. Default: those of the cohort.
+
+        Returns
+        -------
+        adjusted cohort, or array-like of shape (n_subjects, n_sites)
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> adjusted = ico.Covariates.fit(cohort, ["age"]).apply(cohort)
+        >>> adjusted.X[:5].shape
+        (5, 642)
         """
         maps, table, subjects, _ = parts_of(X, participants, ("harmonization_",))
         if maps.shape[1] != self.coefficients.shape[1]:
@@ -123,12 +159,12 @@ class Covariates:
 
     @property
     def done(self) -> str:
-        """What was done to maps."""
+        """Description of what was done to the maps."""
         return f"adjusted for {', '.join(self.names)}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The covariates' names."""
+        """Names of the covariates."""
         return tuple(term.name for term in self.terms)
 
     @property
@@ -137,7 +173,7 @@ class Covariates:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether the other ones adjust alike, as those of a model do after saving and loading it."""
+        """Whether another `Covariates` makes the same adjustment, for example after saving and loading a model."""
         if self is other or not isinstance(other, Covariates):
             return self is other
         ours, theirs = (np.zeros(0) if c.shift is None else c.shift for c in (self, other))
