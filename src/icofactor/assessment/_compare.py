@@ -27,19 +27,26 @@ _SPUN_SITES = 5000
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Matched components of two fits.
+    """Matched components of two fits, the result of `compare`.
 
     Attributes
     ----------
-    table : column → one value per pair, in the order of a's components: component_a, component_b (from 1), similarity
+    table : dict
+        One value per pair, in the order of the components of a: component_a, component_b (from 1), similarity
         (correlation of the maps), null_mean and null_95 (of the best matches of rotated maps), p (of this pair),
         p_corrected (over pairs, by the largest similarity of each rotation).
-    similarity : (k_a, k_b) of all pairs.
-    mean, null_mean, p : mean similarity of the pairs, that of rotated maps, and its p.
-    maps_b, mask : (k_b, n_sites) b's maps on a's sites, and where both fits have data.
-    model_a, model_b : the fits.
-    n_spins : rotations.
-    how : how b's maps came to a's sites.
+    similarity : array of shape (n_components_a, n_components_b)
+        Correlations of all pairs.
+    mean, null_mean, p : float
+        Mean similarity of the pairs, that of rotated maps, and its p.
+    maps_b, mask : arrays of shape (n_components_b, n_sites) and (n_sites,)
+        Maps of b on the sites of a, and where both fits have data.
+    model_a, model_b : CorticalFactorization
+        The fits.
+    n_spins : int
+        Number of rotations.
+    how : str
+        How the maps of b were moved to the sites of a.
     """
 
     table: dict[str, np.ndarray]
@@ -73,19 +80,20 @@ def compare(
 ) -> Comparison:
     """Match the components of two fits and test their similarity against rotated maps.
 
-    Components are paired as `match_components` pairs them. For the null b's maps are rotated together at random on the
-    sphere, both hemispheres alike, and matched anew each time. Rotated maps lose what the medial wall covers.
+    Components are matched as by `match_components`. For the null, the maps of b are rotated together at random on the
+    sphere, both hemispheres alike, and matched again. Rotated maps lose what the medial wall covers.
 
     Parameters
     ----------
-    a, b : fitted models, their files, or folders written by `icofactor fit`.
+    a, b : fitted models, their files, or folders written by `icofactor fit`
+        What to compare.
     spheres : path, default=None
-        Folder with registered spheres (HCPpipelines or TemplateFlow), which fs_LR against fsaverage needs: b's maps are
-        then resampled to a's mesh. Meshes of fsaverage need none.
+        Folder with registered spheres (HCPpipelines or TemplateFlow), needed between fs_LR and fsaverage: the maps of b
+        are resampled to the mesh of a. fsaverage meshes need none.
     n_spins : int, default=1000
-        Rotations of the null.
+        Number of rotations.
     random_state : int, RandomState or None, default=0
-        Of the rotations.
+        Seed of the rotations.
     report : callable, default=None
         Called with the fraction that is done.
 

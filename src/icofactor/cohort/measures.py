@@ -189,16 +189,21 @@ class JoinedMaps:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JoinedCohort:
-    """Several measures of the same people; made by `join_measures`. It has the attributes of `Cohort`.
+    """Several measures of the same people, the result of `join_measures`. It has the attributes of `Cohort`.
 
     Attributes
     ----------
-    cohorts : measure → its cohort, all of the same people in one order.
-    measures : how they lie in X.
-    left_out : people who lack a measure → the measures they lack.
-    X : with shared maps a row per person and measure, all people of the first measure before those of the second; with
-        shared loadings a row per person, all sites of the first measure before those of the second.
-    subjects, participants : one per row of X; rows of shared maps are named after person and measure.
+    cohorts : dict
+        Measure → its cohort, all with the same people in the same order.
+    measures : Measures
+        How the measures are arranged in X.
+    left_out : dict
+        People who lack a measure → the measures they lack.
+    X : array-like
+        With shared maps, one row per person and measure: all people of the first measure, then those of the second.
+        With shared loadings, one row per person: all sites of the first measure, then those of the second.
+    subjects, participants : tuple of str, dict
+        One entry per row of X; rows of shared maps are named after person and measure.
 
     Examples
     --------
@@ -253,17 +258,20 @@ class JoinedCohort:
 
     @property
     def hemisphere(self) -> str:
+        """Hemisphere of the maps."""
         return str(self._first.hemisphere)
 
     hemi = hemisphere
 
     @property
     def modality(self) -> str:
+        """Names of the measures."""
         *others, last = self.measures.names
         return f"{', '.join(others)} and {last}" if others else last
 
     @property
     def units(self) -> str:
+        """Units of the joined maps."""
         alike = self.measures.plain and len(set(self.measures.units)) == 1
         return self.measures.units[0] if alike else ""
 
@@ -271,12 +279,14 @@ class JoinedCohort:
 
     @property
     def provenance(self) -> dict[str, Any]:
+        """Provenance of all measures, and how they were joined."""
         known = {name: dict(one.provenance) for name, one in self.cohorts.items()}
         left_out = {"without all measures": list(self.left_out)} if self.left_out else {}
         return {"simulated": self.simulated, "joined": self.measures.record, "left_out": left_out, "measures": known}
 
     @property
     def simulated(self) -> bool:
+        """Whether the maps are simulated."""
         return any(bool(one.provenance.get("simulated", False)) for one in self.cohorts.values())
 
     def __getitem__(self, which: Any) -> JoinedCohort:
@@ -309,25 +319,26 @@ def join_measures(
     weights: Mapping[str, float] | None = None,
     missing: str = "raise",
 ) -> JoinedCohort:
-    """Several measures of the same people as one cohort, for `CorticalFactorization` and everything that takes one.
+    """Join several measures of the same people into one cohort.
 
-    What is taken out of every site (`center`), `scale` and `weights` are found in each measure by itself and in the
-    fitted people alone, also inside halves, folds and resamples. They are kept with the model.
+    `CorticalFactorization` and all functions that take a cohort accept the result. Centering, `scale` and `weights` are
+    applied to each measure by itself and estimated from the fitted people, also within halves, folds and resamples. The
+    model keeps them.
 
     Parameters
     ----------
     measures : mapping of str to Cohort
-        Measure → its cohort, in memory or stored. All on one mesh; people are matched by name.
+        Measure → its cohort, in memory or stored. All must be on one mesh; people are matched by name.
     share : {"maps", "loadings"}
-        What the measures have in common. "maps": one set of maps, and a loading per person, component and measure: X
-        has a row per person and measure. "loadings": one loading per person and component, and maps of each measure.
+        What the measures have in common. "maps": one set of maps, with a loading per person, component and measure.
+        "loadings": one loading per person and component, with maps of each measure.
     scale : {"none", "variance", "zscore"}, default="none"
-        Whether to divide each measure by the root of its total variance, or every site of it by its standard
-        deviation; the latter is not for the non-negative factorizations. Measures in different units need one of them.
+        Whether to divide each measure by the root of its total variance, or each site by its standard deviation (not
+        for non-negative factorizations). Measures in different units need one of these.
     weights : mapping of str to float, default=None
-        How much the squared error of each measure counts; 1 where not given.
+        Weight of the squared error of each measure; 1 if not given.
     missing : {"raise", "skip"}, default="raise"
-        Whether people who lack a measure are an error or left out (and listed in `left_out`).
+        Whether people who lack a measure are an error, or left out and listed in `left_out`.
 
     Returns
     -------

@@ -90,27 +90,36 @@ def simulate_cohort(
     hemi: Hemisphere | None = None,
     measure: int = 0,
 ) -> Cohort:
-    """A positive cohort with known components, on real group maps; see the top of this module for the model.
+    """Simulate a positive cohort with known components, based on real group maps.
 
-    Component 0 declines with age and component 1 is larger in men. With both hemispheres most components are
-    bilateral; of four or more, the last two are in one hemisphere each. All sites carry data: nilearn embeds no
-    cortex label, so the medial wall is not left out (``mask`` is None).
+    Component 0 decreases with age, and component 1 is larger in men. With both hemispheres, most components are
+    bilateral; of four or more, the last two are in one hemisphere each. All sites have data, and `mask` is None: the
+    medial wall is not left out, because nilearn contains no cortex label.
 
     Parameters
     ----------
-    n_subjects, n_components : numbers of subjects and of components.
-    modality : "thickness" (mm), "myelin" (T1w/T2w), "reho" (0 to 1) or "alff" (arbitrary units).
-    hemisphere : "left", "right" or "both".
-    random_state : seed; the same seed gives the same data, and subject i whatever n_subjects is. None draws one.
-    noise : part of the between-subject variance that is noise, in [0, 1).
-    mesh : "fsaverage5", or "fsaverage3" or "fsaverage4" for quick trials.
-    variability : between-subject variance as a part of all energy, mean square deviation / mean square.
-        None: 0.165, far more than in real thickness (0.008), so that the components can be found again at
-        noise = 0.5; thickness then runs from 0.03 to about 13 mm. 0.008 gives realistic values (1 to 5.5 mm)
-        whose components plain NMF does not find (correlation 0.68).
-    hemi : the same as `hemisphere`, by the name that the estimator has for it.
-    measure : number of the measure: 1, 2, ... are of the same people, regions and loadings as 0, with noise of their
-        own.
+    n_subjects, n_components : int
+        Numbers of subjects and components.
+    modality : {"thickness", "myelin", "reho", "alff"}, default="thickness"
+        Measure to simulate: thickness (mm), myelin (T1w/T2w), ReHo (0 to 1) or ALFF (arbitrary units).
+    hemisphere : {"left", "right", "both"}
+        Hemispheres; `hemi` is the same.
+    random_state : int or None, default=0
+        Seed. The same seed gives the same data; subject i does not depend on `n_subjects`. None draws a seed.
+    noise : float, default=0.5
+        Share of the between-subject variance that is noise, in [0, 1).
+    mesh : {"fsaverage5", "fsaverage4", "fsaverage3"}
+        Mesh; the smaller ones are for quick trials.
+    variability : float, optional
+        Between-subject variance as a share of all energy. Default: 0.165, far more than in real thickness (0.008), so
+        that components can be recovered with noise = 0.5; thickness then ranges from 0.03 to about 13 mm. 0.008 gives
+        realistic values (1 to 5.5 mm), whose components plain NMF does not recover (correlation 0.68).
+    measure : int, default=0
+        Number of the measure. 1, 2, ... have the same people, regions and loadings as 0, with their own noise.
+
+    Returns
+    -------
+    Cohort
 
     Examples
     --------

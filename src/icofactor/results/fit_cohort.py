@@ -29,26 +29,26 @@ from icofactor.sphere.names import mesh_name_of
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A fit that was written.
+    """A fit and its files, the result of `fit_cohort`.
 
     Attributes
     ----------
     model : CorticalFactorization
         The fitted model.
     data : Cohort
-        The cohort as it was fitted, adjusted when there were covariates: the scans that `fit_on` chose.
+        The cohort as fitted: the scans that `fit_on` chose, adjusted if there were covariates.
     folder : Path
-        Where it was written.
+        Output folder.
     files : list of Path
-        What was written.
+        Files written.
     warnings : list of str
-        What the fit warned of.
+        Warnings of the fit.
     removed : list of Path
-        What had been written about an earlier fit in this folder, and has no counterpart now.
+        Files of an earlier fit in this folder that were removed.
     scans : Scans
-        Who was scanned when, and which scans were fitted.
+        Scans and people, and which scans were fitted.
     explained : mapping of str to float
-        Of several measures, the share of each one's between-subject variance that the components explain.
+        For several measures: share of the between-subject variance of each that the components explain.
     """
 
     model: CorticalFactorization
@@ -117,43 +117,41 @@ def fit_cohort(
     overwrite: bool = False,
     verbose: bool = False,
 ) -> FitResult:
-    """Fit a cohort and write maps, loadings, tables, provenance, model, diagnostics, figures and page into a folder.
+    """Fit a cohort and write maps, loadings, tables, model, provenance, figures and a report to a folder.
 
-    This is what `icofactor fit` does after reading the files. All files appear together at the end, or none; the
-    module `icofactor.results.folder` lists them.
+    This is what `icofactor fit` does after reading the files. All files appear together at the end, or none.
 
     Parameters
     ----------
     cohort : Cohort or StoredCohort
-        The maps of the subjects, on the vertices of a mesh whose hemisphere is known.
+        Maps of the subjects, on the vertices of a mesh with a known hemisphere.
     model : CorticalFactorization
-        The model, with its parameters; it is fitted here.
+        The model to fit.
     out : str, Path or FitFolder
-        Folder for the results, made when missing. A FitFolder was checked already and brings its own `figures` and
+        Output folder, created if necessary. A FitFolder has been checked already and has its own `figures` and
         `overwrite`.
     harmonize : ComBat, str or None, default=None
-        How maps are harmonized over scanners first, or the column that says where a scan was made; None: as `model`
-        says.
+        Harmonization before the fit, or the column with the scanner. None uses that of `model`.
     keep : sequence of str, default=()
-        Columns whose effects harmonizing keeps, where `harmonize` is a column.
+        Columns whose effects harmonization keeps, if `harmonize` is a column.
     covariates : sequence of str, default=()
-        Columns of the participants' table whose effects are removed from the maps first; see `Covariates.fit`. Or what
-        `preprocessing.covariates.code_terms` made of them for the scans that are fitted.
+        Columns of the participants table to regress out of the maps; see `Covariates.fit`. The result of
+        `preprocessing.covariates.code_terms` also works.
     fit_on : {"baseline", "one-per-person", "all"}, default=None
-        Of people with several scans, which are fitted: the first of each, one of each drawn at random (by the model's
-        seed), or all. The others get their loadings from the fit. Needed where people have several scans. Or what
-        `cohort.people.choose_scans` made of it, `groups` and `order`.
+        Which scans to fit if people have several: the first, one at random (by the seed of the model), or all. The
+        other scans get loadings from the fit. Required if people have several scans. The result of
+        `cohort.people.choose_scans` also works.
     groups : str, default=None
-        Column of the participants table: people who belong together (family, pair), whom the page's permutations
-        keep together, and `icofactor associate` by default. Scans of a person always stay together.
+        Column of the participants table with groups of people who belong together, such as families. The permutations
+        of the page, and `icofactor associate` by default, keep them together. Scans of a person always stay together.
     order : str, default=None
-        Column by which the first scan of a person is found (age, date); by default the name of its session.
+        Column that orders the scans of a person, such as age or date. Default: the session name.
     timing : mapping of str to float, default=None
-        Stage before this one → seconds, for the report.
+        Seconds of earlier stages, for the report.
     work_dir : str or Path, default=None
-        Folder for finished pieces, from which an interrupted call resumes; see `CorticalFactorization.fit`.
+        Folder for finished steps, from which an interrupted call resumes; see `CorticalFactorization.fit`.
     figures : bool, default=True
-        Whether to draw every panel of the page for print too, as PNG and PDF (some seconds).
+        Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
     overwrite : bool, default=False
         Whether to replace an earlier fit in this folder.
     verbose : bool, default=False
@@ -167,7 +165,7 @@ def fit_cohort(
     See Also
     --------
     CorticalFactorization.fit : the fit alone.
-    icofactor.report.write_page : the page again, with surfaces or an atlas.
+    icofactor.report.write_page : write the page again, with surfaces or an atlas.
 
     Examples
     --------

@@ -60,7 +60,7 @@ def civet_name(n_vertices: int) -> str | None:
 
 
 def mesh_name_of(sites: Any) -> str:
-    """A name for the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" and sites per hemisphere.
+    """Name of the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with the number of sites.
 
     Examples
     --------

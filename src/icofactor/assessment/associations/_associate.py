@@ -39,30 +39,34 @@ def associate(
 ) -> Associations:
     """Test how loadings relate to age, sex, group and other columns of a table.
 
-    One scan per person: ordinary least squares. Several rows per group: a random intercept per group (REML). Each term
-    is tested in the model with all the others but the interactions that contain it.
+    With one row per person, the model is ordinary least squares; with several rows per group, it has a random intercept
+    per group (REML). Each term is tested in the model with all others, except the interactions that contain it.
 
     Parameters
     ----------
-    loadings : (n_rows, n_components) array or data frame, or a fitted model, whose loadings are taken.
-    table : column → one value per row; a dict or a data frame.
+    loadings : array or data frame of shape (n_rows, n_components), or a fitted model
+        Loadings to test; of a model, those of the fitted subjects.
+    table : dict or data frame
+        Column → one value per row.
     formula : str
-        Such as "age + sex + group", "age * sex", "poly(age, 2) + C(site)". Columns of text are categories, and so are
-        sex, site, group and the like when they are coded by numbers. Functions: C, cr, bs, poly, center, scale, log,
-        sqrt; nothing else is evaluated.
+        Such as "age + sex + group", "age * sex" or "poly(age, 2) + C(site)". Text columns are categories; so are sex,
+        site, group and similar columns coded as numbers. Functions: C, cr, bs, poly, center, scale, log, sqrt. Nothing
+        else is evaluated.
     groups : str or sequence, default=None
-        Column (or one value per row) that says which rows belong together: scans of a person, people of a family.
-        By default the rows of one participant_id.
+        Column, or one value per row, of rows that belong together: scans of a person, people of a family. Default: the
+        rows of one participant_id.
     smooth : str, sequence or dict, default=None
-        Columns that act by a natural cubic spline, e.g. "age", "age=4" or {"age": 4} degrees of freedom (3).
+        Columns to model by a natural cubic spline, such as "age", or "age=4" or {"age": 4} for 4 degrees of freedom
+        (default 3).
     contrast : str or sequence, default=None
-        Such as "group: patient - control" or "age: 70 - 20": the difference that the model expects between two values
-        of a column, the other columns as they are in the cohort.
+        Such as "group: patient - control" or "age: 70 - 20": the expected difference between two values of a column,
+        averaged over the other columns of the cohort.
     n_permutations : int, default=5000
-        0 for none.
+        Number of permutations; 0 for none.
     missing_covariates : {"raise", "skip"}, default="raise"
-        What happens with rows where a column of the formula is not known.
+        Whether a missing value in a column of the formula is an error, or the row is left out.
     random_state : int, default=0
+        Seed.
 
     Returns
     -------

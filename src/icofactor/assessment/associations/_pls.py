@@ -28,24 +28,34 @@ _MOST_NULL_SPLITS = 200
 
 @dataclass(frozen=True, eq=False)
 class PLS:
-    """Latent variables of loadings and behaviour, by `pls`; r of them, k components, q measures of behaviour.
+    """Latent variables of loadings and behaviour, the result of `pls`: r of them, for k components and q measures.
 
     Attributes
     ----------
-    components, measures : names.
-    singular_values : (r,) of the cross-correlation.
-    explained : (r,) share of the squared cross-correlation.
-    p : (r,) by permutation of the people's behaviour; NaN without.
-    component_weights, measure_weights : (k, r), (q, r) singular vectors.
-    component_scores, measure_scores : (n, r) of people.
-    correlation : (r,) of the two scores.
-    component_correlations, measure_correlations : (k, r), (q, r) of each variable with the other side's score.
-    component_interval, measure_interval : (2, k, r), (2, q, r) their 95 % intervals over resamples of people.
-    component_ratios, measure_ratios : (k, r), (q, r) weight × singular value / its standard error over resamples.
-    component_reproducibility, measure_reproducibility : (r,) mean correlation of the patterns of two halves.
-    component_reproducibility_p, measure_reproducibility_p : (r,) against permuted behaviour.
-    rows : numbers of the rows that were used.
-    notes : what is worth knowing.
+    components, measures : tuple of str
+        Names.
+    singular_values, explained : arrays of shape (r,)
+        Singular values of the cross-correlation, and their shares of the squared cross-correlation.
+    p : array of shape (r,)
+        By permutation of behaviour; NaN without permutations.
+    component_weights, measure_weights : arrays of shape (k, r) and (q, r)
+        Singular vectors.
+    component_scores, measure_scores : arrays of shape (n_rows, r)
+        Scores of people.
+    correlation : array of shape (r,)
+        Correlation of the two scores.
+    component_correlations, measure_correlations : arrays of shape (k, r) and (q, r)
+        Correlation of each variable with the score of the other side.
+    component_interval, measure_interval : arrays of shape (2, k, r) and (2, q, r)
+        95 % intervals of these correlations over resamples of people.
+    component_ratios, measure_ratios : arrays of shape (k, r) and (q, r)
+        Bootstrap ratios: weight × singular value / standard error over resamples.
+    component_reproducibility, measure_reproducibility : arrays of shape (r,)
+        Mean correlation of the patterns of two halves; `..._p` is p against permuted behaviour.
+    rows : int array
+        Numbers of the rows used.
+    notes : list of str
+        Remarks.
     """
 
     components: tuple[str, ...]
@@ -101,11 +111,16 @@ class PLS:
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def plot(self, latent: int = 1) -> Any:
-        """Correlations of components and measures with a latent variable, with intervals, as a matplotlib figure.
+        """Plot correlations of components and measures with a latent variable, with intervals.
 
         Parameters
         ----------
-        latent : its number, from 1.
+        latent : int, default=1
+            Number of the latent variable, from 1.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
         """
         if not 0 < latent <= len(self.p):
             raise ArgumentError("latent", latent, f"a whole number from 1 to {len(self.p)}")
@@ -148,24 +163,27 @@ def pls(
     missing_covariates: str = "raise",
     random_state: int = 0,
 ) -> PLS:
-    """Behavioural partial least squares: singular value decomposition of the correlations of loadings and behaviour.
+    """Behavioural partial least squares: a singular value decomposition of the correlations of loadings and behaviour.
 
-    Permutations and resamples keep groups together. Resamples are turned to the sample's axes (Procrustes) before
-    their spread is taken.
+    Permutations and resamples keep groups together. Resamples are aligned with the sample (Procrustes) before their
+    spread is computed.
 
     Parameters
     ----------
-    loadings : (n_rows, n_components) array or data frame, or a fitted model, whose loadings are taken.
-    behaviour : column → one number per row (dict or data frame); participant_id and session_id are not behaviour.
+    loadings : array or data frame of shape (n_rows, n_components), or a fitted model
+        Loadings; of a model, those of the fitted subjects.
+    behaviour : dict or data frame
+        Column → one number per row; participant_id and session_id are not used as behaviour.
     groups : str or sequence, default=None
-        Column, or one value per row, that says which rows belong together; by default those of one participant_id.
+        Column, or one value per row, of rows that belong together. Default: the rows of one participant_id.
     n_permutations, n_bootstrap : int, default=5000, 2000
-        0 for none.
+        Numbers of permutations and resamples; 0 for none.
     n_splits : int, default=100
-        Random halves whose patterns are compared; 0 for none.
+        Number of random halves whose patterns are compared; 0 for none.
     missing_covariates : {"raise", "skip"}, default="raise"
-        What happens with rows where a measure is not known.
+        Whether a missing measure is an error, or the row is left out.
     random_state : int, default=0
+        Seed.
 
     Returns
     -------

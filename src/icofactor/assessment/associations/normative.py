@@ -22,18 +22,25 @@ _LEAST_OVER = 10
 
 @dataclass(frozen=True, eq=False)
 class NormativeScores:
-    """W-scores, by `normative_scores`.
+    """W-scores, the result of `normative_scores`.
 
     Attributes
     ----------
-    scores : (n_rows, n_components) (value − expected) / standard deviation of the reference's residuals; NaN where a
-        covariate is missing or is of a level that the reference does not have.
-    expected : (n_rows, n_components)
-    deviation : (n_components,) that standard deviation.
-    reference : (n_rows,) who is in the reference group. Their own scores come from models without them.
-    outside : (n_rows,) the columns in which a row lies outside the reference's range or levels, "" where in none.
-    names : of the components.
-    notes : what is worth knowing.
+    scores : array of shape (n_rows, n_components)
+        (value − expected) / residual standard deviation of the reference. NaN if a covariate is missing, or has a level
+        that the reference lacks.
+    expected : array of shape (n_rows, n_components)
+        Expected values.
+    deviation : array of shape (n_components,)
+        Residual standard deviation of the reference.
+    reference : bool array of shape (n_rows,)
+        Who is in the reference group; their scores come from models without them.
+    outside : array of str, shape (n_rows,)
+        Columns in which a row is outside the range or levels of the reference; "" if none.
+    names : tuple of str
+        Names of the components.
+    notes : list of str
+        Remarks.
     """
 
     scores: np.ndarray
@@ -65,21 +72,26 @@ def normative_scores(
     smooth: Any = None,
     missing_covariates: str = "raise",
 ) -> NormativeScores:
-    """W-scores of loadings (or of maps): deviations from a reference group of the same age and sex.
+    """Compute W-scores of loadings or maps: deviations from a reference group of the same age and sex.
 
     Parameters
     ----------
-    loadings : (n_rows, n_components) array or data frame, or a fitted model; rows × sites for maps.
-    table : column → one value per row; a dict or a data frame.
+    loadings : array or data frame of shape (n_rows, n_components), or a fitted model
+        Loadings; or maps of shape (n_rows, n_sites).
+    table : dict or data frame
+        Column → one value per row.
     formula : str, default="age + sex"
-        What the reference group's loadings depend on; see `associate`. Terms with the reference's column are left out.
-    reference : "COLUMN=VALUE", e.g. "group=control", or one truth value per row.
+        What the loadings of the reference depend on; see `associate`. Terms with the column of `reference` are left
+        out.
+    reference : str or bool array of shape (n_rows,)
+        The reference group: "COLUMN=VALUE", such as "group=control", or one bool per row.
     groups : str or sequence, default=None
-        Rows that belong together; by default those of one participant_id. A reference person's scores come from the
-        others of the reference.
-    smooth : see `associate`.
+        Rows that belong together. Default: the rows of one participant_id. Scores of people in the reference come from
+        the other people in it.
+    smooth : str, sequence or dict, default=None
+        See `associate`.
     missing_covariates : {"raise", "skip"}, default="raise"
-        Rows where a covariate is missing are an error, or have no scores.
+        Whether a missing covariate is an error, or the row has no scores.
 
     Returns
     -------

@@ -31,19 +31,39 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class Associations:
-    """Loadings against a table of the people, by `associate`.
+    """Associations of loadings with a table, the result of `associate`; ``print`` shows a summary.
 
     Attributes
     ----------
-    table : one row per term and component: component, term, the columns of `DESCRIPTIONS`.
-    contrasts : the same of the contrasts that were asked for.
-    coefficients : one row per column of the whole model and component, with intervals and p-values by theory.
-    notes : what is worth knowing about how they came about.
-    settings : how they were made.
-    design : the whole model's columns and terms.
-    fit : the whole model.
-    rows : numbers of the rows that were used.
-    directions : effect of one degree of freedom → its estimate for each component.
+    table : dict
+        One row per term and component: component, term, and the columns of `DESCRIPTIONS`.
+    contrasts : dict
+        The same for contrasts.
+    coefficients : dict
+        One row per column of the whole model and component, with intervals and theoretical p-values.
+    notes : list of str
+        Remarks on the tests.
+    settings : dict
+        Settings of the tests.
+    design, fit
+        Columns and terms of the whole model, and the model.
+    rows : int array
+        Numbers of the rows used.
+    directions : dict
+        Effect with one degree of freedom → its estimate for each component.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(30, 2, mesh="fsaverage3")
+    >>> loadings = cohort.truth.loadings
+    >>> found = ico.associate(loadings, cohort.participants, "age + sex", n_permutations=99)
+    >>> found.table["term"].tolist()
+    ['age', 'age', 'sex', 'sex']
+    >>> found.effects(cohort.truth.components)["age"].shape  # the change per year on the cortex
+    (642,)
+    >>> found.expected("sex").values.tolist(), found.adjusted("age")[1].shape
+    (['F', 'M'], (30, 2))
     """
 
     table: Table
@@ -57,26 +77,36 @@ class Associations:
     directions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def effects(self, components: np.ndarray, which: slice = slice(None)) -> dict[str, np.ndarray]:
-        """Maps of what one unit of a covariate, or one level against another, goes with: Σ estimate × component.
+        """Maps of the effects with one degree of freedom: Σ estimate × component.
 
         Parameters
         ----------
-        components : (n_components, n_sites)
-        which : of the loadings tested, those on these components
+        components : array of shape (n_components, n_sites)
+            Maps of the components.
+        which : slice
+            Which of the tested loadings belong to these components.
         """
         return {name: estimates[which] @ components for name, estimates in self.directions.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the table that the model uses."""
+        """Columns of the table that the model uses."""
         return tuple(dict.fromkeys(variable.column for variable in self.design.variables.values()))
 
     def expected(self, column: str, n_points: int = 50) -> Expected:
-        """Loadings that the model expects along a column, the other columns being as they are in the cohort.
+        """Loadings that the model expects along a column, averaged over the other columns of the cohort.
 
         Parameters
         ----------
-        column : a category, of which there is one value per level, or a number, of which there are `n_points`.
+        column : str
+            A category (one value per level) or a number (`n_points` values).
+        n_points : int, default=50
+            Number of values of a numeric column.
+
+        Returns
+        -------
+        Expected
+            With `values`, and `mean`, `low` and `high` of shape (n_values, n_components); low and high are 95 % limits.
         """
         found = [variable for variable in self.design.variables.values() if variable.column == column]
         if not found:
@@ -89,9 +119,10 @@ class Associations:
         return Expected(values, mean, mean - half, mean + half)
 
     def adjusted(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """The column's value in each row, and (n_rows, n_components) what is expected there plus the row's residual.
+        """Values of a column, and loadings adjusted for the other columns.
 
-        These are partial residuals on the level of the loadings, to be drawn over what `expected` gives.
+        Adjusted loadings, of shape (n_rows, n_components), are the expected loading at this value plus the residual of
+        the row. Plot them with `expected`.
         """
         curve, cells = self.expected(column), self.design.table[column]
         if curve.values.dtype.kind == "f":
@@ -104,7 +135,7 @@ class Associations:
 
     @property
     def p_shown(self) -> np.ndarray:
-        """p of each test, terms before contrasts: corrected over components, or by theory without permutations."""
+        """p of each test, terms before contrasts: corrected over components, or theoretical without permutations."""
         tables = (self.table, self.contrasts)
         p = [np.where(np.isnan(t["p_corrected"]), t["p_theory"], t["p_corrected"]) for t in tables if len(t["term"])]
         return np.concatenate(p) if p else np.array([])

@@ -53,15 +53,20 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """How many components, and why.
+    """How many components, and why: the result of `choose_n_components`. ``print`` shows the reasons.
 
     Attributes
     ----------
-    table : column of `COLUMNS`, which says what it holds → one value per rank.
-    recommended : number of components, or None when there is no structure.
-    reasons : sentences.
-    settings : how the curves were made.
-    others : other good numbers, where the score has a local optimum.
+    table : dict
+        Column → one value per rank; `COLUMNS` explains the columns.
+    recommended : int or None
+        Recommended number of components; None if there is no structure.
+    reasons : list of str
+        Sentences.
+    settings : dict
+        Settings of the search.
+    others : tuple of int
+        Other good numbers: local optima of the score.
     """
 
     table: Mapping[str, np.ndarray]
@@ -79,7 +84,7 @@ class Choice:
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
 
     def save(self, folder: str | Path | Publication, overwrite: bool = False) -> list[Path]:
-        """Write selection.tsv, selection.json and selection.png; the folder is made when missing."""
+        """Write selection.tsv, selection.json and selection.png to a folder, which is created if necessary."""
         place = folder if isinstance(folder, Publication) else Publication(folder, overwrite, names=FILES)
         record = {
             "table": dict(self.table),
@@ -94,7 +99,12 @@ class Choice:
         return [place.path / name for name in FILES]
 
     def plot(self) -> Any:
-        """The curves, as a matplotlib figure."""
+        """Plot the curves.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         return draw(self)
 
 

@@ -83,39 +83,60 @@ def choose_n_components(
     work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Choice:
-    """Choose the number of components by the agreement of split halves; see docs/selection.md.
+    """Choose the number of components by the agreement of split halves.
 
-    After one pass over X everything happens on the faces of one level of the hierarchy, where a fit takes
-    milliseconds. Ranks are compared by the agreement of split halves against cohorts of rotated maps; the measures of
-    agreement that the field reports, agreement of the loadings of people whom neither of two fits has seen, errors on
-    held-out subjects and blocks, training errors and stability over starts are reported with it.
+    After one pass over X, all fits are made on the faces of one level of the hierarchy, where a fit takes milliseconds.
+    Ranks are compared by the agreement of split halves, relative to cohorts of rotated maps. The result also has errors
+    on held-out subjects and blocks, agreement of loadings of people whom neither of two fits has seen, and stability
+    over starts.
 
     Parameters
     ----------
-    cohort : Cohort, subjects × sites array, or nilearn SurfaceImage.
-    ranks : numbers of components to try, each from 2 to half the number of subjects; by default 2 to 20, or as many
-        as the subjects and faces allow.
-    n_splits : random halves of the subjects.
-    n_starts : random starts of every fit; hard starts for "parts", of which the best three are compared.
-    n_nulls : cohorts of rotated maps, at least 5; one split each.
-    stratify : columns of the cohort's participants whose values the halves and folds share evenly.
-    covariates : columns of the cohort's participants whose effects are taken out of the maps, as by `Covariates`.
-    harmonize : ComBat, or the column that says where a scan was made; its values stratify too. Every half and fold is
-        adjusted and harmonized by its own subjects alone, also where `cohort` was adjusted or harmonized before.
-    fit_on : of people with several scans: "baseline" (the first of each), "one-per-person" or "all".
-    groups : column of the participants, or one label per row: rows that no split, fold or null tears apart. By default
-        the scans of a person.
-    order : column by which the first scan of a person is found; by default the name of its session.
-    method : one of `icofactor.METHODS`: the one you will fit with.
-    center : as in `CorticalFactorization`. Every half and fold is centred on its own subjects; z-scores are those of
-        the means over faces.
-    level : level of the faces; 2 gives 320 per hemisphere.
-    mesh, hemi : as in `CorticalFactorization`, for arrays.
-    weights : as in `CorticalFactorization`.
-    random_state : int ≥ 0; same seed, same answer. A rank's numbers do not depend on which other ranks are tried.
-    engine : as in `CorticalFactorization`; "auto" would weigh one small problem at a time.
-    work_dir : folder where finished pieces are kept; the same call goes on from there, also with more ranks.
-    verbose : show progress.
+    cohort : Cohort, array of shape (n_subjects, n_sites), or nilearn SurfaceImage
+        Maps.
+    ranks : iterable of int, optional
+        Numbers of components to try, from 2 to half the number of subjects. Default: 2 to 20, or as many as the
+        subjects and faces allow.
+    n_splits : int, default=20
+        Number of random halves of the subjects.
+    n_starts : int, default=10
+        Random starts of every fit; for "parts" hard starts, of which the best three are compared.
+    n_nulls : int, default=10
+        Number of cohorts of rotated maps, at least 5, with one split each.
+    stratify : sequence of str, optional
+        Columns of the participants for which halves and folds are balanced.
+    covariates : sequence of str, optional
+        Columns of the participants to regress out of the maps, as with `Covariates`.
+    harmonize : ComBat or str, optional
+        Harmonization, or the column with the scanner; halves and folds are balanced for it. Covariates and
+        harmonization are estimated within every half and fold, also if `cohort` is already adjusted or harmonized.
+    fit_on : {"baseline", "one-per-person", "all"}, optional
+        Which scans to use if people have several.
+    groups : str or sequence, optional
+        Column of the participants, or one label per row: rows that stay together in all splits, folds and nulls.
+        Default: the scans of a person.
+    order : str, optional
+        Column that orders the scans of a person. Default: the session name.
+    method : str, default="parts"
+        One of `icofactor.METHODS`: the one you will fit.
+    center : {"auto", "none", "mean", "zscore"}, default="auto"
+        As in `CorticalFactorization`, within every half and fold; z-scores are those of the means over faces.
+    level : int, default=2
+        Level of the faces; 2 gives 320 per hemisphere.
+    mesh, hemi, weights
+        As in `CorticalFactorization`.
+    random_state : int, default=0
+        Seed. The numbers of a rank do not depend on the other ranks.
+    engine : {"auto", "numpy", "cpu", "jax"}
+        As in `CorticalFactorization`.
+    work_dir : path, optional
+        Folder for finished steps; the same call resumes from them, also with more ranks.
+    verbose : bool, default=False
+        Whether to show progress.
+
+    Returns
+    -------
+    Choice
 
     Examples
     --------
@@ -124,6 +145,8 @@ def choose_n_components(
     >>> choice = ico.choose_n_components(cohort, [2, 3], n_splits=2, n_starts=2, n_nulls=5, level=1)
     >>> choice.table["rank"]
     array([2, 3])
+    >>> choice.recommended in (None, 2, 3), len(choice.table["bicv"])
+    (True, 2)
     """
     tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
     chosen = method_named(method)

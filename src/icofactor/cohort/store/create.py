@@ -52,7 +52,7 @@ CHUNKS = {4: (4096, 256), 2: (1024, 512)}
 def save_store(
     cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool = False, *, dtype: str = "float32"
 ) -> StoredCohort:
-    """Write a cohort as a store; `create_store` for one cohort.
+    """Write one cohort as a store; see `create_store`.
 
     Examples
     --------
@@ -75,16 +75,21 @@ def create_store(
     chunk_subjects: int | None = None,
     dtype: str = "float32",
 ) -> StoredCohort:
-    """Write a store of the subjects of several cohorts on the same sites, one cohort after the other.
+    """Write the subjects of several cohorts on the same sites as a store.
 
     Parameters
     ----------
-    path : a folder to be made, or an earlier store.
-    cohorts : taken one at a time, so that an iterator of a few subjects each needs only their memory.
-    overwrite : whether an earlier store may be replaced; it can be read until the new one is complete.
-    chunk_sites, chunk_subjects : sites × subjects of one file; by default 4096 × 256, or 1024 × 512 of two bytes.
-    dtype : how values are stored: "float32", or in half the space "float16" (three digits, up to 65504) or "int16"
-        (65,533 steps over the range of each map). What rounding changes is `StoredCohort.rounding`.
+    path : str or path
+        Folder to create, or an earlier store.
+    cohorts : iterable of Cohort
+        Cohorts, taken one at a time: an iterator over small cohorts only needs the memory of one of them.
+    overwrite : bool, default=False
+        Whether to replace an earlier store; it can be read until the new one is complete.
+    chunk_sites, chunk_subjects : int, optional
+        Sites × subjects of one file. Default: 4096 × 256, or 1024 × 512 with two bytes per value.
+    dtype : {"float32", "float16", "int16"}, default="float32"
+        How values are stored. float16 (three digits, up to 65504) and int16 (65,533 steps over the range of each map)
+        take half the space; `StoredCohort.rounding` describes the rounding.
 
     Examples
     --------
@@ -121,10 +126,10 @@ def create_store(
 
 
 def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[AnyCohort]) -> StoredCohort:
-    """Add the subjects of one or several cohorts to a store; all of them, or none.
+    """Add the subjects of one or several cohorts to a store: all of them, or none.
 
-    Sites, mask, hemisphere, modality, units and columns of the participants must be those of the store, and the
-    subjects new to it. Values are stored as those of the store are.
+    Sites, mask, hemisphere, modality, units and the columns of the participants must equal those of the store, and the
+    subjects must be new.
 
     Examples
     --------
@@ -160,7 +165,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
 
 
 def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
-    """Write the parts of a store that was appended to often as one, which is read faster.
+    """Join the parts of a store with many appends into one, which is faster to read.
 
     Examples
     --------

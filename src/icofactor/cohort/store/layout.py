@@ -112,7 +112,7 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a cohort store of icofactor, finished or not.
+    """Whether a path is a cohort store of icofactor, complete or not.
 
     Examples
     --------

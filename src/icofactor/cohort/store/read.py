@@ -247,18 +247,24 @@ def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredCohort(CohortBase):
-    """A cohort on disk. It has the attributes of `Cohort`; `X` is read when it is asked for.
+    """A cohort on disk. It has the attributes of `Cohort`; `X` is read when it is sliced.
 
-    It is the cohort of one commit: what is appended later is seen only by opening the store again.
+    It does not change: open the store again to see subjects that were appended later.
 
     Attributes
     ----------
-    X : subjects × sites, read as float32, on disk.
-    subjects, sites, mask, hemisphere, modality, units, participants, truth : as in `Cohort`; `truth` is not stored.
-    provenance : what all the inputs have in common, and "steps": one record per commit with the inputs' own.
-    path : the store.
-    generation : number of commits so far.
-    order : (n_sites,) the sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
+    X : array-like of shape (n_subjects, n_sites)
+        Maps on disk, read as float32.
+    subjects, sites, mask, hemisphere, modality, units, participants, truth
+        As in `Cohort`; `truth` is not stored.
+    provenance : dict
+        What all inputs have in common, and "steps": one record per commit.
+    path : Path
+        Folder of the store.
+    generation : int
+        Number of commits.
+    order : int array of shape (n_sites,)
+        Sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
 
     Examples
     --------
@@ -269,6 +275,10 @@ class StoredCohort(CohortBase):
     >>> store = ico.cohort.save_store(cohort, path)
     >>> store.modality, store.X[3, :].shape
     ('thickness', (642,))
+    >>> store.select([7, 0]).subjects == (cohort.subjects[7], cohort.subjects[0])
+    True
+    >>> sum(len(store.read_sites(block)) for block in store.site_blocks())
+    642
     """
 
     X: StoredMaps
@@ -287,20 +297,20 @@ class StoredCohort(CohortBase):
 
     @property
     def chunk_sites(self) -> int:
-        """Sites that lie together on disk; blocks of so many, from a multiple of it on, are read without waste."""
+        """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most efficiently."""
         return self.X.chunk_sites
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of maps read so far, whole chunks."""
+        """Bytes of maps read so far, in whole chunks."""
         return self.X.bytes_read
 
     def read_sites(self, where: slice) -> NDArray[np.float32]:
-        """Maps at consecutive sites of `order`, sites × subjects. May be called from several threads."""
+        """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it at the same time."""
         return self.X.read_sites(where)
 
     def select(self, rows: Sequence[int], participants: Mapping[str, Any] | None = None) -> StoredCohort:
-        """Some subjects, in any order, which stay on disk; `participants`: their table, if not the store's."""
+        """Select subjects, in any order; they stay on disk. `participants` replaces their table."""
         own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
         return replace(
             self,
@@ -314,7 +324,7 @@ class StoredCohort(CohortBase):
         return self.select(subject_rows(self.subjects, which))
 
     def site_blocks(self) -> list[slice]:
-        """Blocks of `order` that are read without waste, together all sites."""
+        """Blocks of `order` that can be read efficiently; together they cover all sites."""
         n = self.sites.n
         return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
 
@@ -325,7 +335,7 @@ class StoredCohort(CohortBase):
 
     @property
     def checked(self) -> bool:
-        """Whether checksums cover every file; stores made by icofactor 0.1.0 have them for chunks of maps only."""
+        """Whether checksums cover every file; the first stores had them only for the chunks of maps."""
         return bool(self.X.commit.checksums)
 
     def __repr__(self) -> str:
