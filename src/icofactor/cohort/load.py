@@ -60,45 +60,64 @@ def plan_cohort(
     verbose: bool = False,
     hemi: str | None = None,
 ) -> Plan:
-    """Find the files of a cohort, choose its subjects and look at one file; `Plan.read` does the rest.
+    """Find the files of a cohort, select its subjects and read one header; `Plan.read` does the rest.
 
     Parameters
     ----------
-    paths : a file, a glob, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep,
-        XCP-D), a list of these, a cohort store, or a nilearn SurfaceImage. Files: MGH/MGZ, FreeSurfer morph, GIFTI,
-        CIFTI-2 dscalar, dtseries and pscalar, npy, npz; tables with one column per region (TSV, CSV).
-    participants : participants.tsv (or CSV, columns, a DataFrame, or names): selects and orders the subjects; a column
-        "exclude" (or "include") leaves out some. With a column session_id (or session, visit) it may list several scans
-        of a person.
-    mesh : "fsaverage3" to "fsaverage7", Sites, a sphere file, or a pair (left, right); None: what the names or the
-        number of vertices say.
-    hemisphere : "left", "right", "both"; None: what is there.
-    parcels : the atlas of tables with one column per region: an .annot or .label.gii per hemisphere, or a .dlabel.nii;
-        or `Sites.parcels`. None: pscalar files bring it; regions of other tables have no known place.
-    measure : e.g. "thickness", "myelin", "reho"; the name of the array in npz files.
-    smoothing, target : of FreeSurfer's files, in mm and e.g. "fsaverage5"; `target` also of HCP ("32k", "164k") and
-        BIDS (the space).
-    entities : BIDS entities the names must have, e.g. {"task": "rest", "ses": "1"}.
-    stream : "cross", "base" or "long", of FreeSurfer's folders of people scanned several times.
-    sessions : "all", or the sessions to read, of people scanned several times. The cohort's `subjects` are scans then,
-        and its participants have the columns participant_id and session_id.
-    mask : sites in use: a boolean array, an annot, label, .label.gii, .shape.gii or other file, or a pair
-        (left, right). In any case sites that are NaN or zero in every subject are left out.
-    subjects : names in the order of the files (or maps), instead of those in the paths; a file with one name per line;
-        or a pattern of the names of files, such as "lh.thickness.{subject}.mgh" (* stands for anything).
-    exclude : subjects to leave out.
-    missing : whether subjects with missing files are an error ("raise") or left out ("skip").
-    needed : columns of the participants' table; subjects without a value in one of them are left out.
-    map_name : name or number of the map to take from files that hold several for one subject.
-    modality, units : what the cohort says it is; None: as the measure says.
-    holes : whether single subjects may have NaN where others have values: for loadings of new subjects, not for a fit.
-    n_threads : files read at the same time.
-    verbose : whether to show progress, and say what was chosen and left out.
-    hemi : the same as `hemisphere`, by the name that the estimator has for it.
+    paths : path, glob, list of these, nilearn SurfaceImage or DataFrame
+        A file, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep, XCP-D), CAT12 or
+        CIVET folders, or a cohort store. Files: MGH/MGZ, FreeSurfer morph, GIFTI, CIFTI-2 dscalar, dtseries and
+        pscalar, npy, npz, and tables with one column per region (TSV, CSV).
+    participants : path, mapping, DataFrame or list of names, optional
+        Table that selects and orders the subjects; a column "exclude" (or "include") leaves some out. With a column
+        session_id (or session, visit), it may list several scans of a person.
+    mesh : str, Sites, path or pair of paths, optional
+        "fsaverage3" to "fsaverage7", a `Sites` object, a sphere file, or a pair (left, right). Default: from the names
+        or the number of vertices.
+    hemisphere : {"left", "right", "both"}, optional
+        Hemispheres to read; `hemi` is the same. Default: all that exist.
+    parcels : path, pair of paths or Sites, optional
+        Atlas of tables with one column per region: an .annot or .label.gii file per hemisphere, a .dlabel.nii file, or
+        `Sites.parcels`. pscalar files contain their atlas; without an atlas, the positions of regions are not known.
+    measure : str, optional
+        Such as "thickness", "myelin" or "reho"; for npz files, the name of the array.
+    smoothing, target : float and str, optional
+        Smoothing in mm and mesh ("fsaverage5") of FreeSurfer's files; `target` is also the density of HCP files ("32k",
+        "164k") and the space of BIDS files.
+    entities : dict, optional
+        BIDS entities that the file names must have, such as {"task": "rest", "ses": "1"}.
+    stream : {"cross", "base", "long"}, optional
+        Which folders of FreeSurfer's longitudinal stream to read.
+    sessions : "all" or list of str, optional
+        Which sessions to read if people have several. The `subjects` of the cohort are then scans, and its participants
+        have the columns participant_id and session_id.
+    mask : bool array, path or pair of these, optional
+        Sites in use: an array, an annot, label, .label.gii, .shape.gii or other file, or a pair (left, right). Sites
+        that are NaN or zero in every subject are always left out.
+    subjects : list of str, path or str, optional
+        Names in the order of the files or maps; a file with one name per line; or a pattern of the file names, such as
+        "lh.thickness.{subject}.mgh", where * matches anything.
+    exclude : list of str, optional
+        Subjects to leave out.
+    missing : {"raise", "skip"}, default="raise"
+        Whether subjects with missing files are an error, or left out.
+    needed : list of str, optional
+        Columns of the participants; subjects without a value in one of them are left out.
+    map_name : str or int, optional
+        Which map to read from files with several maps of one subject.
+    modality, units : str, optional
+        What was measured and its unit. Default: those of the measure.
+    holes : bool, default=False
+        Whether single subjects may have NaN where others have values: for loadings of new subjects, not for a fit.
+    n_threads : int, optional
+        Number of files to read at the same time.
+    verbose : bool, default=False
+        Whether to show progress, and what was chosen and left out.
 
     Raises
     ------
-    ArgumentError, and CohortError where no subjects remain to read. Other problems with files are kept in the plan.
+    ArgumentError, CohortError
+        If no subjects remain to read. Other problems with files are kept in the plan.
     """
     hemisphere = hemisphere if hemi is None else hemi
     if hemisphere is not None:
@@ -188,7 +207,9 @@ def _takes(arguments_of: Callable[_P, Any]) -> Callable[[Callable[..., _R]], Cal
 
 @_takes(plan_cohort)
 def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
-    """Read the maps of a cohort. If files leave a choice, nothing is guessed: the error says what to add.
+    """Read the maps of a cohort.
+
+    If files leave a choice, icofactor does not guess: the error lists the choices.
 
     Parameters
     ----------
@@ -196,13 +217,14 @@ def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
 
     Returns
     -------
-    Cohort. Its provenance holds the files with their checksums, and the steps taken. A store gives a StoredCohort,
-    which is opened and not loaded; `participants`, `exclude`, `missing` and `needed` choose its subjects, the other
-    arguments are for files.
+    Cohort or StoredCohort
+        The provenance contains the files with their checksums, and the steps. A store is opened, not loaded;
+        `participants`, `exclude`, `missing` and `needed` select its subjects, and the other arguments do not apply.
 
     Raises
     ------
-    CohortError, which names every bad file at once.
+    CohortError
+        Lists all bad files.
 
     Examples
     --------

@@ -358,15 +358,20 @@ def write_dscalar(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Maps on the vertices of fs_LR 32k, as CIFTI-2 dense scalars in float32.
+    """Write maps on the vertices of fs_LR 32k as CIFTI-2 dense scalars in float32.
 
     Parameters
     ----------
-    path : must end with ".dscalar.nii".
-    maps : (n_maps, 32492), or (n_maps, 64984) with the left hemisphere first when `hemi` is "both".
-    hemi : "left", "right" or "both".
-    names : one per map; "map01", ... when None.
-    mask : True where a vertex is used; the others are not in the file, as the medial wall is not in HCP's.
+    path : path
+        Must end with ".dscalar.nii".
+    maps : array of shape (n_maps, 32492) or (n_maps, 64984)
+        Maps; for `hemi` "both", left columns come first.
+    hemi : {"left", "right", "both"}
+        Hemisphere.
+    names : sequence of str, optional
+        One per map. Default: "map01", ...
+    mask : bool array, optional
+        True for vertices in use; the others are not written, like the medial wall in HCP files.
 
     Examples
     --------

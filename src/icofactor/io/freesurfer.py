@@ -134,13 +134,16 @@ def write_annot(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """A parcellation of one hemisphere as FreeSurfer's annotation; label 0 is "unknown".
+    """Write a parcellation of one hemisphere as a FreeSurfer annotation; label 0 is "unknown".
 
     Parameters
     ----------
-    path : must end with ".annot".
-    labels : (n_vertices,) 0, or the number of the parcel.
-    names, colours : of the parcels 1, 2, ...; colours are (n_parcels, 3), 0 to 255.
+    path : path
+        Must end with ".annot".
+    labels : int array of shape (n_vertices,)
+        0, or the number of the parcel.
+    names, colours : sequence of str, array of shape (n_parcels, 3)
+        Of the parcels 1, 2, ...; colours are from 0 to 255.
 
     Examples
     --------

@@ -275,15 +275,20 @@ def write_maps(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Maps on the vertices of one hemisphere, as GIFTI: one float32 array per map.
+    """Write maps on the vertices of one hemisphere as GIFTI, with one float32 array per map.
 
     Parameters
     ----------
-    path : must end with ".gii"; ".shape.gii" or ".func.gii" is what other tools expect.
-    maps : (n_maps, n_vertices), or (n_vertices,) for a single map.
-    hemi : "left" or "right".
-    names : one per map; "map01", ... when None.
-    metadata : further entries for the file's own metadata.
+    path : path
+        Must end with ".gii"; other tools expect ".shape.gii" or ".func.gii".
+    maps : array of shape (n_maps, n_vertices) or (n_vertices,)
+        Maps.
+    hemi : {"left", "right"}
+        Hemisphere.
+    names : sequence of str, optional
+        One per map. Default: "map01", ...
+    metadata : mapping, optional
+        Further entries for the metadata of the file.
 
     Examples
     --------
@@ -323,15 +328,20 @@ def write_label_gii(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """A parcellation of one hemisphere, as GIFTI with a table of labels.
+    """Write a parcellation of one hemisphere as GIFTI with a table of labels.
 
     Parameters
     ----------
-    path : must end with ".label.gii".
-    labels : (n_vertices,) whole numbers; 0 is no parcel, which Workbench calls "???" and draws transparent.
-    hemi : "left" or "right".
-    names : names of the parcels 1, 2, ...
-    colours : (n_parcels, 3) red, green and blue, 0 to 255.
+    path : path
+        Must end with ".label.gii".
+    labels : int array of shape (n_vertices,)
+        Number of the parcel; 0 is no parcel, which Workbench calls "???" and draws transparent.
+    hemi : {"left", "right"}
+        Hemisphere.
+    names : sequence of str
+        Names of the parcels 1, 2, ...
+    colours : array of shape (n_parcels, 3)
+        Red, green and blue, from 0 to 255.
 
     Examples
     --------

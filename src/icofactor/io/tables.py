@@ -146,12 +146,16 @@ def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
 def write_tsv(
     path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False, digits: int | None = _DIGITS
 ) -> Path:
-    """A table with one header line; None and NaN become "n/a", as BIDS has it.
+    """Write a table with one header line; None and NaN become "n/a", as in BIDS.
 
     Parameters
     ----------
-    columns : name → one value per row; all of the same length.
-    digits : significant ones of computed numbers in float64; None: as many as it takes to read the same numbers back.
+    path : path
+        File to write.
+    columns : mapping
+        Column name → one value per row.
+    digits : int or None
+        Significant digits of computed float64 numbers; None writes as many as are needed to read the same numbers back.
 
     Examples
     --------
@@ -348,7 +352,7 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
 
 
 def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
-    """JSON with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null.
+    """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null.
 
     Examples
     --------

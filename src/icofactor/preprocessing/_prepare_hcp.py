@@ -92,14 +92,18 @@ def failure_lines(failures: Sequence[Failure]) -> list[str]:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the maps go.
+    """Mesh and hemispheres of prepared maps.
 
     Attributes
     ----------
-    spheres : folder of HCPpipelines or TemplateFlow with the spheres, areas and cortex regions.
-    hemisphere : "left", "right" or "both".
-    mesh : "fsaverage4", "fsaverage5" or "fsaverage6".
-    method : of resampling, "adaptive" or "barycentric".
+    spheres : path
+        Folder of HCPpipelines or TemplateFlow with spheres, areas and cortex regions.
+    hemisphere : {"left", "right", "both"}
+        Hemispheres.
+    mesh : {"fsaverage4", "fsaverage5", "fsaverage6"}
+        Mesh to resample to.
+    method : {"adaptive", "barycentric"}
+        Method of resampling.
 
     Examples
     --------
@@ -193,24 +197,35 @@ def prepare_hcp(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Prepared:
-    """Maps of HCP subjects on fsaverage, as cohort stores.
+    """Compute maps of HCP subjects on fsaverage, and write them as cohort stores.
 
     Parameters
     ----------
-    inputs : the subjects' files, from `find_inputs`.
-    out : the store; ALFF gives one per run, with the run's name added to this one.
-    steps : what is computed, and how.
-    target : mesh and hemispheres.
-    participants : TSV file or columns: who belongs to the cohort, in which order, and what is known about them.
-    exclude : subjects to leave out.
-    n_procs : subjects worked on at the same time, each in a process of its own.
-    work_dir : where finished maps are kept until the stores are written; None: OUT.work, removed when nothing failed.
-    overwrite : whether stores there may be replaced.
-    progress : whether to show a bar.
+    inputs : Inputs
+        Files of the subjects, from `find_inputs`.
+    out : path
+        The store. ALFF writes one store per run, with the name of the run added.
+    steps : Steps
+        What to compute, and how.
+    target : Target
+        Mesh and hemispheres.
+    participants : path or mapping, optional
+        Table that selects and orders the subjects, and describes them.
+    exclude : sequence of str, optional
+        Subjects to leave out.
+    n_procs : int, default=1
+        Number of subjects to process in parallel, each in its own process.
+    work_dir : path, optional
+        Folder for finished maps until the stores are written. Default: OUT.work, which is removed if nothing failed.
+    overwrite : bool, default=False
+        Whether to replace existing stores.
+    progress : bool
+        Whether to show a progress bar.
 
     Raises
     ------
-    CohortError when no map at all could be made; who failed beside others is told in the answer.
+    CohortError
+        If no map could be computed. If only some subjects fail, the result lists them.
 
     Examples
     --------

@@ -66,12 +66,14 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is taken out of series before ReHo and ALFF.
+    """What to remove from series before ReHo and ALFF.
 
     Attributes
     ----------
-    confounds : columns of fMRIPrep's confounds, or one of the sets 6p, 9p, 24p and 36p.
-    max_fd : framewise displacement in mm above which a volume does not count; None keeps all.
+    confounds : sequence of str
+        Columns of fMRIPrep's confounds, or one of the sets 6p, 9p, 24p and 36p.
+    max_fd : float or None
+        Framewise displacement in mm above which a volume is censored; None keeps all.
 
     Examples
     --------
@@ -89,7 +91,7 @@ class Cleaning:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns by name."""
+        """Names of the columns."""
         return tuple(dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,))))
 
     @property
@@ -98,7 +100,7 @@ class Cleaning:
         return bool(self.columns) or self.max_fd is not None
 
     def record(self) -> list[dict[str, Any]]:
-        """The steps, for the provenance."""
+        """Steps for the provenance."""
         columns = list(self.columns)
         steps: list[dict[str, Any]] = [{"step": "regress_confounds", "n_columns": len(columns), "columns": columns}]
         if not columns:
@@ -130,17 +132,30 @@ def prepare_bold(
     progress: bool = False,
     dry_run: bool = False,
 ) -> StoredCohort | str:
-    """Maps of fMRIPrep's subjects as a cohort store, on the mesh of their series; as text what would be read.
+    """Compute ReHo or ALFF from the series of fMRIPrep, and write a cohort store on the mesh of the series.
 
     Parameters
     ----------
-    folder : fMRIPrep's output, with sub-* folders.
-    steps : kind "reho" or "alff", band and so on. Without `tr` the sidecar's RepetitionTime is taken.
-    cleaning : confounds and motion; None takes out mean and straight line alone.
-    hemisphere, target, entities : which files, as for `load_cohort`; ReHo joins a subject's runs, ALFF takes one.
-    participants, exclude : which subjects, as for `load_cohort`.
-    n_procs, work_dir : as for `prepare_hcp`: subjects at the same time, and where finished maps are kept.
-    dry_run : read nothing and write nothing.
+    folder : path
+        Output of fMRIPrep, with sub-* folders.
+    out : path
+        The store.
+    steps : Steps
+        Kind ("reho" or "alff"), band and other settings. Without `tr`, RepetitionTime of the sidecar is used.
+    cleaning : Cleaning, optional
+        Confounds and motion. None removes only the mean and a linear trend.
+    hemisphere, target, entities
+        Which files to read, as in `load_cohort`. ReHo joins the runs of a subject; ALFF uses one run.
+    participants, exclude
+        Which subjects to read, as in `load_cohort`.
+    n_procs, work_dir, overwrite, progress
+        As in `prepare_hcp`.
+    dry_run : bool, default=False
+        Whether only to describe what would be read.
+
+    Returns
+    -------
+    StoredCohort, or str with `dry_run`
 
     Examples
     --------

@@ -187,34 +187,34 @@ class Harmonization:
 
 
 class ComBat(TransformerMixin, BaseEstimator):
-    """Harmonize maps over scanners or sites: location and scale of each, by empirical Bayes.
+    """Harmonize maps over scanners or sites, in location and scale, by empirical Bayes.
 
     Parameters
     ----------
     site : str, default="site"
-        Column of the participants table that says where a scan was made.
+        Column of the participants table with the scanner or site of each scan.
     keep : sequence of str, default=()
-        Columns whose effects stay in the maps, e.g. ("age", "sex"); coded as those of `Covariates`. Leave out none that
-        differs between sites and matters: what is not kept and differs is taken for a difference of scanners.
+        Columns whose effects stay in the maps, such as ("age", "sex"), coded as in `Covariates`. Name everything that
+        differs between sites and matters: other differences are removed as differences between scanners.
     reference : str or None, default=None
-        The site whose maps stay as they are; the others are brought to it. None: all are brought to their mean.
+        Site whose maps do not change; the others are adjusted to it. None adjusts all to their mean.
     empirical_bayes : bool, default=True
-        Whether estimates are drawn towards what all sites of the mesh have in common.
+        Whether to shrink estimates towards values that all sites of the mesh share.
     nonnegative : bool or None, default=None
-        Whether harmonized values must not be negative. None: when no fitted value is.
+        Whether harmonized values must stay ≥ 0. None: if all fitted values are.
     min_scans : int, default=10
-        Scans that each site must have, at least 3.
+        Minimum number of scans per site; at least 3.
 
     Attributes
     ----------
     harmonization_ : Harmonization
-        What was found; a model that is fitted to harmonized maps keeps it as its own `harmonization_`.
+        The estimates. A model that is fitted to harmonized maps keeps them as its own `harmonization_`.
     n_features_in_ : int
         Number of sites of the mesh.
 
     See Also
     --------
-    icofactor.Covariates : takes out linear effects, e.g. of age.
+    icofactor.Covariates : removes linear effects, such as those of age.
 
     References
     ----------
@@ -251,18 +251,28 @@ class ComBat(TransformerMixin, BaseEstimator):
 
     @property
     def column(self) -> str:
-        """The column's name."""
+        """Name of the column."""
         return str(self.site).removesuffix(_CATEGORY)
 
     def fit(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> ComBat:
-        """Find how scanners differ, in two passes over X.
+        """Estimate how scanners differ, in two passes over X.
 
         Parameters
         ----------
-        X : Cohort, or subjects × sites array (anything sliced like one) with `participants`.
-        participants : column → one value per subject (a mapping or a DataFrame), or the values of the site column
-            alone; the cohort's own when X is one.
-        mask : (n_sites,) bool, True where a site of the mesh is used; the cohort's own when X is one.
+        X : Cohort, or array of shape (n_subjects, n_sites)
+            Maps; an array needs `participants`.
+        participants : mapping, DataFrame or sequence, optional
+            Column → one value per subject, or the values of the site column alone. Default: those of the cohort.
+        mask : bool array of shape (n_sites,), optional
+            True for sites of the mesh in use. Default: that of the cohort.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> combat = ico.preprocessing.ComBat().fit(cohort.X, {"site": ["A", "B"] * 10})
+        >>> combat.n_features_in_
+        642
         """
         maps, table, subjects, own = parts_of(X, _table(participants, self.column))
         scans = self.check(table, subjects)
@@ -299,16 +309,25 @@ class ComBat(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, participants: Any = None) -> Any:
-        """Harmonized maps of scans, new or not, when they are sliced or passed over; see `Harmonization.apply`."""
+        """Harmonize maps of scans, new or fitted. Nothing is copied: values are computed when the result is sliced.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> people = {"site": ["A", "B"] * 10}
+        >>> ico.preprocessing.ComBat().fit(cohort.X, people).transform(cohort.X, people)[:3].shape
+        (3, 642)
+        """
         check_is_fitted(self)
         return self.harmonization_.apply(X, participants)
 
     def fit_transform(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> Any:
-        """Fit, and the harmonized maps of the fitted scans."""
+        """Fit, and return the harmonized maps of the fitted scans."""
         return self.fit(X, participants, mask=mask).transform(X, participants)
 
     def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> Scans:
-        """The fitted scans as numbers; refuses parameters and tables that will not do, before any map is read."""
+        """Check parameters and table before any map is read, and return the scans as numbers."""
         check_value("min_scans", self.min_scans, Whole(3))
         column = self.column
         cells, shown = _scanners(column, participants, subjects), literal(repr(column))

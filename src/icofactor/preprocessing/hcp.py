@@ -65,16 +65,22 @@ def find_inputs(
     runs: Sequence[str] | None = None,
     series: str = SERIES,
 ) -> list[Inputs]:
-    """The files of every subject of an HCP tree, by subject.
+    """Find the files of every subject of an HCP tree.
 
     Parameters
     ----------
-    folder : the tree: one folder per subject, each with MNINonLinear.
-    kind : "thickness", "myelin", "reho" or "alff".
-    subjects : only these; all when None.
-    map_name : what stands between "{id}." and ".32k_fs_LR.dscalar.nii"; that of the kind when None.
-    runs : names of the runs; when None, all that any subject has of rfMRI_REST*.
-    series : what follows the run in the name of its file.
+    folder : path
+        The tree: one folder per subject, each with MNINonLinear.
+    kind : {"thickness", "myelin", "reho", "alff"}
+        Kind of map.
+    subjects : sequence of str, optional
+        Subjects to find. Default: all.
+    map_name : str, optional
+        Part of the file name between "{id}." and ".32k_fs_LR.dscalar.nii". Default: that of the kind.
+    runs : sequence of str, optional
+        Names of the runs. Default: all rfMRI_REST* that any subject has.
+    series : str, optional
+        Part of the file name after the run.
 
     Examples
     --------

@@ -95,20 +95,28 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """What is done to a subject's data.
+    """What to compute from the data of a subject.
 
     Attributes
     ----------
-    kind : "thickness", "myelin", "reho" or "alff".
-    limit : thickness and myelin: bound of outliers in median absolute deviations, over both hemispheres' cortex;
-        None leaves them.
-    tr : seconds between volumes; None takes what the file says.
-    low, high : the band in Hz.
-    filter, order : ReHo's band-pass; see `bandpass`.
-    rings, tie_correction : see `reho`.
-    detrend, normalize : see `alff`.
-    max_missing : share of a hemisphere's cortex that may have no data (series that never vary, values that are not
-        finite); these vertices get the mean of their neighbours, after the steps and before resampling.
+    kind : {"thickness", "myelin", "reho", "alff"}
+        Kind of map.
+    limit : float or None
+        For thickness and myelin: limit of outliers in median absolute deviations, over the cortex of both hemispheres;
+        None for no limit.
+    tr : float or None
+        Seconds between volumes; None reads it from the file.
+    low, high : float
+        Band in Hz.
+    filter, order : str, int
+        Band-pass of ReHo; see `bandpass`.
+    rings, tie_correction : int, bool
+        See `reho`.
+    detrend, normalize : bool, str or None
+        See `alff`.
+    max_missing : float
+        Share of the cortex of a hemisphere that may lack data (series that never vary, values that are not finite).
+        These vertices get the mean of their neighbours, before resampling.
 
     Examples
     --------
@@ -145,7 +153,7 @@ class Steps:
             check_value(name, getattr(self, name), Whole(1))
 
     def record(self) -> list[dict[str, Any]]:
-        """The steps in order, with what concerns each, for the provenance."""
+        """Steps in order, with their settings, for the provenance."""
         return [*self._computed(), {"step": "fill_from_neighbours", "max_missing": self.max_missing}]
 
     def _computed(self) -> list[dict[str, Any]]:

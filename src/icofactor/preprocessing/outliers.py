@@ -28,16 +28,19 @@ def limit_outliers(Xs: ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLik
 def limit_outliers(
     Xs: Cohort | ArrayLike, n_deviations: float = LIMIT, *, mask: ArrayLike | None = None
 ) -> Cohort | NDArray[Any]:
-    """Maps whose values lie within `n_deviations` median absolute deviations of each subject's own median.
+    """Limit values to within `n_deviations` median absolute deviations of each subject's median.
 
-    Values further away are set to that bound; all others stay as they are.
+    Values beyond are set to the limit; the others do not change.
 
     Parameters
     ----------
-    Xs : (n_subjects, n_sites), or a Cohort; in a cohort the step is added to the provenance.
-    n_deviations : in median absolute deviations, not scaled to standard deviations.
-    mask : (n_sites,) bool, True where a site is used; None takes the cohort's, or all. Medians are taken over the
-        sites in use only, so that the zeros of the medial wall do not count; the other sites stay as they are.
+    Xs : array of shape (n_subjects, n_sites), or Cohort
+        Maps. For a cohort, the step is added to the provenance.
+    n_deviations : float
+        Limit in median absolute deviations, not scaled to standard deviations.
+    mask : bool array of shape (n_sites,), optional
+        True for sites in use. Default: that of the cohort, or all. Medians are computed over these sites, so that the
+        zeros of the medial wall do not count; other sites do not change.
 
     Examples
     --------

@@ -32,17 +32,23 @@ Maps = NDArray[Any]
 
 @dataclass(frozen=True)
 class Changes:
-    """What to do to a cohort, in this order.
+    """Changes to make to the maps of a cohort, in this order.
 
     Attributes
     ----------
-    limit : bound of outliers in median absolute deviations of each subject; None leaves them.
-    fwhm : width in mm of the smoothing along the surface; None does not smooth.
-    surfaces : the surfaces to smooth along (midthickness), one file per hemisphere of the cohort; None takes the middle
-        between white and pial of fsaverage5, which comes with nilearn, for cohorts on that mesh.
-    resample_to : a standard mesh, e.g. "fsaverage5"; None stays on the mesh.
-    spheres : folder with the spheres and areas for that; see `find_meshes`.
-    method : of resampling, "adaptive" or "barycentric".
+    limit : float or None
+        Limit of outliers in median absolute deviations of each subject; None for no limit.
+    fwhm : float or None
+        Width in mm of the smoothing along the surface; None for no smoothing.
+    surfaces : paths or None
+        Midthickness surfaces to smooth along, one per hemisphere. None uses the middle between white and pial of
+        fsaverage5, which is part of nilearn, for cohorts on that mesh.
+    resample_to : str or None
+        Standard mesh to resample to, such as "fsaverage5"; None stays on the mesh.
+    spheres : path or None
+        Folder with the spheres and areas for resampling; see `find_meshes`.
+    method : {"adaptive", "barycentric"}
+        Method of resampling.
 
     Examples
     --------
@@ -69,9 +75,7 @@ def prepare_cohort(
     dtype: str = "float32",
     progress: bool = False,
 ) -> StoredCohort:
-    """The cohort after the changes, as a store; every step is added to provenance["preprocessing"].
-
-    `append` adds it to an earlier store, and `dtype` says how values are stored; see `append_store` and `create_store`.
+    """Apply changes to a cohort and write it as a store; the provenance records every step.
 
     Examples
     --------

@@ -30,22 +30,28 @@ def reho(
 
     W = 12 Σ_t [(S R)_t − m(n+1)/2]² / (m²(n³−n) − m Σ_j Σ(t³−t))
 
-    where R holds the ranks over time of every series (average ranks for ties), S the neighbourhoods, m their sizes,
-    n the number of volumes; the last term, over the groups of t equal values of each neighbour j, is the correction
-    for ties. Ranks are kept as whole numbers (twice their distance from the middle), so the sums are exact.
+    where R are the ranks of every series over time (average ranks for ties), S the neighbourhoods, m their sizes, and n
+    the number of volumes. The last term, over groups of t equal values of each neighbour j, corrects for ties. Ranks
+    are stored as integers, so sums are exact.
 
     Parameters
     ----------
-    series : (n_vertices, n_volumes), band-passed; runs put together with `concatenate_runs`.
-    faces : (n_faces, 3) triangles of the mesh the data came on.
-    rings : radius of the neighbourhood in edges; three are 37 vertices on fsaverage and fs_LR.
-    tie_correction : False leaves the last term out, as XCP-D does.
-    mask : (n_vertices,) bool, True where a vertex is used; None takes every row that varies. The rest belongs to
-        no neighbourhood and gets 0, as does a vertex that has no neighbour in use.
+    series : array of shape (n_vertices, n_volumes)
+        Band-passed series; join runs with `concatenate_runs`.
+    faces : int array of shape (n_faces, 3)
+        Triangles of the mesh.
+    rings : int, default=3
+        Radius of the neighbourhood in edges; three rings are 37 vertices on fsaverage and fs_LR.
+    tie_correction : bool, default=True
+        Whether to correct for ties; XCP-D does not.
+    mask : bool array of shape (n_vertices,), optional
+        True for vertices in use. Default: every row that varies. Other vertices are in no neighbourhood and get 0, like
+        vertices without a neighbour in use.
 
     Returns
     -------
-    (n_vertices,) W from 0 to 1.
+    array of shape (n_vertices,)
+        W from 0 to 1.
 
     References
     ----------
@@ -77,7 +83,7 @@ def reho(
 
 
 def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_array:
-    """(n_vertices, n_vertices) matrix of ones: row v marks v and the vertices within `rings` edges of it.
+    """Matrix of shape (n_vertices, n_vertices) with ones: row v marks v and the vertices within `rings` edges of it.
 
     Examples
     --------

@@ -52,20 +52,25 @@ _FILE = Form(Weights, "icofactor resampling weights", "weights", 2, "save them a
 
 
 class Resampler(WeightsTransformer):
-    """Resample maps, subjects × sites, from one spherical mesh to another in register with it.
+    """Resample maps (subjects × sites) from one spherical mesh to another that is registered with it.
 
-    A scikit-learn transformer that needs no data to fit; `Resampler(...)(maps)` is the same as `transform`.
+    A scikit-learn transformer that needs no data to fit; ``Resampler(...)(maps)`` is the same as `transform`.
 
     Parameters
     ----------
-    source_sphere, target_sphere : a surface file (.surf.gii, FreeSurfer's), a pair (coordinates, faces) or an
-        object with these attributes. Spheres about the origin, of any radius.
-    method : "adaptive" (ADAP_BARY_AREA) or "barycentric" (BARYCENTRIC).
-    source_areas, target_areas : vertex areas in mm², arrays or files; needed by "adaptive".
-    roi : vertices of the source that hold data (> 0), array or file; None is all. A target that gets nothing from
-        them is 0 in the maps and False in `covered`.
-    check_registration : whether to refuse spheres whose patterns of area disagree (needs both areas).
-    precomputed : the `Weights` of another resampler, in place of the spheres; `Resampler.load` fills it.
+    source_sphere, target_sphere : path, pair (coordinates, faces), or object with these attributes
+        Spheres around the origin, of any radius; .surf.gii files or FreeSurfer's.
+    method : {"adaptive", "barycentric"}, default="adaptive"
+        ADAP_BARY_AREA or BARYCENTRIC of Workbench.
+    source_areas, target_areas : array or path, optional
+        Vertex areas in mm², needed by "adaptive".
+    roi : array or path, optional
+        Vertices of the source with data (> 0). Default: all. A target that gets nothing from them is 0 in the maps and
+        False in `covered`.
+    check_registration : bool, default=True
+        Whether spheres with different patterns of area are an error (needs both areas).
+    precomputed : Weights, optional
+        Weights of another resampler instead of spheres; `Resampler.load` sets it.
 
     Examples
     --------
@@ -104,17 +109,17 @@ class Resampler(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """(n_target, n_source); rows sum to 1, or to 0 where `covered` is False."""
+        """Sparse matrix of shape (n_target, n_source); rows sum to 1, or to 0 where `covered` is False."""
         return self._weights().matrix
 
     @property
     def coverage(self) -> Floats:
-        """(n_target,) share of a target's weight that comes from within the roi; 1 everywhere without one."""
+        """Share of each target's weight that comes from inside the roi; 1 without a roi."""
         return self._weights().coverage
 
     @property
     def covered(self) -> NDArray[np.bool_]:
-        """(n_target,) whether a target gets any data (Workbench's -valid-roi-out)."""
+        """Whether each target gets any data (-valid-roi-out of Workbench)."""
         return self.coverage > 0
 
     def _weights(self) -> Weights:
@@ -133,12 +138,25 @@ class Resampler(WeightsTransformer):
         return self._built
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the weights as one .npz file without pickles; the spheres are not kept."""
+        """Write the weights to an .npz file, without pickle; the spheres are not saved.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import icofactor as ico
+        >>> from icofactor.preprocessing import Resampler
+        >>> fine, coarse = (ico.Sites.icosphere(level) for level in (2, 1))
+        >>> spheres = [(sites.coordinates, sites.triangles) for sites in (fine, coarse)]
+        >>> path = tempfile.mkdtemp() + "/weights.npz"
+        >>> Resampler(*spheres, method="barycentric").save(path)
+        >>> Resampler.load(path).weights.shape
+        (42, 162)
+        """
         _FILE.save(self._weights(), path, overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Resampler:
-        """Read what `save` wrote."""
+        """Read weights that `save` wrote."""
         weights: Weights = _FILE.load(path)
         return cls(method=weights.method, precomputed=weights)
 
@@ -152,16 +170,21 @@ def fs_lr_to_fsaverage(
     source: str = "fsLR32k",
     roi: Any = "atlas",
 ) -> Resampler:
-    """A resampler from fs_LR to fsaverage, from the spheres and areas in a folder of the user's.
+    """Make a resampler from fs_LR to fsaverage, with the spheres and areas in a folder of yours.
 
     Parameters
     ----------
-    folder : HCPpipelines, its `global/templates/standard_mesh_atlases` or `.../resample_fsaverage`, or a TemplateFlow
-        home. Nothing is downloaded.
-    hemisphere : "left" or "right".
-    target : "fsaverage4", "fsaverage5", "fsaverage6" or "fsaverage" (also "fsaverage7").
-    source : "fsLR32k", "fsLR59k" or "fsLR164k".
-    roi : "atlas" for the cortex region of the same folder, None for all vertices, or an array or file.
+    folder : path
+        HCPpipelines, its `global/templates/standard_mesh_atlases` or `.../resample_fsaverage`, or a TemplateFlow home.
+        Nothing is downloaded.
+    hemisphere : {"left", "right"}
+        Hemisphere.
+    target : str, default="fsaverage5"
+        "fsaverage4", "fsaverage5", "fsaverage6" or "fsaverage" (also "fsaverage7").
+    source : str, default="fsLR32k"
+        "fsLR32k", "fsLR59k" or "fsLR164k".
+    roi : "atlas", array, path or None, default="atlas"
+        The cortex region of the same folder, your own, or None for all vertices.
 
     Examples
     --------

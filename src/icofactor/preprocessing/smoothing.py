@@ -20,18 +20,21 @@ _FEWEST = 7  # vertices of a kernel of "plain"; the others need as many as a ver
 
 
 class SurfaceSmoother(WeightsTransformer):
-    """Smooth maps, subjects × vertices, along a surface.
+    """Smooth maps (subjects × vertices) along a surface.
 
-    A scikit-learn transformer that needs no data to fit; `SurfaceSmoother(...)(maps)` is the same as `transform`.
+    A scikit-learn transformer that needs no data to fit; ``SurfaceSmoother(...)(maps)`` is the same as `transform`.
 
     Parameters
     ----------
-    surface : the anatomical surface (usually midthickness, in mm): a file (.surf.gii, FreeSurfer's), a pair
-        (coordinates, faces) or an object with these attributes.
-    fwhm, sigma : width of the Gaussian in mm, as full width at half maximum or standard deviation; one of them.
-    method : "area" (GEO_GAUSS_AREA: each vertex counts by its area), "equal" (GEO_GAUSS_EQUAL: every vertex
-        spreads the same total) or "plain" (GEO_GAUSS: a weighted mean over each vertex' surroundings).
-    roi : vertices (> 0) to smooth within, array or file; outside, data are not used and the result is 0.
+    surface : path, pair (coordinates, faces), or object with these attributes
+        Anatomical surface in mm, usually midthickness; a .surf.gii file or FreeSurfer's.
+    fwhm, sigma : float
+        Width of the Gaussian in mm, as full width at half maximum or standard deviation; give one of them.
+    method : {"area", "equal", "plain"}, default="area"
+        GEO_GAUSS_AREA (weights vertices by area), GEO_GAUSS_EQUAL (each vertex spreads the same total) or GEO_GAUSS
+        (weighted mean around each vertex) of Workbench.
+    roi : array or path, optional
+        Vertices (> 0) to smooth within. Outside, data are not used and the result is 0.
 
     Examples
     --------
@@ -63,7 +66,7 @@ class SurfaceSmoother(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """(vertices, vertices); rows sum to 1, or to 0 outside the roi."""
+        """Sparse matrix of shape (n_vertices, n_vertices); rows sum to 1, or to 0 outside the roi."""
         if "_built" not in self.__dict__:
             surface = as_surface(self.surface, "surface")
             sigma = sigma_of(self.fwhm, self.sigma)
@@ -81,7 +84,7 @@ def smooth_surface(
     method: str = "area",
     roi: Any = None,
 ) -> NDArray[Any]:
-    """Smooth one map (vertices,) or several (maps, vertices); parameters as for `SurfaceSmoother`.
+    """Smooth one map (n_vertices,) or several (n_maps, n_vertices); parameters as in `SurfaceSmoother`.
 
     Examples
     --------

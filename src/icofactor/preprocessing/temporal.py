@@ -148,20 +148,27 @@ def bandpass(
     *,
     mask: ArrayLike | None = None,
 ) -> NDArray[Any]:
-    """Series with only the frequencies from `low` to `high`.
+    """Filter series: keep only the frequencies from `low` to `high`.
 
     Parameters
     ----------
-    series : (n_vertices, n_volumes). Constant rows (medial wall) become zero.
-    tr : seconds from one volume to the next.
-    low, high : the band, in Hz.
-    method : "butterworth" (zero phase) or "fft".
-    order : of the Butterworth filter, before it is applied a second time, backwards.
-    mask : (n_vertices,) bool, True where a vertex is used; None takes every row that varies. The rest becomes zero.
+    series : array of shape (n_vertices, n_volumes)
+        Series; constant rows (medial wall) become zero.
+    tr : float
+        Seconds between volumes.
+    low, high : float
+        Band in Hz.
+    method : {"butterworth", "fft"}
+        Filter; "butterworth" has zero phase.
+    order : int
+        Order of one pass of the Butterworth filter, which runs forwards and backwards.
+    mask : bool array of shape (n_vertices,), optional
+        True for vertices in use. Default: every row that varies. Other rows become zero.
 
     Returns
     -------
-    An array like `series` (float32 stays float32; filtered in float64), each row with mean zero or nearly so.
+    array of the same shape
+        float32 stays float32, but filtering is in float64. Each row has a mean of zero, or nearly.
 
     Examples
     --------
@@ -210,7 +217,7 @@ def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
 
 
 def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Series with zero mean and unit L2 norm; constant rows, and those outside `mask`, become zero.
+    """Scale series to zero mean and unit L2 norm; constant rows, and rows outside `mask`, become zero.
 
     Examples
     --------
@@ -233,7 +240,7 @@ def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[
 
 
 def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Runs of one subject, each to zero mean and unit L2 norm, one after the other in time.
+    """Join the runs of one subject in time, after scaling each to zero mean and unit L2 norm.
 
     Examples
     --------
@@ -265,22 +272,28 @@ def alff(
     *,
     mask: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Amplitude of low-frequency fluctuations, each run by itself.
+    """Amplitude of low-frequency fluctuations of one run.
 
     ALFF = mean over low ≤ f ≤ high of 2|F(f)|/n
 
-    where F is the Fourier transform of the demeaned series and n the number of volumes: the mean amplitude of the
-    sines in the band, in the units of the series.
+    where F is the Fourier transform of the demeaned series and n the number of volumes: the mean amplitude of the sines
+    in the band, in the units of the series.
 
     Parameters
     ----------
-    series : (n_vertices, n_volumes), not filtered.
-    tr : seconds from one volume to the next.
-    low, high : the band, in Hz; both ends belong to it.
-    detrend : whether to take out a straight line, not only the mean.
-    normalize : "mean" divides by the mean over the vertices used, which makes scanners comparable; z-scores are
-        not offered: they are negative on half the cortex, and the non-negative methods need positive maps.
-    mask : (n_vertices,) bool, True where a vertex is used; None takes every row that varies. The rest gets 0.
+    series : array of shape (n_vertices, n_volumes)
+        Unfiltered series.
+    tr : float
+        Seconds between volumes.
+    low, high : float
+        Band in Hz, including both ends.
+    detrend : bool, default=False
+        Whether to remove a linear trend, not only the mean.
+    normalize : {"none", "mean"}, default="none"
+        "mean" divides by the mean over the vertices in use, which makes scanners comparable. z-scores are not
+        available, because half of them are negative, and non-negative methods need positive maps.
+    mask : bool array of shape (n_vertices,), optional
+        True for vertices in use. Default: every row that varies. Other vertices get 0.
 
     References
     ----------

@@ -163,7 +163,7 @@ class WeightsTransformer(Stateless):
 
 
 class OutlierLimiter(Stateless):
-    """`limit_outliers` in a pipeline: X is subjects × sites. Nothing is learnt; new subjects get their own bounds.
+    """`limit_outliers` as a scikit-learn transformer: X is subjects × sites. Each subject has its own limits.
 
     Examples
     --------
@@ -179,12 +179,12 @@ class OutlierLimiter(Stateless):
         self.mask = mask
 
     def fit(self, X: ArrayLike, y: Any = None) -> OutlierLimiter:
-        """Check X; there is nothing to learn."""
+        """Check X; nothing is learnt."""
         validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """X with every subject's outliers limited."""
+        """Limit the outliers of every subject."""
         values = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None, reset=False
         )
@@ -197,7 +197,7 @@ class OutlierLimiter(Stateless):
 
 
 class BandPass(Stateless):
-    """`bandpass` in a pipeline: X is series × volumes.
+    """`bandpass` as a scikit-learn transformer: X is series × volumes.
 
     Examples
     --------
@@ -223,13 +223,13 @@ class BandPass(Stateless):
         self.order = order
 
     def fit(self, X: ArrayLike, y: Any = None) -> BandPass:
-        """Check X; there is nothing to learn. A row of NaN is medial wall, a NaN among numbers is refused."""
+        """Check X; nothing is learnt. A row of NaN counts as medial wall; a NaN among numbers is an error."""
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
         finite = np.isfinite(values)
         refuse_broken(values, ~finite.all(axis=1) & finite.any(axis=1))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """X with only the frequencies of the band."""
+        """Filter X: keep only the frequencies of the band."""
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
         return bandpass(values, self.tr, self.low, self.high, self.method, self.order)

@@ -149,7 +149,7 @@ def as_roi(given: Any, surface: Surface, argument: str = "roi") -> NDArray[np.bo
 
 
 def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
-    """Area (V,) of each vertex in mm²: a third of each triangle around it, as Workbench has it.
+    """Area of each vertex in mm²: a third of each triangle around it, as in Workbench.
 
     Examples
     --------

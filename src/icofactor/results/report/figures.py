@@ -54,25 +54,33 @@ def plot_components(
 
     Parameters
     ----------
-    model : with `components_` (k, n_sites), `sites_` and `hemi_`; `mask_` (True where used) is used when there.
-        `hemi_` None is one hemisphere of unknown side: it is drawn as a left one, and the titles name no side.
-    surface : "inflated", "pial", "midthickness", "white" or "sphere" of fsaverage, or one of `surfaces`. Other meshes
-        are drawn as spheres.
-    components : which to draw, counted from 0; all when None.
-    views : one or some of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
-    cmap : a matplotlib colour map; None takes "viridis", or blue to orange when there are negative values.
-    scale : "shared", one colour scale for all the model's components (of a measure), drawn or not, or "each", every
-        component in parts of its own maximum.
-    units : of the components, for the colour bar.
-    dpi : resolution of the figure.
-    surfaces : files or folders of surfaces, for meshes other than fsaverage.
-    shares : of the between-subject variance, one per component of the model, shown under its name; what each explains
-        and no other does is `unique` of the diagnostics.
-    names : what each component of the model is called, as by an atlas, shown under its number; "" is not shown.
+    model : CorticalFactorization
+        A fitted model. If its hemisphere is not known, it is drawn as a left one, and titles name no side.
+    surface : str, default="inflated"
+        "inflated", "pial", "midthickness", "white" or "sphere" of fsaverage, or one of `surfaces`. Other meshes are
+        drawn as spheres.
+    components : sequence of int, optional
+        Which components to draw, counted from 0. Default: all.
+    views : str or sequence of str
+        Some of "lateral", "medial", "dorsal", "ventral", "anterior", "posterior".
+    cmap : str or Colormap, optional
+        matplotlib colour map. Default: "viridis", or blue to orange if there are negative values.
+    scale : {"shared", "each"}
+        One colour scale for all components of the model (per measure), or each component relative to its maximum.
+    units : str
+        Units of the components, for the colour bar.
+    dpi : int
+        Resolution of the figure.
+    surfaces : paths, optional
+        Files or folders of surfaces, for meshes other than fsaverage.
+    shares : sequence of float, optional
+        Shares of the between-subject variance, one per component of the model, shown under its name; for the share that
+        only this component explains, use `unique` of the diagnostics.
 
     Returns
     -------
-    matplotlib.figure.Figure; ``figure.savefig("components.png")`` writes it.
+    matplotlib.figure.Figure
+        ``figure.savefig("components.png")`` writes it.
 
     Examples
     --------
