@@ -102,7 +102,7 @@ def _run(argv: Sequence[str] | None) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
         with _stopped_by_signals():
-            COMMANDS[options.command].run(options)
+            return int(COMMANDS[options.command].run(options) or 0)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as problem:
@@ -115,7 +115,6 @@ def _run(argv: Sequence[str] | None) -> int:
             raise
         print(f"icofactor {options.command}: {_as_text(problem, options)}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _interrupt_behind(problem: BaseException | None) -> KeyboardInterrupt | None:
