@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import icofactor as ico
 from helpers.region_tables import aparcstats2table, toy_values, write_toy_atlas
+from helpers.trees import freesurfer_tree
 from icofactor.cli.main import main
 from icofactor.cohort import save_store
 from icofactor.io.gifti import read_gifti
@@ -112,6 +114,41 @@ def test_what_else_is_asked_of_a_fit(fitted: tuple[str, Path], stores: Path, tmp
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
     page = (out / "report.html").read_text()
     assert "Measures" in page and ("component:myelin" in page) == (share == "loadings")
+    content = json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+    shown, each = content["associations"], ["thickness", "myelin"] if share == "maps" else []
+    assert shown["tests"]["component"] == [*range(K)] * max(1, len(each)) and shown["measures"] == each
+    assert shown["tests"]["measure"] == [name for name in each or [""] for _ in range(K)]
+    assert np.shape(shown["columns"][0]["expected"])[2] == K * max(1, len(each))
+    over = "components and measures" if each else "components"
+    assert f"are corrected over {over} by the largest" in content["methods"]
+    assert any(over in note for note in shown["notes"]) == bool(each)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_confounds_of_each_measure(
+    share: str, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit takes them out of every measure, and new people's; selection and tests know of it."""
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    two, out = [str(stores / f"{name}.store") for name in ("thickness", "myelin")], tmp_path / "out"
+    options = ["--share", share, "--scale", "variance", "--missing", "skip", "--level", "1"]
+    asked = ["--covariates", "age,sex"]
+    assert main(["fit", *two, *options, *asked, "--n-components", "2", "-o", str(out), "--no-figures", "-q"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"age, sex \(F, M\) explained .* on average \(thickness .* %, myelin .* %\)", said), said
+    assert "removed at every site of each measure by itself by least squares" in (out / "methods.md").read_text()
+    new = [str(stores / "new" / f"{name}.store") for name in ("thickness", "myelin")]
+    assert main(["transform", str(out), *new, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
+    maps = ico.join_measures(dict(zip(("thickness", "myelin"), map(ico.load_cohort, new), strict=True)), share)
+    found = np.array([table["component01"], table["component02"]], dtype=float).T
+    np.testing.assert_allclose(found, model.transform(maps), rtol=1e-5, atol=1e-7)
+    boot = ["--model", str(out), "--bootstrap", "2", "--missing", "skip", "-o", str(out), "-q", "--overwrite"]
+    assert main(["select", *two, *boot]) == 0
+    few = ["--ranks", "2", "--splits", "2", "--starts", "2", "--nulls", "5", "-o", str(tmp_path / "chosen"), "-q"]
+    assert main(["select", *two, *options, *asked, *few]) == 0
+    assert main(["associate", str(out), "--formula", "age", "--permutations", "9", "-q"]) == 2
+    assert "the fit regressed age out of the maps" in capsys.readouterr().err
 
 
 def test_a_choice_that_is_missing_is_explained(
@@ -127,13 +164,12 @@ def test_a_choice_that_is_missing_is_explained(
             "maps",
         ],
         "--scale applies to several measures: give --share": [two[0], "--scale", "variance"],
-        "INPUT must be cohort stores": [str(stores), "--share", "maps"],
-        "write NAME=STORE": [two[0], two[0], "--share", "maps"],
+        "write NAME=INPUT": [two[0], str(stores / "new" / "thickness.store"), "--share", "maps"],
         "--scale zscore makes values negative, which --method CD-PNNMF cannot": [
             *(*two, "--share", "maps", "--scale", "zscore", "--method", "CD-PNNMF", "--missing", "skip")
         ],
-        "Covariates and scanners cannot be regressed out": [
-            *(*two, "--share", "maps", "--covariates", "age", "--missing", "skip")
+        "Covariate 'measure' is thickness in all": [
+            *(*two, "--share", "maps", "--covariates", "measure", "--missing", "skip")
         ],
     }
     for message, options in refusals.items():
@@ -180,6 +216,82 @@ def test_tables_of_regions_are_joined_too(
     methods = (out / "methods.md").read_text()
     assert "on the regions themselves" in methods and "of the faces" not in methods
     assert "measure" not in read_table(out / "tables" / "correlations.tsv")[0]["column"]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SUBJECTS_DIR with thickness and sulc of twelve people, of whom one lacks sulc."""
+    root, people = tmp_path_factory.mktemp("tree") / "subjects", [f"sub-{i:02d}" for i in range(12)]
+    for number, name in enumerate(("thickness", "sulc")):
+        maps = {"left": ico.simulate_cohort(12, 2, "thickness", "left", number, mesh="fsaverage3").X}
+        some = slice(0, 12 - number)
+        freesurfer_tree(root, people[some], {"left": maps["left"][some]}, name, target="fsaverage3")
+    return root
+
+
+@pytest.mark.parametrize("form", ["--measure", "NAME=", "files"])
+def test_folders_of_several_measures(
+    tree: Path, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measures of one tree, or a folder or pattern of each: the same fit as in Python."""
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    given = {
+        "--measure": [str(tree), "--measure", "thickness,sulc"],
+        "NAME=": [f"{name}={tree}" for name in ("thickness", "sulc")],
+        "files": [str(tree / "*/surf/lh.thickness.*.mgh"), f"sulc={tree / '*/surf/lh.sulc.*.mgh'}"],
+    }[form]
+    options = ["--share", "maps", "--scale", "variance", "--n-components", "2", "--level", "1", "--no-figures", "-q"]
+    lacking = [*given, *options, "-o", str(tmp_path / "none")]
+    assert main(["fit", *lacking]) == 2 and "sub-11" in capsys.readouterr().err
+    out, skip = tmp_path / "out", ["--missing", "skip"]
+    with monkeypatch.context() as unread:
+        unread.setattr("icofactor.cohort.plan.Plan.read", None)
+        assert main(["fit", *given, *options, *skip, "-o", str(out), "--dry-run"]) == 0
+    assert "11 subjects" in capsys.readouterr().out and not out.exists()
+    assert main(["fit", *given, *options, *skip, "-o", str(out)]) == 0
+    cohorts = {name: ico.load_cohort(tree, measure=name, missing="skip") for name in ("thickness", "sulc")}
+    joined = ico.join_measures(cohorts, "maps", "variance", missing="skip")
+    expected = ico.CorticalFactorization(2, level=1).fit(joined)
+    found = ico.load_model(out)
+    assert found.measures_.names == ("thickness", "sulc")
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-9, atol=1e-12)
+    table = str(tmp_path / "again.tsv")
+    new = given if form == "files" else [str(tree)]  # a tree: the measures of the fit
+    assert main(["transform", str(out), *new, *skip, "-o", table, "-q"]) == 0
+    loadings = np.array([read_table(Path(table))[0][f"component0{j}"] for j in (1, 2)], dtype=float).T
+    np.testing.assert_allclose(loadings, found.loadings_, atol=1e-6)
+
+
+def test_folders_that_do_not_go_together(
+    tree: Path, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line each: what was found, of which input, and what to do."""
+    fine = ico.simulate_cohort(4, 2, "myelin", "left", mesh="fsaverage4")
+    save_store(fine, tmp_path / "fine.store")
+    both, maps = str(stores / "thickness.store"), ["--share", "maps"]
+    one = str(next(tree.glob("*/surf/lh.thickness*")))
+    refusals = {
+        "holds several measures: name those to read with --measure, e.g. --measure thickness,area": [str(tree), *maps],
+        "Several measures: choose --share maps, one set": [str(tree), "--measure", "thickness,sulc"],
+        f"thickness ({tree}) is on fsaverage3 (left hemisphere), myelin ({tmp_path / 'fine.store'}) is on "
+        "fsaverage4 (left hemisphere); resample one first (icofactor prepare INPUT -o STORE --resample-to fsaverage3": [
+            *(f"thickness={tree}", str(tmp_path / "fine.store"), *maps)
+        ],
+        "read the same hemispheres of both (--hemisphere left)": [f"a={both}", f"thickness={tree}", *maps],
+        "is given twice: one INPUT per measure": [f"a={both}", f"b={both}", *maps],
+        "contains maps of one person. With --share, every INPUT is one measure": [one, both, *maps],
+        "INPUT names the measure thickness, and --measure several": [
+            *(f"thickness={tree}", "--measure", "thickness,sulc", *maps)
+        ],
+        "lh.sulc.* do not say their measure: write NAME=INPUT": [both, str(tree / "*/surf/lh.sulc.*"), *maps],
+        "there are no maps of area": [str(tree / "*/surf/*thickness*"), "--measure", "thickness,area", *maps],
+    }
+    for message, options in refusals.items():
+        assert main(["fit", *options, "-o", str(tmp_path / "out"), "-q"]) == 2
+        said = capsys.readouterr().err
+        assert message in said and len(said.splitlines()) == 1, (message, said)
+    assert main(["prepare", str(tree), "--measure", "thickness,sulc", "-o", str(tmp_path / "x.store"), "-q"]) == 2
+    assert "one measure" in capsys.readouterr().err
 
 
 @pytest.mark.slow

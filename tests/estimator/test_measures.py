@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from icofactor.estimator.inputs import read_input
 from icofactor.estimator.saving import MODEL_FILE
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization.methods import method_named
+from icofactor.preprocessing.confounds import unadjusted
 
 N, V, K = 24, 642, 3
 SETTINGS: dict[str, Any] = {"n_starts": 3, "level": 1}
@@ -41,7 +43,7 @@ def model(method: str = "parts", **changes: Any) -> ico.CorticalFactorization:
     return ico.CorticalFactorization(K, method=method, **{**SETTINGS, **changes})
 
 
-def by_hand(pair: dict[str, ico.Cohort], scale: str, weights: dict[str, float], center: str) -> list[np.ndarray]:
+def by_hand(pair: dict[str, Any], scale: str, weights: dict[str, float], center: str) -> list[np.ndarray]:
     """Each measure centred and scaled by itself, from the equations on the whole X."""
     found = []
     for name, cohort in pair.items():
@@ -294,8 +296,6 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         model("CD-PNNMF").fit(joined)
     with refused("center", "contradicts"):
         model(center="mean").fit(joined)
-    with refused("share", "cannot be regressed out of measures with shared maps"):
-        ico.Covariates.fit(joined, ["age"])
     flat = replace(b, X=np.tile(b.X[:1], (N, 1)))
     with refused("X", "the same in all people"):
         model().fit(ico.join_measures({"thickness": a, "myelin": flat}, "maps", "variance"))
@@ -313,18 +313,89 @@ def test_new_people_must_be_joined_alike(pair: dict[str, ico.Cohort]) -> None:
         fitted.transform(pair["thickness"].X[:3])
 
 
-def test_covariates_of_shared_loadings(pair: dict[str, ico.Cohort]) -> None:
-    """They are taken out of every site, of whichever measure, and found anew in new people's table."""
-    joined = ico.join_measures(pair, "loadings", "variance")
-    adjusted = ico.Covariates.fit(joined, ["age"], nonnegative=False).apply(joined)
+def scanned(pair: dict[str, ico.Cohort]) -> dict[str, ico.Cohort]:
+    """The same people, of two scanners that add to their maps and stretch them."""
+    at = np.arange(N) % 2 == 1
+    table = {**pair["thickness"].participants, "site": np.where(at, "B", "A")}
+    shift = np.where(at, 0.5, 0.0)[:, None]
+    return {name: replace(one, X=one.X * (1 + shift) + shift, participants=table) for name, one in pair.items()}
+
+
+def confounded(X: Any, train: np.ndarray | None = None) -> Any:
+    """Harmonized over site, then adjusted for age, by what the people `train` say."""
+    own = X if train is None else X[train]
+    combat = ico.preprocessing.ComBat("site", ["sex"], nonnegative=False, min_scans=3).fit(own)
+    covariates = ico.Covariates.fit(combat.transform(own), ["age"], nonnegative=False)
+    return covariates.apply(combat.transform(X))
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_confounds_are_those_of_each_measure_alone(pair: dict[str, ico.Cohort], share: str, tmp_path: Path) -> None:
+    """ComBat and covariates of joined measures are those of each, joined by hand; the model does so to new people."""
+    cohorts = scanned(pair)
+    joined, stack = ico.join_measures(cohorts, share, "variance"), np.vstack if share == "maps" else np.hstack
+    each = [confounded(one) for one in cohorts.values()]
+    expected = stack([np.asarray(one.X) for one in each])
+    adjusted = confounded(joined)
+    np.testing.assert_allclose(np.asarray(adjusted.X), expected, rtol=1e-10)
+    np.testing.assert_allclose(adjusted.X[:, 5], expected[:, 5], rtol=1e-10)
+    shares = [one.X.steps[-1].explained for one in each]
+    np.testing.assert_allclose(adjusted.steps[-1].explained_each, shares, rtol=1e-10)
     found = model().fit(adjusted)
-    np.testing.assert_allclose(found.transform(joined), found.loadings_, rtol=1e-8, atol=1e-9)
-    by_measure = {
-        name: replace(one, X=np.asarray(ico.Covariates.fit(one, ["age"], nonnegative=False).apply(one).X))
-        for name, one in pair.items()
-    }
-    expected = model().fit(ico.join_measures(by_measure, "loadings", "variance"))
-    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-5)
+    arrays = by_hand(
+        {str(i): SimpleNamespace(X=np.asarray(one.X)) for i, one in enumerate(each)}, "variance", {}, "mean"
+    )
+    plain = model(mesh="fsaverage3", hemi="left" if share == "maps" else "both").fit(stack(arrays))
+    order = ico.match_components(found, plain.components_).b
+    np.testing.assert_allclose(found.components_, plain.components_[order], rtol=1e-10, atol=1e-10)
+    found.save(tmp_path / "model.zip")
+    again = ico.load_model(tmp_path / "model.zip")
+    np.testing.assert_allclose(again.transform(joined), plain.loadings_[:, order], rtol=1e-8, atol=1e-9)
+    # new people, of a scanner that the fit did not know; and with maps that stay on disk
+    new = {name: replace(one, participants={**one.participants, "site": ["C"] * N}) for name, one in cohorts.items()}
+    alone = [np.asarray(one.X.steps[0].apply(of).X) for one, of in zip(each, new.values(), strict=True)]
+    maps = again.harmonization_.apply(ico.join_measures(new, share))
+    np.testing.assert_allclose(np.asarray(maps.X), stack(alone), rtol=1e-10)
+    stored = {name: create_store(tmp_path / name, [one], chunk_sites=64) for name, one in cohorts.items()}
+    streamed = confounded(ico.join_measures(stored, share, "variance"))
+    np.testing.assert_allclose(np.asarray(streamed.X), expected, rtol=1e-10)
+    np.testing.assert_allclose(model().fit(streamed).components_, found.components_, rtol=1e-8, atol=1e-9)
+    with refused("X", "already"):
+        ico.Covariates.fit(adjusted, ["sex"])
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_confounds_of_halves_are_found_in_them(pair: dict[str, ico.Cohort], share: str) -> None:
+    """In a half, a fold and a resample, of each measure by itself: as `confounded` finds them in these people."""
+    cohorts = scanned(pair)
+    joined = ico.join_measures(cohorts, share, "variance")
+    train = np.flatnonzero(np.arange(N) % 3 > 0)
+    rows = np.concatenate([train, train + N]) if share == "maps" else train
+    stack = np.vstack if share == "maps" else np.hstack
+    expected = stack([np.asarray(confounded(one, train).X) for one in cohorts.values()])
+    _, confounds = unadjusted(confounded(joined))
+    assert confounds is not None
+    X = open_stream(joined.X, None)
+    found = confounds.stream(X, np.random.default_rng(0).permutation(rows), joined.sites.measure)
+    np.testing.assert_allclose(found.read(np.arange(X.shape[0])).T, expected, rtol=1e-9)
+    coarse = gather(read_input(joined), 1, method_named("parts"), None, "mean", confounds).coarse
+    alone = []
+    for one in cohorts.values():
+        mine = gather(read_input(one), 1, method_named("parts"), None, "mean", unadjusted(confounded(one))[1]).coarse
+        alone.append(mine.adjusted(train).means)
+    np.testing.assert_allclose(coarse.adjusted(rows).means, stack(alone), rtol=1e-10)
+    settings: dict[str, Any] = {"n_splits": 2, "n_starts": 2, "n_nulls": 5, "level": 1}
+    combat = ico.preprocessing.ComBat("site", ["sex"], min_scans=3)
+    asked = ico.choose_n_components(joined, [2], **settings, covariates=["age"], harmonize=combat)
+    before = ico.choose_n_components(confounded(joined), [2], **settings, stratify=["site"])
+    np.testing.assert_allclose(asked.table["heldout"], before.table["heldout"], rtol=0.3)
+    fitted = model().fit(confounded(joined))
+    work = _Resampling.of(fitted, joined, 0)
+    drawn, _ = work.drawn(rows)
+    own = {name: SimpleNamespace(X=np.asarray(confounded(one, train).X)[train]) for name, one in cohorts.items()}
+    centred = by_hand(own, "variance", {}, "mean")
+    np.testing.assert_allclose(drawn.subset(rows).read(np.arange(X.shape[0])).T, stack(centred), rtol=1e-8, atol=1e-9)
+    assert bootstrap(fitted, joined, 2).component_se.shape == fitted.components_.shape
 
 
 def test_one_measure_that_outweighs_the_others_is_named(pair: dict[str, ico.Cohort]) -> None:

@@ -340,7 +340,7 @@ class _Resampling:
             stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
             centred = model.center_ != "none"
             return self.X, stats.deviations(self.stats.energy, self.stats.sq_norm) if centred else stats
-        X = self.raw if self.confounds is None else self.confounds.stream(self.raw, who)
+        X = self.raw if self.confounds is None else self.confounds.stream(self.raw, who, model.design_.sites.measure)
         if model.center_ != "none" or model.measures_ is not None:
             seen = inspected(X, who, self.codes)
             centering = Centering.of(model.center_, seen, model.measures_, model.design_.sites)

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.cli.measures import add_measures
 from icofactor.cli.options import (
     add_confounds,
     add_dry_run,
     add_inputs,
-    add_measures,
     add_people,
     add_weights,
     check_confounds,
@@ -39,6 +39,7 @@ icofactor fit store -o out --harmonize site --keep age,sex
 icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 --smoothing 10 -o out
 icofactor fit tables --parcels lh.aparc.annot rh.aparc.annot -o out
 icofactor fit thickness.store myelin.store --share maps --scale variance -o out
+icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 --share maps --scale variance -o out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.errors import ArgumentError, Phrase, counted
+from icofactor.errors import ArgumentError, counted
 
 if TYPE_CHECKING:
     from icofactor.cohort.measures import Measures
@@ -30,7 +29,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         help="map files (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI from mri_surf2surf, npy, npz, mat, csv, CIVET "
         "text), globs, folders with map files, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS "
         "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, one cohort store; "
-        "or several stores (STORE or NAME=STORE), measures of the same people (--share)",
+        "or one of these for each of several measures of the same people (INPUT or NAME=INPUT; --share)",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -55,7 +54,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         help="which map to read from files with several maps: its name, or its number from 0",
     )
     group.add_argument(
-        "--measure", metavar="NAME", help="which measure to read from a tree, e.g. thickness, myelin, reho"
+        "--measure",
+        metavar="NAME",
+        help="which measure to read from a tree, e.g. thickness, myelin, reho; several with --share: thickness,area",
     )
     group.add_argument("--smoothing", metavar="MM", type=float, help="read the files with this FWHM in their names")
     group.add_argument("--target", metavar="NAME", help="read the files resampled to this mesh, e.g. fsaverage5, 32k")
@@ -128,43 +129,6 @@ def add_people(group: Any) -> None:
     )
 
 
-def add_measures(group: Any) -> None:
-    """--share, --scale, --weights: several measures of the same people."""
-    group.add_argument(
-        "--share",
-        choices=["maps", "loadings"],
-        help="what several stores or tables, one per measure, share. maps: one set of maps, with a loading per "
-        "person, component and measure. loadings: one loading per person and component, with maps of each measure",
-    )
-    group.add_argument(
-        "--scale",
-        choices=["none", "variance", "zscore"],
-        help="divide each measure by the root of its total variance (variance), or each site by its standard "
-        "deviation (zscore, not for non-negative factorizations), or do nothing (none, the default)",
-    )
-    group.add_argument(
-        "--weights",
-        dest="measure_weights",
-        metavar="NAME=X,...",
-        type=measure_weights,
-        help="weights of the squared errors of the measures, e.g. thickness=1,myelin=2 (default: 1 each)",
-    )
-
-
-def measure_weights(text: str) -> dict[str, float]:
-    """thickness=1,myelin=2 → {"thickness": 1.0, "myelin": 2.0}."""
-    try:
-        return {name.strip(): float(value) for name, value in (part.split("=") for part in words(text))}
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"NAME=X,..., e.g. thickness=1,myelin=2; found {text!r}") from None
-
-
-def named_input(text: str) -> tuple[str | None, str]:
-    """Name of a measure, where one is given, and path: thickness=a.store → thickness, a.store."""
-    found = re.fullmatch("([0-9A-Za-z]+)=(.+)", text)
-    return (None, text) if found is None or Path(text).exists() else (found[1], found[2])
-
-
 def plan_inputs(
     options: argparse.Namespace, needed: Sequence[str] = (), measures: Measures | None = None, **given: Any
 ) -> Plan:
@@ -177,14 +141,15 @@ def plan_inputs(
     given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
         has its own.
     """
+    from icofactor.cli.measures import are_measures, plan_measures
     from icofactor.cohort.load import plan_cohort
     from icofactor.cohort.store.layout import is_zarr
 
     if not options.inputs:
         raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
-    if measures is not None or _are_measures(options):
-        return _plan_measures(options, needed, measures, given)
+    if measures is not None or are_measures(options):
+        return plan_measures(options, needed, measures, given)
     # --smoothing 0 is asked for; --exclude without names is not
     asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
     if getattr(options, "fit_on", None) is not None:
@@ -200,84 +165,6 @@ def plan_inputs(
     elif plan.problems:
         plan.read()  # which names everything that is wrong
     return plan
-
-
-def _are_measures(options: argparse.Namespace) -> bool:
-    """Whether inputs are measures of the same people; refuses several stores without a word on what they share."""
-    from icofactor.cohort.regions import is_region_file
-    from icofactor.cohort.store.layout import is_zarr
-
-    paths = [named_input(one)[1] for one in options.inputs]
-    if getattr(options, "share", None) is not None:
-        tables = lambda path: map(is_region_file, path.iterdir() if path.is_dir() else [path])
-        files = [path for path in paths if not (is_zarr(path) or any(tables(Path(path))))]
-        if files:
-            what = "cohort stores (icofactor prepare INPUT... -o STORE makes one) or tables of regions, one per measure"
-            raise ArgumentError("inputs", Phrase(files[0]), f"INPUT must be {what}, with {{share}}")
-        return True
-    given = [name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None]
-    if given:
-        raise ArgumentError(given[0], None, f"{{{given[0]}}} applies to several measures: give {{share}}")
-    if len(paths) > 1 and all(map(is_zarr, paths)):
-        text = "Several stores are measures of the same people: choose what they {share}: "
-        maps = "{share='maps'}, one set of maps with a loading per person, component and measure, or "
-        raise ArgumentError("share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component")
-    return False
-
-
-def _plan_measures(
-    options: argparse.Namespace, needed: Sequence[str], fitted: Measures | None, given: dict[str, Any]
-) -> Plan:
-    """The plan of several stores as one cohort, joined as options or a fit say."""
-    from icofactor.cohort.measures import join_measures
-
-    plans: dict[str, Any] = {}
-    if fitted is not None:  # what it says of one measure; masks lie side by side where loadings are shared
-        whole = given["mesh"].of_measure(), given.get("mask") if fitted.share == "maps" else None
-        given = {**given, "mesh": whole[0], "mask": whole[1]}
-    for one in options.inputs:
-        name, path = named_input(one)
-        own = {"inputs": [path], "share": None, "scale": None, "measure_weights": None}
-        plan = plan_inputs(argparse.Namespace(**{**vars(options), **own}), needed, **given)
-        plan.check()
-        cohort = plan.read()
-        known = re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
-        name = name or known or re.sub("[^0-9A-Za-z]", "", Path(path).name.split(".")[0])
-        if name in plans:
-            raise ArgumentError(
-                "inputs", None, f"INPUT has two measures {name!r}: write NAME=STORE to distinguish them"
-            )
-        plans[name] = (plan, cohort)
-    joint: dict[str, Any] = {}
-    if fitted is None:
-        joint = {"share": options.share, "scale": options.scale or "none", "weights": options.measure_weights}
-    else:
-        lacking = [name for name in fitted.names if name not in plans]
-        if lacking or len(plans) != fitted.n:
-            found = Phrase(" and ".join(plans))
-            raise ArgumentError("inputs", found, f"INPUT must be the measures of the fit, {' and '.join(fitted.names)}")
-        plans = {name: plans[name] for name in fitted.names}
-        weights = dict(zip(fitted.names, map(float, fitted.weights), strict=True))
-        joint = {"share": fitted.share, "scale": fitted.scale, "weights": weights}
-    try:
-        cohorts = {name: cohort for name, (_, cohort) in plans.items()}
-        joined = join_measures(cohorts, missing=options.missing or "raise", **joint)
-    except ArgumentError as problem:
-        argument = {"weights": "measure_weights", "measures": "inputs"}.get(problem.argument, problem.argument)
-        raise ArgumentError(argument, problem.found, problem.expected) from None
-    first, each = next(iter(plans.values()))[0], [plan for plan, _ in plans.values()]
-    first.journal.note(f"measures {', '.join(plans)}, which share {joint['share']}")
-    if joined.left_out:
-        first.journal.leave_out(list(joined.left_out), "without all measures")
-    return replace(
-        first,
-        subjects=joined.subjects,
-        participants=joined.participants,
-        sites=joined.sites,
-        open=lambda: joined,
-        n_files=sum(plan.n_files for plan in each),
-        n_bytes=sum(plan.n_bytes for plan in each),
-    )
 
 
 def confounds_asked(options: argparse.Namespace) -> list[str]:
@@ -303,6 +190,8 @@ def add_missing_covariates(group: Any) -> None:
 
 def read_by(options: argparse.Namespace) -> list[str | Path]:
     """Files and folders that a command reads, by its options: never a place for results."""
+    from icofactor.cli.measures import named_input
+
     named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")]
     files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
     return [*(named_input(one)[1] for one in options.inputs), *(file for file in files if file is not None)]
@@ -396,11 +285,13 @@ def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any) -> tuple
     """
     import numpy as np
 
+    from icofactor.cohort.measures import people_of_rows
     from icofactor.preprocessing.combat import as_combat
     from icofactor.preprocessing.covariates import check_left, code_terms, columns_of
 
     combat, done = as_combat(options.harmonize, options.keep, options.reference_site), []
-    part = lambda some: (
+    part = lambda some: people_of_rows(
+        plan,
         {name: np.asarray(values)[some] for name, values in plan.participants.items()},
         [plan.subjects[row] for row in some],
     )

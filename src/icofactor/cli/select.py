@@ -10,11 +10,11 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.cli.measures import add_measures
 from icofactor.cli.options import (
     add_atlas,
     add_confounds,
     add_inputs,
-    add_measures,
     add_people,
     add_weights,
     check_confounds,

@@ -14,6 +14,7 @@ from icofactor.cohort.find import Wanted
 from icofactor.cohort.find.files import find_sources, rename
 from icofactor.cohort.find.sessions import tell_scans
 from icofactor.cohort.meshes import Mesh, check_array, is_name, read_image
+from icofactor.cohort.names import modality_of
 from icofactor.cohort.pieces import Reader
 from icofactor.cohort.plan import Plan, are_stacks, grouped, plan_held, plan_singles, plan_stacks, plan_store
 from icofactor.cohort.problems import Journal, Problems, some
@@ -174,8 +175,9 @@ def plan_cohort(
     if stacked or names is not None:  # files that are not single subjects: all that is there twice
         for path, text in (one for several in twice.values() for one in several):
             problems.add(path, text)
+    told = details.modality or (modality_of(details.measure) if details.measure else "")
     if stacked:
-        return plan_stacks(groups, names, reader, details)
+        return replace(plan_stacks(groups, names, reader, details), modality=told)
     if names is not None:
         what = f"the files are of {len(groups)} subjects ({some(groups)})"
         given = check_names(names, len(groups), what)
@@ -184,7 +186,8 @@ def plan_cohort(
     selection = replace(selection, scans=scans)
     chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
     details = replace(details, selection=selection.renamed(chosen))
-    return plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
+    plan = plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
+    return replace(plan, modality=told)
 
 
 def _is_image(given: Any) -> bool:

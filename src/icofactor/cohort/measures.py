@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.io.records import Numbers
 from icofactor.sphere.meshes import same_sites
+from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.joined import Chained, Stacked
 from icofactor.streaming.source import MapSource, source_of
@@ -75,6 +76,17 @@ class Measures:
         if asked not in ("auto", "zscore"):
             raise ArgumentError("center", None, f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out")
         return "zscore"
+
+    def people(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
+        """Table and names of the people, each once, of those of the rows of X."""
+        names = list(subjects)
+        if self.share == "loadings" or self.n == 1:
+            return participants, names
+        self.codes(n_rows := len(names))
+        names = [name.removesuffix(f"_{self.names[0]}") for name in names[: n_rows // self.n]]
+        return {
+            name: values[: len(names)] if len(values) == n_rows else values for name, values in participants.items()
+        }, names
 
     @property
     def plain(self) -> bool:
@@ -140,11 +152,12 @@ def check_measures(found: Measures | None, fitted: Measures | None) -> None:
         raise ArgumentError("X", Phrase(said(found)), f"as for the fit, {literal(said(fitted))}: see join_measures")
 
 
-def check_no_confounds(measures: Measures | None, *asked: Any) -> None:
-    """Refuse to take columns of the table out of rows that are of several measures."""
-    if measures is not None and measures.share == "maps" and any(asked):
-        what = "Covariates and scanners cannot be regressed out of measures with shared maps; use {share='loadings'}, "
-        raise ArgumentError("share", None, what + "or put them into the formula of `associate`")
+def people_of_rows(
+    X: Any, participants: Mapping[str, Any], subjects: Sequence[str]
+) -> tuple[Mapping[str, Any], list[str]]:
+    """Table and names of the people in the rows of X, or of what a plan or a fit says of it; see `Measures.people`."""
+    measures = X if isinstance(X, Measures) else measures_of(X)
+    return (participants, list(subjects)) if measures is None else measures.people(participants, subjects)
 
 
 class JoinedMaps:
@@ -380,12 +393,32 @@ def _check(measures: Any, share: str) -> None:
         if share == "maps" and MEASURE in one.participants:
             what = f"tables without a column {MEASURE!r}, which icofactor adds"
             raise ArgumentError("measures", Phrase(f"one in {name!r}"), what)
+    check_sites_alike(measures)
+
+
+def check_sites_alike(measures: Mapping[str, Any]) -> None:
+    """Refuse cohorts, by whichever names, that are not on one mesh."""
     (first, reference), *others = measures.items()
     for name, one in others:
-        if one.hemisphere != reference.hemisphere or not same_sites(one.sites, reference.sites):
-            on = [f"{literal(n)} on {c.sites!r}, {c.hemisphere}" for n, c in ((first, reference), (name, one))]
-            what = "on one mesh, sites in one order; bring them to it first (icofactor prepare --resample-to)"
-            raise ArgumentError("measures", Phrase(" and ".join(on)), what)
+        if one.hemisphere == reference.hemisphere and same_sites(one.sites, reference.sites):
+            continue
+        mesh = mesh_name_of(reference.sites)
+        if reference.sites.regions is not None or one.sites.regions is not None:
+            remedy = "give both in the same regions, in one order"
+        elif mesh_name_of(one.sites) != mesh:
+            remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {literal(mesh)})"
+        elif one.hemisphere != reference.hemisphere:
+            remedy = "read the same hemispheres of both ({hemisphere='left'})"
+        else:
+            remedy = "their vertices lie elsewhere or in another order, so resample one first"
+        on = [f"{literal(n)} is on {literal(_place(c))}" for n, c in ((first, reference), (name, one))]
+        raise ArgumentError("measures", None, f"Measures must be on one mesh: {', '.join(on)}; {remedy}")
+
+
+def _place(cohort: Any) -> str:
+    sites, side = cohort.sites, cohort.hemisphere
+    where = mesh_name_of(sites) if sites.regions is None else f"{sites.n} regions of {sites.regions}"
+    return f"{where} ({'both hemispheres' if side == 'both' else f'{side} hemisphere'})"
 
 
 def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:

@@ -30,6 +30,7 @@ from icofactor.sphere.sites import Sites
 
 if TYPE_CHECKING:
     from icofactor.cohort.cohort import Cohort
+    from icofactor.cohort.measures import Measures
     from icofactor.cohort.store.read import StoredCohort
 
 Twice = dict[str, list[tuple[Path, str]]]
@@ -54,6 +55,8 @@ class Plan:
     lowest : the smallest value in use of the first file; 0 for a store.
     seconds : to read all, as long as the first file took times their number; 0 for a store.
     stored : whether it is a cohort store, which is opened and not loaded.
+    modality : of the maps, as far as names say; "" where they do not.
+    measures : how several measures are joined; None for one.
     """
 
     subjects: tuple[str, ...]
@@ -69,7 +72,9 @@ class Plan:
     lowest: float = 0.0
     seconds: float = 0.0
     stored: bool = False
+    modality: str = ""
     unknown_sites: CohortError | None = None
+    measures: Measures | None = None
 
     @property
     def n_sites(self) -> int:

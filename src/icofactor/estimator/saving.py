@@ -259,14 +259,16 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
             raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-    if record.covariates is not None and not _go_together(record.covariates.terms, record.covariates.coefficients):
+    stacked = record.measures.n if record.measures is not None and record.measures.share == "maps" else 1
+    whole = lambda step: _go_together(step.terms, step.coefficients) and step.coefficients.shape[1] == stacked * sites.n
+    if record.covariates is not None and not whole(record.covariates):
         raise Unreadable("is damaged: its covariates do not match their coefficients")
     done = record.harmonization
     if done is not None:
         n_levels = len(done.location)
         levels = len(done.levels) == len(set(done.levels)) == len(done.counts) == n_levels
         known = done.reference is None or done.reference in done.levels
-        if not (levels and known and _go_together(done.terms, done.coefficients) and (done.scale > 0).all()):
+        if not (levels and known and whole(done) and (done.scale > 0).all()):
             raise Unreadable("is damaged: its harmonization does not match its coefficients")
 
 

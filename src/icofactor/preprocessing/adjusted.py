@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from icofactor.cohort.measures import check_no_confounds, measures_of
+from icofactor.cohort.measures import measures_of, people_of_rows
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.streaming.source import Adjusted, Adjustment, MapSource, source_of
+from icofactor.streaming.joined import Unstacked, adjusted_source
+from icofactor.streaming.passes import Stream
+from icofactor.streaming.source import Adjustment, MapSource, Subset, source_of
 
 _OF_THE_COHORT = (
     *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
@@ -57,16 +59,19 @@ class AdjustedMaps:
     steps : what was done, in order.
     below : (n_sites,) number of values that the last step set to 0, of the sites sliced so far.
     notes : what is worth knowing about how it was done.
+    n_stacked : number of measures that lie below each other, whose sites the step sees beside each other.
     """
 
     ndim = 2
     dtype = np.dtype(np.float64)
 
-    def __init__(self, X: Any, adjustment: Adjustment, step: Step, notes: tuple[str, ...] = ()) -> None:
-        self.base, self.adjustment = X, adjustment
+    def __init__(
+        self, X: Any, adjustment: Adjustment, step: Step, notes: tuple[str, ...] = (), n_stacked: int = 1
+    ) -> None:
+        self.base, self.adjustment, self.n_stacked = X, adjustment, n_stacked
         self.steps: tuple[Step, ...] = (*steps_of(X), step)
         self.shape = tuple(X.shape)
-        self.below = np.zeros(X.shape[1], dtype=np.int64)
+        self.below = np.zeros(X.shape[1] * n_stacked, dtype=np.int64)
         self.notes: tuple[str, ...] = (*getattr(X, "notes", ()), *notes)
 
     @property
@@ -76,13 +81,17 @@ class AdjustedMaps:
 
     def map_source(self) -> MapSource:
         """The maps as they are passed over."""
-        return Adjusted(source_of(self.base), self.adjustment, self.below)
+        return adjusted_source(source_of(self.base), self.adjustment, self.n_stacked, self.below)
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def __getitem__(self, key: Any) -> np.ndarray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        if self.n_stacked > 1:
+            sites = np.arange(self.shape[1])[columns]
+            found = Stream(self.map_source()).read(np.atleast_1d(sites)).T[rows]
+            return found if sites.ndim else found[..., 0]
         if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
             raise IndexError("adjusted maps can be indexed by an array of numbers along one axis at a time")
         adjustment = self.adjustment.at(rows, columns)
@@ -160,18 +169,58 @@ def is_cohort(X: Any) -> bool:
     return hasattr(X, "subjects") and hasattr(X, "participants")
 
 
-def parts_of(
-    X: Any, participants: Mapping[str, Sequence[Any]] | None, before: tuple[str, ...] = ()
-) -> tuple[Any, Any, list[str], np.ndarray | None]:
-    """Maps, table, names of subjects and mask of a cohort or of an array with its table.
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Maps and people as a step sees them: several measures always lie beside each other.
+
+    Attributes
+    ----------
+    maps : as given.
+    participants, subjects : table and names of the people.
+    mask : (n_sites,) bool, of the cohort; None: all sites are used.
+    part : (n_sites,) measure of each site; None where there is one.
+    n_stacked : number of measures that lie below each other in `maps`.
+    """
+
+    maps: Any
+    participants: Mapping[str, Any]
+    subjects: list[str]
+    mask: np.ndarray | None = None
+    part: np.ndarray | None = None
+    n_stacked: int = 1
+
+    @property
+    def n_sites(self) -> int:
+        return int(self.maps.shape[1]) * self.n_stacked
+
+    def source(self, mask: np.ndarray | None) -> tuple[MapSource, np.ndarray, np.ndarray | None]:
+        """The maps at the sites of a mask (None: the cohort's own), which these are, and the measure of each."""
+        found, used = source_of(self.maps), self.mask
+        if self.n_stacked > 1:
+            found = Unstacked(found, self.n_stacked)
+        if mask is not None:
+            used = np.tile(np.asarray(mask, dtype=bool), self.n_stacked)
+        if used is None:
+            return found, np.arange(self.n_sites), self.part
+        return Subset(found, used), np.flatnonzero(used), None if self.part is None else self.part[used]
+
+
+def parts_of(X: Any, participants: Mapping[str, Sequence[Any]] | None, before: tuple[str, ...] = ()) -> Given:
+    """A cohort, or an array with its table, as a step sees it.
 
     Maps that are adjusted already are refused, except by the steps that models keep as `before`.
     """
     if not all(step.kept_as in before for step in steps_of(X)):
         raise ArgumentError("X", None, f"X is already {literal(steps_of(X)[-1].done)}")
-    check_no_confounds(measures_of(X), True)
     if is_cohort(X):
-        return X.X, X.participants if participants is None else participants, list(X.subjects), X.mask
+        measures, mask = measures_of(X), X.mask
+        table, subjects = people_of_rows(X, X.participants if participants is None else participants, X.subjects)
+        if measures is None or measures.n == 1:
+            return Given(X.X, table, subjects, mask)
+        if measures.share == "loadings":
+            return Given(X.X, table, subjects, mask, X.sites.measure)
+        m, part = measures.n, np.repeat(np.arange(measures.n), X.X.shape[1])
+        return Given(X.X, table, subjects, None if mask is None else np.tile(mask, m), part, m)
     if participants is None:
         text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
         raise ArgumentError("participants", None, text)
@@ -182,7 +231,16 @@ def parts_of(
         raise ArgumentError("X", Phrase(f"shape {tuple(maps.shape)}"), "subjects × sites, two dimensions")
     n, named = maps.shape[0], participants.get("participant_id", [])
     subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
-    return maps, participants, subjects, None
+    return Given(maps, participants, subjects)
+
+
+def share_of(part: np.ndarray | None, total: np.ndarray, left: np.ndarray) -> tuple[float, np.ndarray | None]:
+    """Share of the sums of squares at all sites that was taken out; of several measures the mean, and each one's."""
+    if part is None:
+        return (float(1 - left.sum() / total.sum()) if total.sum() > 0 else 0.0), None
+    whole = np.bincount(part, total)
+    each = 1 - np.divide(np.bincount(part, left), whole, out=np.ones_like(whole), where=whole > 0)
+    return float(each.mean()), each
 
 
 def lift_to_zero(x: np.ndarray) -> np.ndarray:

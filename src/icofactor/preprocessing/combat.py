@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -30,13 +30,13 @@ from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.records import Numbers
-from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of
+from icofactor.preprocessing.adjusted import AdjustedMaps, Given, adjusted, lift_to_zero, parts_of, share_of
 from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Subset, source_of
+from icofactor.streaming.source import Adjusted, Subset
 
 LEAST_SCANS = 10
 """Scans that a scanner must have, in a fit and to be learnt later."""
@@ -57,7 +57,7 @@ class Harmonization:
     sd : (n_sites,) σ; 0 where nothing was done: at masked sites and where all scans are equal.
     location, scale : (n_levels, n_sites) σ γ* in units of the data, and δ*.
     shift : (n_sites,) what a site was raised by to stay ≥ 0; None for data that may be negative.
-    explained : share of the between-subject variance that harmonizing took with it.
+    explained, explained_each : share of the between-subject variance that harmonizing took with it; see `Covariates`.
     least : scans of a level that is not among `levels`, for which it is learnt from them.
     """
 
@@ -68,15 +68,16 @@ class Harmonization:
     counts: tuple[int, ...]
     terms: tuple[Term, ...]
     reference: str | None
-    mean: Annotated[np.ndarray, Numbers("v")]
-    coefficients: Annotated[np.ndarray, Numbers("mv")]
-    sd: Annotated[np.ndarray, Numbers("v", least=0)]
-    location: Annotated[np.ndarray, Numbers("bv")]
-    scale: Annotated[np.ndarray, Numbers("bv", least=0)]
-    shift: Annotated[np.ndarray | None, Numbers("v", least=0)]
+    mean: Annotated[np.ndarray, Numbers("s")]
+    coefficients: Annotated[np.ndarray, Numbers("cs")]
+    sd: Annotated[np.ndarray, Numbers("s", least=0)]
+    location: Annotated[np.ndarray, Numbers("bs")]
+    scale: Annotated[np.ndarray, Numbers("bs", least=0)]
+    shift: Annotated[np.ndarray | None, Numbers("s", least=0)]
     explained: float
     empirical_bayes: bool = True
     least: int = LEAST_SCANS
+    explained_each: Annotated[np.ndarray | None, Numbers("m")] = None
 
     def apply(self, X: Any, participants: Any = None) -> Any:
         """The harmonized maps of scans, new or not: a cohort of a Cohort, an array-like of an array.
@@ -89,16 +90,17 @@ class Harmonization:
         X : Cohort, or subjects × sites array with `participants`.
         participants : column → one value per subject; the cohort's own when X is one.
         """
-        maps, table, subjects, mask = parts_of(X, _table(participants, self.column))
-        if maps.shape[1] != len(self.mean):
-            text = f"Harmonization was fitted on {len(self.mean)} sites; X has {maps.shape[1]} columns"
+        given = parts_of(X, _table(participants, self.column))
+        table, subjects = given.participants, given.subjects
+        if given.n_sites != len(self.mean):
+            text = f"Harmonization was fitted on {len(self.mean)} sites; X has {given.n_sites} columns"
             raise ArgumentError("X", None, text)
         levels, codes = self.check(table, subjects)
         Z = columns_of(self.terms, table, subjects, "keep")
         new = levels[len(self.levels) :]
         location, scale = self.location, self.scale
         if new:
-            learnt = self._learn(maps, mask, codes, Z, len(new))
+            learnt = self._learn(given, codes, Z, len(new))
             location, scale = np.vstack([location, learnt[0]]), np.vstack([scale, learnt[1]])
         lift = None if self.shift is None else -self.shift
         step = ScannerAdjustment(
@@ -109,7 +111,7 @@ class Harmonization:
             f"{self.column} {level} was not in the fit: its differences were estimated from its {counts[i]} scans"
             for i, level in enumerate(new, len(self.levels))
         )
-        return adjusted(X, AdjustedMaps(maps, step, self, notes))
+        return adjusted(X, AdjustedMaps(given.maps, step, self, notes, given.n_stacked))
 
     def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """All levels, those that must be learnt last, and the level of each scan; refuses what cannot be harmonized."""
@@ -128,25 +130,24 @@ class Harmonization:
         levels = [*self.levels, *sorted(counts)]
         return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
 
-    def _learn(
-        self, maps: Any, mask: np.ndarray | None, codes: np.ndarray, Z: np.ndarray, n_new: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _learn(self, given: Given, codes: np.ndarray, Z: np.ndarray, n_new: int) -> tuple[np.ndarray, np.ndarray]:
         """Location and scale of new levels, given the fitted mean, effects and standard deviations."""
-        used = (self.sd > 0) if mask is None else (self.sd > 0) & mask
+        used = (self.sd > 0) if given.mask is None else (self.sd > 0) & given.mask
         location, scale = np.zeros((n_new, len(used))), np.ones((n_new, len(used)))
-        source = Subset(source_of(maps), used)
+        source, sites, part = replace(given, mask=used).source(None)
+        part = np.zeros(len(sites), dtype=np.int64) if part is None else part
         mean, beta, sd = self.mean[used], self.coefficients[:, used].T, self.sd[used]
         with one_blas_thread():
             for i in range(n_new):
                 who = np.flatnonzero(codes == len(self.levels) + i)
                 found = [np.zeros(used.sum()), np.ones(used.sum())]
                 stream = Stream(Subset(source, subjects=who))
-                for rows, part in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
-                    found[0][rows], found[1][rows] = part["site.level"], part["site.squares"]
+                for rows, block in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
+                    found[0][rows], found[1][rows] = block["site.level"], block["site.squares"]
                 known = np.isfinite(found[0]) & np.isfinite(found[1])
-                gamma, delta = shrunk(found[0][known], found[1][known], len(who), self.empirical_bayes)
-                at = np.flatnonzero(used)[known]
-                location[i, at], scale[i, at] = gamma * sd[known], np.sqrt(delta)
+                for mine in (known & (part == one) for one in np.unique(part)):
+                    gamma, delta = shrunk(found[0][mine], found[1][mine], len(who), self.empirical_bayes)
+                    location[i, sites[mine]], scale[i, sites[mine]] = gamma * sd[mine], np.sqrt(delta)
         return location, scale
 
     @property
@@ -274,21 +275,19 @@ class ComBat(TransformerMixin, BaseEstimator):
         >>> combat.n_features_in_
         642
         """
-        maps, table, subjects, own = parts_of(X, _table(participants, self.column))
-        scans = self.check(table, subjects)
-        used = own if mask is None else np.asarray(mask, dtype=bool)
-        n_sites = maps.shape[1]
-        where = np.ones(n_sites, dtype=bool) if used is None else used
-        source = source_of(maps) if used is None else Subset(source_of(maps), where)
+        given = parts_of(X, _table(participants, self.column))
+        scans = self.check(given.participants, given.subjects)
+        source, sites, part = given.source(mask)
         with one_blas_thread():
             seen = Look(Stream(source), scans)
-            estimates = seen.estimates(scans, self.empirical_bayes)
+            estimates = seen.estimates(scans, self.empirical_bayes, part)
             nonnegative = seen.low >= 0 if self.nonnegative is None else bool(self.nonnegative)
             step = scans.adjustment(estimates)
-            shift, left = np.zeros(source.shape[0]), 0.0
-            for rows, part in pass_over(Stream(Adjusted(source, step)), each_block(_look_block)):
-                shift[rows], left = part["site.shift"], left + float(part["sum.left"])
-        full = lambda values, empty=0.0: _on_all(values, where, empty)
+            shift, left = np.zeros((2, source.shape[0]))
+            for rows, block in pass_over(Stream(Adjusted(source, step)), each_block(_look_block)):
+                shift[rows], left[rows] = block["site.shift"], block["site.left"]
+        full = lambda values, empty=0.0: _on_all(values, sites, given.n_sites, empty)
+        explained, each = share_of(part, seen.found["site.total"], left)
         self.harmonization_ = Harmonization(
             column=self.column,
             levels=scans.levels,
@@ -301,11 +300,12 @@ class ComBat(TransformerMixin, BaseEstimator):
             location=full(estimates.location),
             scale=full(estimates.scale, 1.0),
             shift=full(shift) if nonnegative else None,
-            explained=1 - left / seen.total if seen.total > 0 else 0.0,
+            explained=explained,
+            explained_each=each,
             empirical_bayes=bool(self.empirical_bayes),
             least=int(self.min_scans),
         )
-        self.n_features_in_ = n_sites
+        self.n_features_in_ = int(given.maps.shape[1])
         return self
 
     def transform(self, X: Any, participants: Any = None) -> Any:
@@ -378,8 +378,7 @@ def columns_needed(harmonize: ComBat | str | None, keep: Sequence[str], covariat
 
 def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """What harmonized values need to stay ≥ 0, and their variance."""
-    left = np.square(x - x.mean(axis=1, keepdims=True)).sum()
-    return {"site.shift": lift_to_zero(x), "sum.left": np.array(left)}
+    return {"site.shift": lift_to_zero(x), "site.left": np.square(x - x.mean(axis=1, keepdims=True)).sum(axis=1)}
 
 
 def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any) -> Arrays:
@@ -403,8 +402,8 @@ def _table(participants: Any, site: str) -> Any:
     return {site: list(participants)}
 
 
-def _on_all(values: np.ndarray, where: np.ndarray, empty: float) -> np.ndarray:
+def _on_all(values: np.ndarray, where: np.ndarray, n_sites: int, empty: float) -> np.ndarray:
     """Values of the sites used, on all sites."""
-    found = np.full((*values.shape[:-1], len(where)), empty)
+    found = np.full((*values.shape[:-1], n_sites), empty)
     found[..., where] = values
     return found

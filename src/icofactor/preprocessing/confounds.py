@@ -18,6 +18,7 @@ from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import check_left, code_terms, regress_block, solver
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, estimate_of
 from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.joined import Restacked, Unstacked
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjusted, Adjustment
 
@@ -32,12 +33,14 @@ class Confounds:
     Z : (n_subjects, n_columns) covariates; None: none.
     nonnegative : whether values must not be negative.
     empirical_bayes : of the scanners' estimates.
+    n_stacked : number of measures that lie below each other in the maps: each has estimates of its own.
     """
 
     scans: Scans | None = None
     Z: np.ndarray | None = None
     nonnegative: bool = True
     empirical_bayes: bool = True
+    n_stacked: int = 1
 
     @classmethod
     def of(
@@ -47,26 +50,35 @@ class Confounds:
         combat: ComBat | None,
         covariates: Sequence[str],
         nonnegative: bool,
+        n_stacked: int = 1,
     ) -> Confounds | None:
-        """Those of a table; None when there are none."""
+        """Those of a table of people; None when there are none."""
         scans = None if combat is None else combat.check(participants, subjects)
         terms, Z = code_terms(covariates, participants, subjects) if covariates else ((), None)
         check_left(terms, [] if combat is None else [combat.column])
         if scans is None and Z is None:
             return None
-        return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes))
+        return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes), n_stacked)
 
     def digest(self) -> str:
         """By what a resumed run recognises the same ones."""
         codes = () if self.scans is None else (self.scans.codes, self.scans.Z, np.array(str(self.scans.reference)))
-        settings = np.array([self.nonnegative, self.empirical_bayes])
+        settings = np.array([self.nonnegative, self.empirical_bayes, *([self.n_stacked] * (self.n_stacked > 1))])
         return digest(*codes, np.zeros(0) if self.Z is None else self.Z, settings)
 
-    def taken_out(self, maps: np.ndarray, train: np.ndarray) -> np.ndarray:
-        """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them."""
+    def taken_out(self, maps: np.ndarray, train: np.ndarray, part: np.ndarray | None = None) -> np.ndarray:
+        """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them.
+
+        `part`: measure of each face, where there are several.
+        """
+        if self.n_stacked > 1:
+            m, (rows, k) = self.n_stacked, maps.shape
+            beside = maps.reshape(m, rows // m, k).swapaxes(0, 1).reshape(-1, m * k)
+            whole = self._alone.taken_out(beside, train[train < rows // m], np.repeat(np.arange(m), k))
+            return whole.reshape(-1, m, k).swapaxes(0, 1).reshape(rows, k)
         if self.scans is not None:
             own, Z = self.scans.subset(train)
-            found = estimate_of(maps[train].T, own, self.empirical_bayes)
+            found = estimate_of(maps[train].T, own, self.empirical_bayes, part)
             maps = own.adjustment(found, Z, self.scans.codes).linear(maps)
             maps = self._above_zero(maps, lift_to_zero(maps[train].T))
         if self.Z is not None:
@@ -78,25 +90,35 @@ class Confounds:
     def _above_zero(self, maps: np.ndarray, shift: np.ndarray) -> np.ndarray:
         return np.maximum(maps + shift, 0.0) if self.nonnegative else maps
 
-    def stream(self, X: Stream, train: np.ndarray) -> Stream:
+    @property
+    def _alone(self) -> Confounds:
+        """Those of measures that lie beside each other."""
+        return replace(self, n_stacked=1)
+
+    def stream(self, X: Stream, train: np.ndarray, part: np.ndarray | None = None) -> Stream:
         """The same at every site: one pass over the maps for covariates, and two for scanners."""
+        if self.n_stacked > 1:
+            m, (n_sites, n_rows) = self.n_stacked, X.shape
+            beside = Stream(Unstacked(X.source, m), X.runner)
+            whole = self._alone.stream(beside, train[train < n_rows // m], np.repeat(np.arange(m), n_sites))
+            return Stream(Restacked(whole.source, m), X.runner)
         if self.scans is not None:
             own, Z = self.scans.subset(train)
-            found = Look(X.subset(train), own).estimates(own, self.empirical_bayes)
+            found = Look(X.subset(train), own).estimates(own, self.empirical_bayes, part)
             step = own.adjustment(found, Z, self.scans.codes)
             shift = np.zeros(X.shape[0])
             if self.nonnegative:
                 harmonized = Stream(Adjusted(X.source, step), X.runner).subset(train)
-                for rows, part in pass_over(harmonized, each_block(_low_block)):
-                    shift[rows] = part["site.shift"]
+                for rows, block in pass_over(harmonized, each_block(_low_block)):
+                    shift[rows] = block["site.shift"]
                 step = replace(step, offset=-shift, floor=True)
             X = Stream(Adjusted(X.source, step), X.runner)
         if self.Z is not None:
             Z = self.Z - self.Z[train].mean(axis=0)
             beta, shift = np.zeros((Z.shape[1], X.shape[0])), np.zeros(X.shape[0])
             shared = {"Z": Z[train], "solve": solver(Z[train])}
-            for rows, part in pass_over(X.subset(train), each_block(regress_block), shared):
-                beta[:, rows], shift[rows] = part["site.beta"].T, part["site.shift"]
+            for rows, block in pass_over(X.subset(train), each_block(regress_block), shared):
+                beta[:, rows], shift[rows] = block["site.beta"].T, block["site.shift"]
             less = Adjustment(Z, beta, -shift if self.nonnegative else None, None, self.nonnegative)
             X = Stream(Adjusted(X.source, less), X.runner)
         return X
@@ -112,7 +134,7 @@ def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
     while isinstance(X, AdjustedMaps | AdjustedCohort):
         maps = X.X if isinstance(X, AdjustedCohort) else X
         step, adjustment = maps.steps[-1], maps.adjustment
-        found = replace(found, nonnegative=adjustment.floor)
+        found = replace(found, nonnegative=adjustment.floor, n_stacked=maps.n_stacked)
         if isinstance(step, Harmonization) and isinstance(adjustment, ScannerAdjustment):
             assert adjustment.codes is not None and adjustment.Z is not None
             reference = None if step.reference is None else step.levels.index(step.reference)

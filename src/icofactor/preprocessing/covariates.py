@@ -29,11 +29,19 @@ from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, as_reference, literal
 from icofactor.io.records import Numbers
 from icofactor.io.tables import cell_text, is_missing, is_number
-from icofactor.preprocessing.adjusted import AdjustedMaps, adjusted, lift_to_zero, parts_of, step_of, steps_of
+from icofactor.preprocessing.adjusted import (
+    AdjustedMaps,
+    adjusted,
+    lift_to_zero,
+    parts_of,
+    share_of,
+    step_of,
+    steps_of,
+)
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjustment, Subset, source_of
+from icofactor.streaming.source import Adjustment
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +56,14 @@ class Covariates:
     terms : tuple
         Covariates, in the order of the rows of `coefficients`.
     coefficients : array of shape (n_columns, n_sites)
-        Effects, in units of the data per unit of the covariate; 0 at masked sites.
+        Effects, in units of the data per unit of the covariate; 0 at masked sites. Of joined measures,
+        whatever they share, the sites of each one after the other.
     shift : array of shape (n_sites,) or None
         Shift ≥ 0 that keeps adjusted values ≥ 0; None for data that may be negative.
     explained : float
-        Share of the between-subject variance that the covariates explain.
+        Share of the between-subject variance that the covariates explain; of joined measures the mean.
+    explained_each : array of shape (n_measures,) or None
+        That share of each of several measures.
 
     Examples
     --------
@@ -66,9 +77,10 @@ class Covariates:
     kept_as: ClassVar[str] = "covariates_"
 
     terms: tuple[Term, ...]
-    coefficients: Annotated[np.ndarray, Numbers("mv")]
-    shift: Annotated[np.ndarray | None, Numbers("v", least=0)]
+    coefficients: Annotated[np.ndarray, Numbers("cs")]
+    shift: Annotated[np.ndarray | None, Numbers("s", least=0)]
     explained: float
+    explained_each: Annotated[np.ndarray | None, Numbers("m")] = None
 
     @classmethod
     def fit(
@@ -105,25 +117,21 @@ class Covariates:
         >>> covariates.names, covariates.coefficients.shape
         (('age', 'sex'), (2, 642))
         """
-        maps, participants, subjects, own = parts_of(X, participants, ("harmonization_",))
-        terms, Z = names if isinstance(names, Coded) else code_terms(names, participants, subjects)
+        given = parts_of(X, participants, ("harmonization_",))
+        terms, Z = names if isinstance(names, Coded) else code_terms(names, given.participants, given.subjects)
         check_left(terms, [name for step in steps_of(X) for name in step.names])
-        n_sites = maps.shape[1]
-        coefficients, shift = np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites)
-        total = left = 0.0
-        used = own if mask is None else np.asarray(mask, dtype=bool)
-        source = source_of(maps) if used is None else Subset(source_of(maps), used)
-        sites = np.arange(n_sites) if used is None else np.flatnonzero(used)
+        coefficients, shift = np.zeros((Z.shape[1], given.n_sites)), np.zeros(given.n_sites)
+        source, sites, part = given.source(mask)
+        total, left = np.zeros((2, len(sites)))
         with one_blas_thread():
             for rows, found in pass_over(Stream(source), each_block(regress_block), {"solve": solver(Z), "Z": Z}):
                 coefficients[:, sites[rows]] = found["site.beta"].T
                 shift[sites[rows]] = found["site.shift"]
-                total, left = total + float(found["sum.total"]), left + float(found["sum.left"])
-        if not np.isfinite(total):
+                total[rows], left[rows] = found["site.total"], found["site.left"]
+        if not np.isfinite(total).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
-        explained = 1 - left / total if total > 0 else 0.0
-        return cls(terms, coefficients, shift if nonnegative else None, explained)
+        return cls(terms, coefficients, shift if nonnegative else None, *share_of(part, total, left))
 
     def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
         """Remove the effects from maps of subjects, new or fitted.
@@ -149,13 +157,13 @@ class Covariates:
         >>> adjusted.X[:5].shape
         (5, 642)
         """
-        maps, table, subjects, _ = parts_of(X, participants, ("harmonization_",))
-        if maps.shape[1] != self.coefficients.shape[1]:
-            text = f"The covariates were fitted on {self.coefficients.shape[1]} sites; X has {maps.shape[1]} columns"
+        given = parts_of(X, participants, ("harmonization_",))
+        if given.n_sites != self.coefficients.shape[1]:
+            text = f"The covariates were fitted on {self.coefficients.shape[1]} sites; X has {given.n_sites} columns"
             raise ArgumentError("X", None, text)
-        Z, shift = columns_of(self.terms, table, subjects), self.shift
+        Z, shift = columns_of(self.terms, given.participants, given.subjects), self.shift
         less = Adjustment(Z, self.coefficients, None if shift is None else -shift, None, shift is not None)
-        return adjusted(X, AdjustedMaps(maps, less, self))
+        return adjusted(X, AdjustedMaps(given.maps, less, self, n_stacked=given.n_stacked))
 
     @property
     def done(self) -> str:
@@ -200,8 +208,8 @@ def regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     return {
         "site.beta": beta,
         "site.shift": lift_to_zero(mean + residual),
-        "sum.total": np.array(np.square(deviation).sum()),
-        "sum.left": np.array(np.square(residual).sum()),
+        "site.total": np.square(deviation).sum(axis=1),
+        "site.left": np.square(residual).sum(axis=1),
     }
 
 

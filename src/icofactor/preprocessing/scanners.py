@@ -120,8 +120,18 @@ class Estimates:
     scale: np.ndarray
 
 
-def estimate(found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool = True) -> Estimates:
-    """From what `_fit_block` found at all sites."""
+def estimate(
+    found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None
+) -> Estimates:
+    """From what `_fit_block` found at all sites; of several measures (`part`) each by itself."""
+    if part is not None:
+        own = lambda which: {name: values[which] for name, values in found.items() if name.startswith("site.")}
+        each = [(which, estimate(own(which), scans, empirical_bayes)) for which in part == np.unique(part)[:, None]]
+        whole = {name: np.empty((*values.shape[:-1], len(part))) for name, values in vars(each[0][1]).items()}
+        for which, one in each:
+            for name, values in vars(one).items():
+                whole[name][..., which] = values
+        return Estimates(**whole)
     counts, reference = scans.counts, scans.reference
     level, squares, n = found["site.level"].T, found["site.squares"].T, len(scans.codes)
     base = np.zeros(level.shape[1]) if reference is None else level[reference]
@@ -144,9 +154,9 @@ def estimate(found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: boo
     return Estimates(mean, found["site.beta"].T, sd, location, scale)
 
 
-def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True) -> Estimates:
+def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None) -> Estimates:
     """The same of an array, sites × scans."""
-    return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes)
+    return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes, part)
 
 
 class Look:
@@ -154,20 +164,19 @@ class Look:
 
     def __init__(self, X: Stream, scans: Scans) -> None:
         self.found: Arrays = {}
-        self.total, self.low = 0.0, np.inf
+        self.low = np.inf
         n_sites = X.shape[0]
         for rows, part in pass_over(X, each_block(_fit_block), scans.shared()):
             for name, values in part.items():
                 if name.startswith("site."):
                     self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
-            self.total += float(part["sum.total"])
             self.low = min(self.low, float(part["min.low"]))
-        if not np.isfinite(self.total):
+        if not np.isfinite(self.found["site.total"]).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
 
-    def estimates(self, scans: Scans, empirical_bayes: bool) -> Estimates:
-        return estimate(self.found, scans, empirical_bayes)
+    def estimates(self, scans: Scans, empirical_bayes: bool, part: np.ndarray | None = None) -> Estimates:
+        return estimate(self.found, scans, empirical_bayes, part)
 
 
 def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
@@ -183,7 +192,7 @@ def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
         "site.beta": beta,
         "site.level": level,
         "site.squares": np.square(rest - level @ member) @ member.T,
-        "sum.total": np.array(np.square(deviation).sum()),
+        "site.total": np.square(deviation).sum(axis=1),
         "min.low": np.array(x.min(initial=np.inf)),
     }
 

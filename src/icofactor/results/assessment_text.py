@@ -86,11 +86,11 @@ def _associations(found: Any) -> str:
     if found.corrected:
         p = (
             f"p-values come from {known['n_permutations']:,} permutations of the residuals of the model without the "
-            f"tested term (Freedman and Lane){exchanged or ','} and are corrected over components by the largest "
+            f"tested term (Freedman and Lane){exchanged or ','} and are corrected over {found.over} by the largest "
             "statistic"
         )
     else:
-        p = "p-values are those of the t and F distributions, not corrected over components"
+        p = "p-values are those of the t and F distributions, not corrected over " + found.over
     return (
         f"Associations of the loadings of {known['n_rows']:,} {'scans' if groups is not None else 'subjects'} with the "
         f"terms of the formula {formula} were estimated by {model}, each in the model with the others, with 95 % "

@@ -34,6 +34,7 @@ from icofactor.assessment.associations import (
     associate,
     normative_scores,
     pls,
+    taken_out_of,
 )
 from icofactor.assessment.associations._associate import beside_each_other
 from icofactor.assessment.associations.result import DESCRIPTIONS
@@ -250,7 +251,7 @@ def write_associations(
     given = source.model
     if given is None or _n_beside(given) > 1:
         given = pd.DataFrame(source.loadings, columns=list(source.components))
-        given.attrs[TAKEN_OUT] = source.taken_out
+        given.attrs[TAKEN_OUT] = source.taken_out if source.model is None else taken_out_of(source.model)
     shared: dict[str, Any] = {"missing_covariates": missing_covariates}
     drawn: dict[str, Any] = {"n_permutations": n_permutations, "random_state": random_state}
     tested = norm = latent = None

@@ -222,21 +222,21 @@ def read_fit(
         problem = _difference(model, diagnostics)
         if problem is not None:
             raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} in this folder is from another fit")
-        shared_maps = model.measures_ is not None and model.measures_.share == "maps"
         known: dict[str, Any] = {
             "provenance": read_record(place / PROVENANCE),
             "methods": read_methods(place / METHODS),
             "selection": read_selection_files(place, model, diagnostics.subjects),
-            # of shared maps, tests are of every measure's loadings: the page has no place for them
-            **({} if shared_maps else _tests_beside(place, len(model.components_))),
+            **_tests_beside(place, model),
         }
     return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
 
 
-def _tests_beside(folder: Path, k: int) -> dict[str, Any]:
-    """What `icofactor associate` left beside a fit of k components."""
+def _tests_beside(folder: Path, model: Any) -> dict[str, Any]:
+    """What `icofactor associate` left beside a fit: of shared maps, about the loadings of every measure."""
+    joined = model.measures_ is not None and model.measures_.share == "maps" and model.measures_.n > 1
+    measures = model.measures_.names if joined else ()
     readers = {"associations": read_association_files, "latent": read_latent_files, "norm": read_norm_files}
-    return {name: read(folder, k) for name, read in readers.items()}
+    return {name: read(folder, len(model.components_), measures) for name, read in readers.items()}
 
 
 def read_methods(path: Path) -> str:

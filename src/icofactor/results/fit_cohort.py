@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.cohort.measures import check_no_confounds, measures_of
+from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
@@ -68,12 +68,14 @@ class FitResult:
             lines.append(f"{self.scans.sentence}.")
         if harmonization is not None:
             shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
-            removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance"
+            removed = (
+                f"{100 * harmonization.explained:.1f} % of the between-subject variance{self._each(harmonization)}"
+            )
             lines.append(f"Harmonized over {harmonization}, which removed {removed}{shifted}.")
         if covariates is not None:
             shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
             whole = "the between-subject variance" if harmonization is None else "the remaining variance"
-            removed = f"{100 * covariates.explained:.1f} % of {whole}"
+            removed = f"{100 * covariates.explained:.1f} % of {whole}{self._each(covariates)}"
             lines.append(f"{covariates} explained {removed} and were regressed out{shifted}.")
         of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
         n = len(self.model.components_)
@@ -87,6 +89,13 @@ class FitResult:
         lines.append(recurrence_line(self.model))
         warned = [*self.warnings, recurrence_warning(self.model)]
         return "\n".join([*filter(None, lines), *(f"Warning: {text}" for text in warned if text)])
+
+    def _each(self, step: Any) -> str:
+        """What a step took out of each of several measures."""
+        if step.explained_each is None or self.model.measures_ is None:
+            return ""
+        shares = zip(self.model.measures_.names, step.explained_each, strict=True)
+        return f" on average ({', '.join(f'{name} {100 * share:.1f} %' for name, share in shares)})"
 
     def written(self) -> str:
         """What was written, as text."""
@@ -186,7 +195,6 @@ def fit_cohort(
     if cohort.sites.regions is None:
         map_columns(cohort.sites.of_measure().n, cohort.hemisphere, mesh)  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere, () if measures is None else measures.names)
-    check_no_confounds(measures, covariates, as_combat(harmonize, keep) or model.harmonize)
     seed = model.random_state if isinstance(model.random_state, int) else 0
     scans = fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
     everyone, cohort = cohort, scans.of(cohort)

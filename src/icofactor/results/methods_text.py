@@ -276,8 +276,12 @@ def _harmonization(model: Any, cite: _Citations) -> str:
     lifted = "; a constant was added at sites where values would have become negative" if done.n_shifted else ""
     return (
         f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
-        f"scale were adjusted at every site{how}{kept}{to}{lifted}."
+        f"scale were adjusted at every site{_of_each(model)}{how}{kept}{to}{lifted}."
     )
+
+
+def _of_each(model: Any) -> str:
+    return " of each measure by itself" if model.measures_ is not None and model.measures_.n > 1 else ""
 
 
 def _covariates(model: Any) -> str:
@@ -286,7 +290,8 @@ def _covariates(model: Any) -> str:
         return ""
     kept = ", plus a constant at sites where values would have become negative" if covariates.n_shifted else ""
     return (
-        f"Beforehand, linear effects of {covariates} were removed at every site by least squares over the subjects; "
+        f"Beforehand, linear effects of {covariates} were removed at every site{_of_each(model)} by least squares over "
+        "the subjects; "
         f"the site's mean was kept{kept}."
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.cohort.cohort import Measurement
+from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
 from icofactor.errors import CohortError, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
@@ -185,14 +186,15 @@ def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
     """One line where covariates lie outside those of the fitted subjects."""
     steps = [step for step in (model.harmonization_, model.covariates_) if step is not None]
     terms = {term.name: term for step in steps for term in step.terms}.values()
-    table = cohort.participants
-    found = [term.beyond(table[term.name], cohort.subjects) for term in terms if term.name in table]
+    table, subjects = people_of_rows(cohort, cohort.participants, cohort.subjects)
+    found = [term.beyond(table[term.name], subjects) for term in terms if term.name in table]
     listed = "; ".join(filter(None, found))
     return [f"outside the fitted range, where effects are extrapolated: {listed}"] if listed else []
 
 
 def check_table(model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]) -> None:
     """Refuse a table that lacks what the fit took out of its maps, before any map is read."""
+    participants, subjects = people_of_rows(model.measures_, participants, subjects)
     if model.harmonization_ is not None:
         model.harmonization_.check(participants, subjects)
         columns_of(model.harmonization_.terms, participants, subjects, "keep")

@@ -1,4 +1,7 @@
-"""Several sources seen as one, without copying anything: `Stacked` (their subjects), `Chained` (their sites)."""
+"""Several sources seen as one, without copying anything: `Stacked` (their subjects), `Chained` (their sites).
+
+`Unstacked` shows what lies below each other beside each other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.streaming.blocks import Rows
-from icofactor.streaming.source import MapSource, Reader
+from icofactor.streaming.source import Adjusted, Adjustment, MapSource, Reader
 
 
 class Stacked(MapSource):
@@ -98,6 +101,90 @@ class Chained(MapSource):
 
     def identity(self) -> str:
         return "sites of " + "; then of ".join(one.identity() for one in self._sources)
+
+
+class Unstacked(MapSource):
+    """Rows of m measures below each other as sites of the same people: site v of measure i is site i·n_sites + v.
+
+    Place m·p + i is measure i at place p of the base.
+    """
+
+    def __init__(self, base: MapSource, m: int) -> None:
+        n_sites, n_rows = base.shape
+        self._base, self._m, self.shape = base, m, (m * n_sites, n_rows // m)
+        self.order = (_order(base)[:, None] + n_sites * np.arange(m)).ravel()
+        self.held, self.n_bytes = base.held, base.n_bytes
+
+    def slices(self) -> list[slice]:
+        return [slice(self._m * part.start, self._m * part.stop) for part in self._base.slices()]
+
+    def _at(self, where: Rows) -> tuple[Rows, np.ndarray | None]:
+        """Places of the base, and which measure of each; None: all of them."""
+        if isinstance(where, slice):
+            if not (where.start % self._m or where.stop % self._m):
+                return slice(where.start // self._m, where.stop // self._m), None
+            where = np.arange(where.start, where.stop)
+        return where // self._m, where % self._m
+
+    def size(self, where: Rows) -> int:
+        return self._base.size(self._at(where)[0])
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        places, which = self._at(where)
+        return partial(_unstacked, self._base.reader(places, away), self._m, which)
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(self._at(where)[0], client)
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, {self._m} measures beside each other"
+
+
+class Restacked(MapSource):
+    """What `Unstacked` undoes, of a source that has its places."""
+
+    def __init__(self, base: MapSource, m: int) -> None:
+        n_sites, n = base.shape
+        self._base, self._m, self.shape, self.order = base, m, (n_sites // m, n * m), _order(base)[::m]
+        self.held, self.n_bytes = base.held, base.n_bytes
+
+    def slices(self) -> list[slice]:
+        return [slice(part.start // self._m, part.stop // self._m) for part in self._base.slices()]
+
+    def _at(self, where: Rows) -> Rows:
+        if isinstance(where, slice):
+            return slice(self._m * where.start, self._m * where.stop)
+        return np.asarray((self._m * where[:, None] + np.arange(self._m)).ravel())
+
+    def size(self, where: Rows) -> int:
+        return self._base.size(self._at(where))
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        return partial(_restacked, self._base.reader(self._at(where), away), self._m)
+
+    def sent(self, where: Rows, client: Any) -> Any:
+        return self._base.sent(self._at(where), client)
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, below each other again"
+
+
+def adjusted_source(base: MapSource, step: Adjustment, m: int = 1, below: np.ndarray | None = None) -> MapSource:
+    """An adjusted source; rows of `m` measures are adjusted as sites of the same people (`Unstacked`)."""
+    if m == 1:
+        return Adjusted(base, step, below)
+    return Restacked(Adjusted(Unstacked(base, m), step, below), m)
+
+
+def _unstacked(read: Reader, m: int, which: np.ndarray | None, block: Any) -> np.ndarray:
+    x = read(block)
+    each = x.reshape(len(x), m, x.shape[1] // m)
+    return each.reshape(-1, each.shape[2]) if which is None else each[np.arange(len(x)), which]
+
+
+def _restacked(read: Reader, m: int, block: Any) -> np.ndarray:
+    x = read(block)
+    return x.reshape(len(x) // m, m * x.shape[1])
 
 
 def _gathered(readers: Sequence[tuple[Reader, np.ndarray]], blocks: Any) -> np.ndarray:

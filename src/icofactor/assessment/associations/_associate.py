@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ def associate(
     notes += [
         f"{term.name}: not tested, because the fit regressed it out of the maps; it stays in the model" for term in gone
     ]
+    if len(measures := _measures_in(names)) > 1:
+        notes.append(f"loadings of {', '.join(measures)}: p and q are corrected over components and measures together")
     if together is not None:
         what = groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
         notes.append(f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups")
@@ -388,6 +391,12 @@ def beside_each_other(loadings: Mapping[str, Any]) -> Any:
     named = {measure: numbered("component", np.shape(values)[1]) for measure, values in loadings.items()}
     columns = [f"{name}_{measure}" for measure, names in named.items() for name in names]
     return pd.DataFrame(np.hstack(list(loadings.values())), columns=columns)
+
+
+def _measures_in(names: Sequence[str]) -> list[str]:
+    """Measures in the names that `beside_each_other` gives."""
+    found = [re.fullmatch(r"component\d+_([0-9A-Za-z]+)", name) for name in names]
+    return list(dict.fromkeys(one[1] for one in found if one)) if all(found) else []
 
 
 def taken_out_of(model: Any) -> tuple[str, ...]:

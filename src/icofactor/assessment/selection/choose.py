@@ -32,7 +32,7 @@ from icofactor.assessment.selection.heldout import (
 )
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
-from icofactor.cohort.measures import check_no_confounds
+from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.people import RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.estimator.inputs import check_mask, read_input, weighted_sites
@@ -162,18 +162,16 @@ def choose_n_components(
     given = replace(given, sites=sites)
     if given.measures is not None:
         center = given.measures.center(center, asked, chosen.scheme.centers, method)
-        check_no_confounds(given.measures, covariates, harmonize)
     n_subjects = int(given.X.shape[0])
     if covariates or harmonize is not None:
-        table = getattr(cohort, "participants", {})
-        names = list(getattr(cohort, "subjects", map(str, range(n_subjects))))
-        confounds = Confounds.of(
-            table, names, as_combat(harmonize), covariates, nonnegative=not chosen.takes_negative(center)
-        )
+        names = getattr(cohort, "subjects", tuple(map(str, range(n_subjects))))
+        table, people = people_of_rows(cohort, getattr(cohort, "participants", {}), names)
+        signed, n_stacked = chosen.takes_negative(center), n_subjects // len(people)
+        confounds = Confounds.of(table, people, as_combat(harmonize), covariates, not signed, n_stacked)
     tried = check_subjects(tried, n_subjects, scans.groups, fewer=ranks is None)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
-        codes = confounds.scans.codes
+        codes = np.tile(confounds.scans.codes, confounds.n_stacked)
         _, strata = np.unique(strata * (codes.max() + 1) + codes, return_inverse=True)
     stages = Stages(verbose)
     with one_blas_thread():

@@ -112,7 +112,13 @@ class Coarse:
         """All maps less their confounds, as far as `subjects` tell what these do; of nobody else is anything used."""
         if self.confounds is None:
             return self
-        return replace(self.with_means(self.confounds.taken_out(self.means, subjects)), confounds=None)
+        return replace(self.with_means(self.confounds.taken_out(self.means, subjects, self.part)), confounds=None)
+
+    @property
+    def part(self) -> np.ndarray:
+        """(n_k,) measure of each face; 0 where rows are of several, or there is one."""
+        faces, sites = self.design.faces, self.design.sites
+        return np.asarray(sites.face_hemisphere(faces[:, 0], faces[:, 1]) // sites.n_hemispheres)
 
     @property
     def all_adjusted(self) -> Coarse:
@@ -153,8 +159,7 @@ class Coarse:
     def _scaled(self, maps: np.ndarray, subjects: np.ndarray) -> np.ndarray:
         """Maps times what their measure is multiplied by, as far as `subjects` tell; variance is that of the faces."""
         assert self.measures is not None
-        faces, own = self.design.faces, maps[subjects]
-        part = self.design.sites.face_hemisphere(faces[:, 0], faces[:, 1]) // self.design.sites.n_hemispheres
+        part, own = self.part, maps[subjects]
         mean = own.mean(axis=0) if self.codes is None else means_of(own, self.codes[subjects])[self.codes[subjects]]
         squares, n, n_sites = self.counts * (own - mean) ** 2, len(subjects), int(self.counts.sum())
         if self.codes is None:

@@ -158,7 +158,7 @@ def _full_fit(
     X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
     stats = coarse.centred(train).subset(train)
     if coarse.confounds is not None:
-        X = coarse.confounds.stream(X, train)
+        X = coarse.confounds.stream(X, train, cohorts.sites.measure)
     if scheme.projective or coarse.center != "none" or coarse.measures is not None:
         inspector = inspected(X, train, coarse.codes)
         centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)

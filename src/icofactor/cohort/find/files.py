@@ -93,6 +93,11 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
     return found
 
 
+def is_tree(folder: Path) -> bool:
+    """Whether a folder holds files of several measures: a SUBJECTS_DIR, HCP tree, BIDS derivatives, CAT12, CIVET."""
+    return folder.is_dir() and any(subjects_in(folder) is not None for subjects_in, _ in _TREES)
+
+
 def rename(sources: list[Source], pattern: str, problems: Problems) -> list[Source]:
     """The files with their subjects by a pattern of their names: {subject}, and * for anything within a name."""
     parts = re.split(r"(\{subject\}|\*)", pattern)

@@ -59,17 +59,25 @@ class AssociationTables:
 
     Attributes
     ----------
-    tests : column of associations.tsv → one value per test; "component" counts from 0, "p" is corrected over
-        components, or by theory without permutations, "column" is the number of the adjusted column, or -1.
+    tests : column of associations.tsv → one value per test; "component" counts from 0, "measure" is "" unless rows of
+        a fit are of several, "loading" numbers the tested loadings, "p" is corrected over all of them, or by theory
+        without permutations, "column" is the number of the adjusted column, or -1.
     columns : one per column of the participants' table, the clearest first.
     people : names of the rows.
     settings : how the tests were made.
+    measures : whose loadings were tested, those of all components of one after the other; () for one loading each.
     """
 
     tests: Mapping[str, list[Any]]
     columns: tuple[AdjustedColumn, ...]
     people: tuple[str, ...]
     settings: Mapping[str, Any]
+    measures: tuple[str, ...] = ()
+
+    @property
+    def over(self) -> str:
+        """What p is corrected over."""
+        return "components and measures" if self.measures else "components"
 
     @property
     def corrected(self) -> bool:
@@ -104,6 +112,7 @@ class NormTables:
     outside : columns in which a row lies outside the reference, "" where in none.
     scores : (n_rows, k), NaN where there are none.
     settings : how they were made.
+    measures : as in `AssociationTables`; scores have k columns for each.
     """
 
     people: tuple[str, ...]
@@ -111,9 +120,10 @@ class NormTables:
     outside: tuple[str, ...]
     scores: np.ndarray
     settings: Mapping[str, Any]
+    measures: tuple[str, ...] = ()
 
 
-def read_latent_files(folder: Path, k: int) -> LatentTables | None:
+def read_latent_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> LatentTables | None:
     """What behavioural PLS left in the folder of a fit of k components; see `read_association_files`."""
     settings = _record_of(folder, _LATENT, {"n_rows": int, "n_permutations": int, "n_bootstrap": int, "notes": list})
     if settings is None:
@@ -133,14 +143,14 @@ def read_latent_files(folder: Path, k: int) -> LatentTables | None:
             or any(not count or count % n for count in sides.values())
         ):
             raise Unreadable(f"is damaged: it has not one row for each variable and each of {n} latent variables")
-        if sides["component"] > k * n:
+        if sides["component"] > k * max(1, len(measures)) * n:
             raise Unreadable(
                 _other_fit(f"it contains {sides['component'] // n} components, the fit in this folder {k}")
             )
     return LatentTables(latent, variables, settings)
 
 
-def read_norm_files(folder: Path, k: int) -> NormTables | None:
+def read_norm_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> NormTables | None:
     """The W-scores in the folder of a fit of k components; see `read_association_files`."""
     settings = _record_of(folder, _NORM, {"formula": str, "chosen_by": str, "notes": list})
     if settings is None:
@@ -148,13 +158,14 @@ def read_norm_files(folder: Path, k: int) -> NormTables | None:
     with naming(folder / _NORM, "table"):
         table = columns_of(folder / _NORM, (PERSON, "reference", "outside_reference"), _COMMAND)
         names = [name for name in table if name not in (PERSON, SESSION, "reference", "outside_reference")]
-        if len(names) != k:
-            raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}"))
+        _check_loadings(names, k, measures)
         scores = np.array([numbers_in(table[name]) for name in names]).T
         keys = [table[name] for name in (PERSON, SESSION) if name in table]
     people = tuple(" ".join(row) for row in zip(*keys, strict=True))
     outside = tuple("" if text == "n/a" else text for text in table["outside_reference"])
-    return NormTables(people, np.array([cell == "1" for cell in table["reference"]]), outside, scores, settings)
+    return NormTables(
+        people, np.array([cell == "1" for cell in table["reference"]]), outside, scores, settings, measures
+    )
 
 
 def _record_of(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[str, Any] | None:
@@ -167,9 +178,12 @@ def _record_of(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[s
         return _settings(record, kinds) if _is_of(folder, record) else None
 
 
-def read_association_files(folder: Path, k: int) -> AssociationTables | None:
+def read_association_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> AssociationTables | None:
     """What lies in the folder of a fit of k components; refuses files of another fit. None where there are none, and
-    where they are about a table of other people's loadings."""
+    where they are about a table of other people's loadings.
+
+    `measures`: where people have loadings of each of several.
+    """
     record = _record_of(folder, ASSOCIATIONS, _KINDS)
     if record is None:
         return None
@@ -177,11 +191,12 @@ def read_association_files(folder: Path, k: int) -> AssociationTables | None:
     with naming(folder / ASSOCIATIONS, "table"):
         table = columns_of(folder / ASSOCIATIONS, ("component", *_TEXT, *_NUMBERS), _COMMAND)
         names = list(dict.fromkeys(table["component"]))
-        if len(names) != k:
-            raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}"))
+        _check_loadings(names, k, measures)
         numbers = {name: numbers_in(table[name]) for name in _NUMBERS}
         tests: dict[str, list[Any]] = {name: table[name] for name in _TEXT} | numbers
-        tests["component"] = [names.index(name) for name in table["component"]]
+        tests["loading"] = [names.index(name) for name in table["component"]]
+        tests["component"] = [number % k for number in tests["loading"]]
+        tests["measure"] = [measures[number // k] if measures else "" for number in tests["loading"]]
         pairs = zip(tests["p_corrected"], tests["p_theory"], strict=True)
         tests["p"] = [theory if np.isnan(corrected) else corrected for corrected, theory in pairs]
     expected, (adjusted, people) = _expected(folder / _EXPECTED, names), _adjusted(folder / _ADJUSTED, names)
@@ -193,7 +208,14 @@ def read_association_files(folder: Path, k: int) -> AssociationTables | None:
     ]
     order = sorted(range(len(columns)), key=lambda i: best[i])
     tests["column"] = [-1 if of < 0 else order.index(of) for of in about]
-    return AssociationTables(tests, tuple(columns[i] for i in order), people, record)
+    return AssociationTables(tests, tuple(columns[i] for i in order), people, record, measures)
+
+
+def _check_loadings(names: Sequence[str], k: int, measures: Sequence[str]) -> None:
+    """Refuse a table that does not hold as many loadings of a person as the fit."""
+    if len(names) != k * max(1, len(measures)):
+        several = f" of {len(measures)} measures" if measures else ""
+        raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}{several}"))
 
 
 def _is_of(folder: Path, record: Mapping[str, Any]) -> bool:

@@ -273,12 +273,13 @@ def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
 def draw_effects(found: AssociationTables, k: int) -> Any:
     """Each term's estimates with their 95 % intervals; the size of its effects where a term has several columns."""
     tests = {name: np.array(values) for name, values in found.tests.items()}
-    terms = list(dict.fromkeys(zip(found.tests["kind"], found.tests["term"], strict=True)))[:MOST_COLUMNS]
+    keys = ("kind", "term", "measure")
+    terms = list(dict.fromkeys(zip(*(found.tests[key] for key in keys), strict=True)))[:MOST_COLUMNS]
     columns = min(3, len(terms))
     rows = -(-len(terms) // columns)
     figure, axes = _new_axes(max(2.8, 0.16 * k + 1.2) * columns, 2.5 * rows, columns, rows)
-    for one, (kind, term) in zip(axes.flat, terms, strict=False):
-        own = (tests["kind"] == kind) & (tests["term"] == term)
+    for one, (kind, term, measure) in zip(axes.flat, terms, strict=False):
+        own = (tests["kind"] == kind) & (tests["term"] == term) & (tests["measure"] == measure)
         at, p = tests["component"][own], tests["p"][own]
         several = np.isnan(tests["estimate"][own]).all()
         middle = tests["standardized" if several else "estimate"][own]
@@ -288,19 +289,20 @@ def draw_effects(found: AssociationTables, k: int) -> Any:
             one.plot(at[chosen], middle[chosen], "o", color=colour, markersize=4)
         one.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         _component_ticks(one, k)
-        one.set_title(verbatim(term if len(term) <= 40 else f"{term[:39]}…"), fontsize=8)
+        title = verbatim(term if len(term) <= 40 else f"{term[:39]}…")
+        one.set_title(f"{title}, {measure}" if measure else title, fontsize=8)
         one.set_ylabel("Cohen's f" if several else "estimate, 95 % interval", fontsize=8)
     for one in axes.flat[len(terms) :]:
         one.set_axis_off()
-    corrected = "corrected over components" if found.corrected else "by theory, not corrected"
+    corrected = f"corrected over {found.over}" if found.corrected else "by theory, not corrected"
     figure.supxlabel(f"component; orange: p < 0.05, {corrected}", fontsize=8)
     return figure
 
 
-def draw_along(one: AdjustedColumn, called: Sequence[str]) -> Any:
-    """Adjusted loadings of every component along a column, with what the model expects."""
-    names = None if one.labels is None else _group_names(one.labels)
-    figure, axes = _grid(called, 0.22 if names is None else _room_for(names))
+def draw_along(one: AdjustedColumn, called: Sequence[str], measures: Sequence[str] = ()) -> Any:
+    """Adjusted loadings of every component (of every measure) along a column, with what the model expects."""
+    names, k = None if one.labels is None else _group_names(one.labels), len(called)
+    figure, axes = _grid([*called] * max(1, len(measures)), 0.22 if names is None else _room_for(names))
     spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
     for j, small in enumerate(axes):
         mean, low, high = one.expected[:, :, j]
@@ -313,7 +315,8 @@ def draw_along(one: AdjustedColumn, called: Sequence[str]) -> Any:
             small.plot(one.at, mean, "_", color=_ORANGE, markersize=9, markeredgewidth=1.6)
             small.set_xticks(one.at, names, **({"rotation": 90} if _turned(names) else {}))
             small.set_xlim(-0.5, len(names) - 0.5)
-        small.set_title(f"{_shortened(called[j])}{j + 1}", fontsize=7, pad=3, y=1.0)
+        of = f", {measures[j // k]}" if measures else ""
+        small.set_title(f"{_shortened(called[j % k])}{j % k + 1}{of}", fontsize=7, pad=3, y=1.0)
     text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
     figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
@@ -322,19 +325,22 @@ def draw_along(one: AdjustedColumn, called: Sequence[str]) -> Any:
 
 def draw_norm(found: NormTables) -> Any:
     """W-scores of everybody, those of the reference in grey."""
-    k = found.scores.shape[1]
-    figure, ((axes,),) = _new_axes(max(5.2, 0.4 * k + 1))
+    measures = found.measures or ("",)
+    k = found.scores.shape[1] // len(measures)
+    figure, rows_of_axes = _new_axes(max(5.2, 0.4 * k + 1), 3.4 * len(measures), 1, len(measures))
     spread = 0.3 * ((np.arange(len(found.scores)) * 0.618) % 1 - 0.5)
-    for own, colour, aside, label in ((True, _GREY, -0.18, "reference"), (False, _ORANGE, 0.18, "others")):
-        rows = found.reference == own
-        at = np.arange(k)[None] + (aside + spread[rows])[:, None]
-        axes.scatter(at, found.scores[rows], s=5, color=colour, alpha=0.6, linewidths=0, label=label)
-    for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
-        axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
-    _component_ticks(axes, k)
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel(f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8)
-    axes.legend(fontsize=7, frameon=False)
+    for (axes,), measure, scores in zip(rows_of_axes, measures, np.split(found.scores, len(measures), 1), strict=True):
+        for own, colour, aside, label in ((True, _GREY, -0.18, "reference"), (False, _ORANGE, 0.18, "others")):
+            rows = found.reference == own
+            at = np.arange(k)[None] + (aside + spread[rows])[:, None]
+            axes.scatter(at, scores[rows], s=5, color=colour, alpha=0.6, linewidths=0, label=label)
+        for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
+            axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
+        _component_ticks(axes, k)
+        axes.set_title(measure, fontsize=8)
+        axes.set_xlabel("component", fontsize=9)
+        axes.set_ylabel(f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8)
+    rows_of_axes[0][0].legend(fontsize=7, frameon=False)
     return figure
 
 

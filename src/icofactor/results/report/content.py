@@ -181,6 +181,7 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
     k = len(d.alone)
     return {
         "subjects": list(d.subjects),
+        "rows": "people" if n_people(fit) == len(d.subjects) else "rows of people and measures",
         "loadings": block.numbers(d.loadings),
         "residual": block.numbers(d.residual),
         "subject_explained": block.numbers(d.subject_explained),
@@ -257,7 +258,8 @@ def _associations(found: AssociationTables, block: Block) -> dict[str, Any]:
         for one in found.columns
     ]
     settings = {name: found.settings[name] for name in ("formula", "model", "n_permutations", "notes")}
-    return {"tests": short(found.tests), "columns": columns, "people": list(found.people), **short(settings)}
+    known = {"people": list(found.people), "measures": list(found.measures), "over": found.over}
+    return {"tests": short(found.tests), "columns": columns, **known, **short(settings)}
 
 
 def _latent(found: LatentTables) -> dict[str, Any]:
@@ -268,7 +270,7 @@ def _latent(found: LatentTables) -> dict[str, Any]:
 def _norm(found: NormTables, block: Block) -> dict[str, Any]:
     settings = {name: found.settings[name] for name in ("formula", "chosen_by", "notes")}
     rows = {"people": list(found.people), "reference": found.reference.tolist(), "outside": list(found.outside)}
-    return {**rows, "scores": block.numbers(found.scores), **short(settings)}
+    return {**rows, "measures": list(found.measures), "scores": block.numbers(found.scores), **short(settings)}
 
 
 def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:

@@ -127,7 +127,7 @@ def _associations(fit: FitDescription) -> Drawings:
     tests, k = fit.associations, len(fit.diagnostics.alone)
     if tests is None:
         return []
-    along = lambda i: draw_along(tests.columns[i], fit.atlas_names)
+    along = lambda i: draw_along(tests.columns[i], fit.atlas_names, tests.measures)
     columns = _columns("associations", [one.column for one in tests.columns], along)
     return [("associations", lambda: draw_effects(tests, k)), *columns]
 

@@ -21,24 +21,26 @@ function effectChart(t, tests, k) {
 
 const chance = (p) => (p === null ? "p n/a" : probability(p));
 const interval = (t, i) => (t.ci_low[i] === null ? "n/a" : `${show(t.ci_low[i], 3)} to ${show(t.ci_high[i], 3)}`);
-const testText = (t, i) => `${t.term[i]}, component ${t.component[i] + 1}\nestimate ${show(t.estimate[i], 3)}, 95 % interval ${interval(t, i)}\n${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`;
+const ofMeasure = (t, i) => (t.measure[i] ? `, ${t.measure[i]}` : "");
+const testText = (t, i) => `${t.term[i]}${ofMeasure(t, i)}, component ${t.component[i] + 1}\nestimate ${show(t.estimate[i], 3)}, 95 % interval ${interval(t, i)}\n${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`;
 
 /** Adjusted loadings along a column, with what the model expects and its 95 % interval. */
-function adjustedChart(a, column, component, k, array) {
-  const own = array(column.values), loadings = array(column.adjusted), [mean, low, high] = column.expected.map((end) => end.map((row) => row[component]));
-  const rows = [...own.keys()].filter((i) => !Number.isNaN(own[i]) && !Number.isNaN(loadings[i * k + component]));
+function adjustedChart(a, column, test, array) {
+  const own = array(column.values), loadings = array(column.adjusted), loading = a.tests.loading[test], k = loadings.length / own.length;
+  const [mean, low, high] = column.expected.map((end) => end.map((row) => row[loading]));
+  const rows = [...own.keys()].filter((i) => !Number.isNaN(own[i]) && !Number.isNaN(loadings[i * k + loading]));
   const at = column.at.map((_, i) => i).filter((i) => [column.at[i], mean[i], low[i], high[i]].every((v) => v !== null));
-  const ys = [...rows.map((i) => loadings[i * k + component]), ...at.flatMap((i) => [low[i], high[i]])];
+  const ys = [...rows.map((i) => loadings[i * k + loading]), ...at.flatMap((i) => [low[i], high[i]])];
   if (!ys.length) return null;
   const [yl, yh] = padded(Math.min(...ys), Math.max(...ys)), labels = column.labels, groups = labels ? labels.length : 0;
   const xs = [...rows.map((i) => own[i]), ...at.map((i) => column.at[i])];
   const [xl, xh] = labels ? [-0.5, groups - 0.5] : padded(Math.min(...xs), Math.max(...xs));
   const short = (text) => (text.length > 60 / groups + 6 ? `${text.slice(0, 60 / groups + 5)}\u2026` : text);
   const x = { low: xl, high: xh, name: column.column, ...(labels ? { ticks: labels.map((_, g) => g), text: (g) => short(labels[g]) } : {}) };
-  const { node, px, py } = frame(x, { low: yl, high: yh, name: `adjusted loading of component ${component + 1}` });
+  const { node, px, py } = frame(x, { low: yl, high: yh, name: `adjusted loading of component ${a.tests.component[test] + 1}${ofMeasure(a.tests, test)}` });
   const wide = labels ? Math.min(60, 0.5 * (px(1) - px(0))) : 0;
-  for (const i of rows) node.append(hint(svg("circle", { cx: px(own[i]) + wide * (((i * 0.618) % 1) - 0.5), cy: py(loadings[i * k + component]), r: rows.length > 400 ? 2 : 3, fill: INK.blue, "fill-opacity": 0.5 }),
-    `${a.people[i]}\n${column.column}: ${labels ? labels[own[i]] : show(own[i])}\nadjusted loading: ${show(loadings[i * k + component])}`));
+  for (const i of rows) node.append(hint(svg("circle", { cx: px(own[i]) + wide * (((i * 0.618) % 1) - 0.5), cy: py(loadings[i * k + loading]), r: rows.length > 400 ? 2 : 3, fill: INK.blue, "fill-opacity": 0.5 }),
+    `${a.people[i]}\n${column.column}: ${labels ? labels[own[i]] : show(own[i])}\nadjusted loading: ${show(loadings[i * k + loading])}`));
   if (!labels) {
     const edge = (end) => at.map((i) => [px(column.at[i]), py(end[i])]);
     node.append(svg("path", { d: `${path([...edge(high), ...edge(low).reverse()])}Z`, fill: INK.orange, "fill-opacity": 0.2 }), svg("path", { d: path(edge(mean)), fill: "none", stroke: INK.orange, "stroke-width": 2 }));
@@ -53,17 +55,18 @@ function adjustedChart(a, column, component, k, array) {
 function associationsPanel(a, p, array, choose) {
   if (!a) return null;
   const t = a.tests, k = p.n_components, terms = new Map();
-  t.term.forEach((term, i) => { const key = `${t.kind[i]} ${term}`; terms.set(key, [...(terms.get(key) ?? []), i]); });
+  const rowOf = (i) => `${t.kind[i]} ${t.term[i]} ${t.measure[i]}`;
+  t.term.forEach((_, i) => { const key = rowOf(i); terms.set(key, [...(terms.get(key) ?? []), i]); });
   const words = el("p", { "aria-live": "polite" }), effects = el("div"), adjusted = el("div"), buttons = new Map();
   const pick = (i) => {
     const column = a.columns[t.column[i]];
-    words.replaceChildren(el("strong", {}, `${t.term[i]}, ${called(p, t.component[i])}: `), `estimate ${show(t.estimate[i], 3)} (95 % interval ${interval(t, i)}), ${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`);
-    effects.replaceChildren(...[effectChart(t, terms.get(`${t.kind[i]} ${t.term[i]}`), k)].filter(Boolean));
-    adjusted.replaceChildren(...[column ? adjustedChart(a, column, t.component[i], k, array) : null].filter(Boolean));
+    words.replaceChildren(el("strong", {}, `${t.term[i]}${ofMeasure(t, i)}, ${called(p, t.component[i])}: `), `estimate ${show(t.estimate[i], 3)} (95 % interval ${interval(t, i)}), ${t.statistic[i]} = ${show(t.value[i], 3)}, ${chance(t.p[i])}`);
+    effects.replaceChildren(...[effectChart(t, terms.get(rowOf(i)), k)].filter(Boolean));
+    adjusted.replaceChildren(...[column ? adjustedChart(a, column, i, array) : null].filter(Boolean));
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === i));
   };
   const cells = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
-    ...[...terms.values()].map((tests) => el("tr", {}, el("th", { scope: "row", class: "side" }, t.term[tests[0]]), ...[...tests].sort((i, j) => t.component[i] - t.component[j]).map((i) => {
+    ...[...terms.values()].map((tests) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${t.term[tests[0]]}${ofMeasure(t, tests[0])}`), ...[...tests].sort((i, j) => t.component[i] - t.component[j]).map((i) => {
       const value = t.standardized[i], node = el("button", { type: "button", class: t.p[i] !== null && t.p[i] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(i); choose(t.component[i]); } }, fixed(value, 2));
       node.style.background = shade(0.75 * (value ?? 0));
       buttons.set(i, hint(node, testText(t, i)));
@@ -71,12 +74,12 @@ function associationsPanel(a, p, array, choose) {
     }))));
   const rank = (i) => t.p[i] ?? 2, size = (i) => Math.abs(t.standardized[i] ?? 0);
   pick([...t.term.keys()].sort((i, j) => rank(i) - rank(j) || size(j) - size(i))[0]);
-  const rows = t.term.map((term, i) => [term, p.titles[t.component[i]].replace("Component ", ""), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
-  const corrected = a.n_permutations ? `p: ${many(a.n_permutations)} permutations, corrected over components` : "p: by theory, not corrected";
-  return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.`, [
+  const rows = t.term.map((term, i) => [term, ...(a.measures.length ? [t.measure[i]] : []), p.titles[t.component[i]].replace("Component ", ""), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
+  const corrected = a.n_permutations ? `p: ${many(a.n_permutations)} permutations, corrected over ${a.over}` : "p: by theory, not corrected";
+  return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model${a.measures.length ? ", on the loadings of each measure" : ""}. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.`, [
     el("div", { class: k > MANY ? "cells small" : "cells" }, cells), words, el("div", { class: "row pairs" }, effects, adjusted),
     ...(a.notes.length ? [el("ul", { class: "about" }, ...a.notes.map((text) => el("li", {}, String(text))))] : []),
-    table(["term", "component", "estimate", "95 % interval", "statistic", "partial R\u00b2", a.n_permutations ? "p, corrected" : "p, by theory"], rows, [1, 2, 3, 4, 5, 6])], true);
+    table(["term", ...(a.measures.length ? ["measure"] : []), "component", "estimate", "95 % interval", "statistic", "partial R\u00b2", a.n_permutations ? "p, corrected" : "p, by theory"], rows, [1, 2, 3, 4, 5, 6].map((c) => c + (a.measures.length ? 1 : 0)))], true);
 }
 
 /** Correlations of variables with the other side's score, with intervals; orange where the interval leaves out 0. */
@@ -120,26 +123,30 @@ function latentPanel(l) {
 /** W-scores of everybody: the reference in grey, others in orange, about 0 and the range of 95 % of the reference. */
 function normPanel(w, p, array) {
   if (!w) return null;
-  const k = p.n_components, scores = array(w.scores), at = (i, j) => scores[i * k + j], rows = [...w.people.keys()];
+  const k = p.n_components, measures = w.measures.length ? w.measures : [""], wide = k * measures.length;
+  const scores = array(w.scores), at = (i, j, m = 0) => scores[i * wide + m * k + j], rows = [...w.people.keys()];
   const known = scores.filter((value) => !Number.isNaN(value));
   if (!known.length) return null;
   const ends = known.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [-2, 2]), [low, high] = padded(...ends), step = Math.ceil(k / 25);
-  const marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0);
-  const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low, high, name: "W-score" }, { width: 900, height: 320 });
-  for (const [value, dash] of [[0, ""], [-1.96, "4 3"], [1.96, "4 3"]]) node.append(svg("line", { class: "axis", x1: px(-0.5), x2: px(k - 0.5), y1: py(value), y2: py(value), "stroke-dasharray": dash }));
-  const wide = 0.38 * (px(1) - px(0)), small = rows.length * k > 4000;
-  for (const own of [true, false]) for (const i of rows) if (w.reference[i] === own) for (let j = 0; j < k; j++) {
-    const value = at(i, j);
-    if (Number.isNaN(value)) continue;
-    const dot = svg("circle", { cx: px(j) + (own ? -0.5 : 0.5) * wide + wide * 0.8 * (((i * 0.618) % 1) - 0.5), cy: py(value), r: small ? 1.5 : 2.6, fill: own ? INK.grey : INK.orange, "fill-opacity": w.outside[i] ? 0.25 : 0.65 });
-    node.append(small ? dot : hint(dot, `${w.people[i]}${own ? " (reference)" : ""}\ncomponent ${j + 1}: W = ${fixed(value, 2)}${w.outside[i] ? `\noutside the reference: ${w.outside[i]}` : ""}`));
-  }
-  const others = rows.filter((i) => !w.reference[i]), share = (part, all) => (all.length ? percent(part.length / all.length) : "n/a");
-  const table_rows = Array.from({ length: k }, (_, j) => {
-    const found = others.map((i) => at(i, j)).filter((value) => !Number.isNaN(value)), mean = found.reduce((sum, value) => sum + value, 0) / found.length;
-    return [String(j + 1), String(found.length), found.length ? fixed(mean, 2) : "n/a", share(found.filter((value) => value < -1.96), found), share(found.filter((value) => value > 1.96), found)];
+  const marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0), small = rows.length * wide > 4000;
+  const charts = measures.map((measure, m) => {
+    const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low, high, name: `W-score${measure && ` of ${measure}`}` }, { width: 900, height: 320 });
+    for (const [value, dash] of [[0, ""], [-1.96, "4 3"], [1.96, "4 3"]]) node.append(svg("line", { class: "axis", x1: px(-0.5), x2: px(k - 0.5), y1: py(value), y2: py(value), "stroke-dasharray": dash }));
+    const side = 0.38 * (px(1) - px(0));
+    for (const own of [true, false]) for (const i of rows) if (w.reference[i] === own) for (let j = 0; j < k; j++) {
+      const value = at(i, j, m);
+      if (Number.isNaN(value)) continue;
+      const dot = svg("circle", { cx: px(j) + (own ? -0.5 : 0.5) * side + side * 0.8 * (((i * 0.618) % 1) - 0.5), cy: py(value), r: small ? 1.5 : 2.6, fill: own ? INK.grey : INK.orange, "fill-opacity": w.outside[i] ? 0.25 : 0.65 });
+      node.append(small ? dot : hint(dot, `${w.people[i]}${own ? " (reference)" : ""}\n${measure && `${measure}, `}component ${j + 1}: W = ${fixed(value, 2)}${w.outside[i] ? `\noutside the reference: ${w.outside[i]}` : ""}`));
+    }
+    return node;
   });
+  const others = rows.filter((i) => !w.reference[i]), share = (part, all) => (all.length ? percent(part.length / all.length) : "n/a");
+  const table_rows = measures.flatMap((measure, m) => Array.from({ length: k }, (_, j) => {
+    const found = others.map((i) => at(i, j, m)).filter((value) => !Number.isNaN(value)), mean = found.reduce((sum, value) => sum + value, 0) / found.length;
+    return [measure ? `${j + 1}, ${measure}` : String(j + 1), String(found.length), found.length ? fixed(mean, 2) : "n/a", share(found.filter((value) => value < -1.96), found), share(found.filter((value) => value > 1.96), found)];
+  }));
   return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(rows.length - others.length)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
-    node, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
+    ...charts, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["component", "others", "mean W", "W < \u22121.96", "W > 1.96"], table_rows, [0, 1, 2, 3, 4])], true);
 }

@@ -91,9 +91,9 @@ function histogram(p, L, j) {
   const values = p.subjects.map((_, i) => L[i * p.n_components + j]), n = 14, [low, high] = padded(Math.min(...values), Math.max(...values), 0.001);
   const counts = new Array(n).fill(0);
   for (const value of values) counts[Math.min(n - 1, Math.floor((n * (value - low)) / (high - low)))]++;
-  const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: "people", ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
+  const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: p.rows, ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
   const step = (high - low) / n, side = (px(high) - px(low)) / n;
-  counts.forEach((count, i) => node.append(hint(svg("rect", { x: px(low + i * step), width: Math.max(0.5, side - 1), y: py(count), height: Math.max(0, py(0) - py(count)), fill: INK.blue }), `loading ${show(low + i * step, 3)} to ${show(low + (i + 1) * step, 3)}\n${many(count)} people`)));
+  counts.forEach((count, i) => node.append(hint(svg("rect", { x: px(low + i * step), width: Math.max(0.5, side - 1), y: py(count), height: Math.max(0, py(0) - py(count)), fill: INK.blue }), `loading ${show(low + i * step, 3)} to ${show(low + (i + 1) * step, 3)}\n${many(count)} ${p.rows}`)));
   node.setAttribute("aria-label", `Loadings of component ${j + 1}: ${show(Math.min(...values), 3)} to ${show(Math.max(...values), 3)}`);
   return node;
 }
@@ -101,7 +101,7 @@ function histogram(p, L, j) {
 /** What goes with a component's loadings: [text, whether p < 0.05], the clearest first. */
 function relations({ data, p }, j) {
   const t = data.associations && data.associations.tests;
-  const found = t ? [...t.term.keys()].filter((i) => t.component[i] === j && t.p[i] !== null).map((i) => [t.p[i], `${t.term[i]}: ${t.statistic[i]} = ${show(t.value[i], 3)}`])
+  const found = t ? [...t.term.keys()].filter((i) => t.component[i] === j && t.p[i] !== null).map((i) => [t.p[i], `${t.term[i]}${ofMeasure(t, i)}: ${t.statistic[i]} = ${show(t.value[i], 3)}`])
     : p.columns.map((column) => [column.p[j], `${column.column}: ${column.labels ? "η²" : "r"} = ${fixed(column.strength[j], 2)}`]);
   return found.sort((a, b) => a[0] - b[0]).slice(0, 4).map(([chance, text]) => [`${text}, ${probability(chance)}`, chance < 0.05]);
 }
@@ -124,12 +124,12 @@ function componentsPanel(page) {
   });
   const theory = data.associations && !data.associations.n_permutations;
   const tests = data.associations ? "Tests by icofactor associate" : p.columns.length ? "Relations to columns of the participants" : "";
-  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : "corrected over components"}.` : ""}`, cards, true);
+  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : `corrected over ${data.associations ? data.associations.over : "components"}`}.` : ""}`, cards, true);
 }
 
 function variancePanel(p, summary) {
   const series = [...(p.alone ? [{ name: "alone", values: p.components.alone, colour: INK.blue }] : []), { name: "unique", values: p.components.unique, colour: INK.orange }];
-  const text = `All components together explain ${percent(summary.explained)} of the between-subject variance (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map). ` +
+  const text = `All components together explain ${percent(summary.explained)} of the between-subject variance${summary.explained_X === summary.explained ? "" : ` (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map)`}. ` +
     `${p.alone ? "Alone: the variance of a component's map times its loadings; components overlap, so these do not add up. " : ""}Unique: variance explained by this component and by no other.`;
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
