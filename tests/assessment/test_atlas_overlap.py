@@ -22,6 +22,7 @@ from icofactor.assessment.atlas import (
 )
 from icofactor.errors import ArgumentError
 from icofactor.sphere.operators import neighbour_average, smooth_rows
+from icofactor.sphere.rotations import random_rotation
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage4")
@@ -69,6 +70,34 @@ def test_shares_and_enrichment_are_those_of_the_sites() -> None:
         expected = maps[:, here].mean(1) / maps[:, ~WALL].mean(1) if here.any() else np.nan
         np.testing.assert_allclose(found.enrichment[:, k], expected, rtol=1e-12)
     np.testing.assert_allclose(found.share.sum(axis=1), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("on", ["vertices", "parcels"])
+def test_sites_count_by_their_weights_and_parcels_by_their_vertices(on: str) -> None:
+    """Against sums over vertices and, for rotations, over pairs of sites."""
+    labels, n_spins, rng = parcels(6), 7, np.random.default_rng(3)
+    region = np.where(WALL, 0, 1 + parcels(40, 5))
+    sites = SITES.weighted(rng.random(SITES.n) + 0.5) if on == "vertices" else Sites.parcels((region, SITES))
+    own, mask = rng.random((2, sites.n)) ** 3, ~WALL if on == "vertices" else np.ones(sites.n, dtype=bool)
+    found = enrichment(own, sites, mask, Atlas(labels, tuple("abcdef")), n_spins=n_spins)
+    w = sites.weights if on == "vertices" else np.ones(SITES.n)
+    of = np.where(WALL, -1, np.arange(SITES.n) if on == "vertices" else region - 1)
+
+    def by_hand(taken: np.ndarray) -> np.ndarray:
+        maps = np.where(of < 0, 0, own[:, taken][:, of])
+        there = (of >= 0) & mask[taken][of]
+        means = [(maps * w)[:, here].sum(1) / w[here].sum() for here in [there & (labels == k) for k in range(6)]]
+        return np.array(means).T / ((maps * w)[:, there].sum(1) / w[there].sum())[:, None]
+
+    np.testing.assert_allclose(found.enrichment, by_hand(np.arange(sites.n)), rtol=1e-10)
+    maps = np.where(of < 0, 0, own[:, of])
+    for k in range(6):
+        share = (maps * w)[:, labels == k].sum(1) / (maps * w).sum(1)
+        np.testing.assert_allclose(found.share[:, k], share, rtol=1e-10)
+        assert found.area[k] == pytest.approx(w[(labels == k) & ~WALL].sum() / w[~WALL].sum())
+    turns = [random_rotation(np.random.default_rng(s)) for s in np.random.SeedSequence(0).spawn(n_spins)]
+    spun = [by_hand((sites.coordinates @ R.T @ sites.coordinates.T).argmax(axis=1)) for R in turns]
+    np.testing.assert_allclose(found.null, np.mean(spun, axis=0), rtol=1e-10)
 
 
 def test_the_medial_wall_does_not_count() -> None:

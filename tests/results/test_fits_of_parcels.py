@@ -194,8 +194,16 @@ def test_commands_after_a_fit_of_parcels(tmp_path: Path) -> None:
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
     assert content_of(out / "report.html")["stability"]
     (tmp_path / "again").mkdir()
-    with refused("atlas", "desc-icofactor_regions.tsv"):
-        overlap(ico.load_model(out), write_toy_atlas(tmp_path / "again"))
+    second = write_toy_atlas(tmp_path / "again")  # names by the vertices of each parcel
+    command = ["select", "-o", str(out), "--model", str(out), "--atlas", *map(str, second), "--spins", "20", "-q"]
+    assert main(command) == 0
+    held = columns_of(out / "atlas_overlap.tsv")
+    assert set(held["region"]) == {f"{side} {name}" for side in ("left", "right") for name in NAMES}
+    maps, sizes = np.abs(ico.load_model(out).components_[0]), Sites.parcels(second).regions.sizes
+    share = (maps * sizes)[NAMES.index("insula")] / (maps * sizes).sum()
+    assert float(held["share"][held["region"].index("left insula")]) == pytest.approx(share)
+    with refused("atlas", "fit with their atlas"):
+        overlap(ico.CorticalFactorization(2, mesh=Sites.parcels(None, list("abcdef"))).fit(X[:, :6]), second)
     other = tmp_path / "other"
     assert main(["fit", tables, *parcels, "-o", str(other), *QUICK, "--random-seed", "1", "--no-figures"]) == 0
     assert main(["compare", str(out), str(other), "-o", str(tmp_path / "both"), "--spins", "20", "-q"]) == 0

@@ -3,7 +3,8 @@
 Enrichment of a map in a region is its mean there over its mean on the whole cortex. Smooth maps are high or low over
 large stretches, so its null is the same map rotated: nearest-vertex reassignment, the right hemisphere turning with
 the left one as its mirror image. Sites that get their value from the medial wall count as missing in that rotation, as
-the field does; so do those on the medial wall itself.
+the field does; so do those on the medial wall itself. Sites count by their weights; a parcel lies in each region with
+the vertices that it shares with it, and rotations turn the parcels' mean directions.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Atlas:
 
     Attributes
     ----------
-    labels : (n_sites,) number of the region of each site, −1 where there is none.
+    labels : (n_sites,) number of the region of each site, −1 where there is none; of parcels, of each vertex of their
+        mesh.
     names : of the regions.
 
     Examples
@@ -102,7 +104,7 @@ def overlap(
 
     Parameters
     ----------
-    model : fitted, on the vertices or faces of a mesh.
+    model : fitted, on the vertices or faces of a mesh, or on parcels whose atlas is known.
     atlas : Atlas; or the file of one (.annot, .label.gii, .dlabel.nii), a pair of files for two hemispheres.
     n_spins : rotations of the null.
     random_state : int ≥ 0; same seed, same answer.
@@ -150,13 +152,13 @@ def enrichment(
     """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on the cortex."""
     _check_enrichment(maps, sites, mask, atlas, n_spins)
     values = np.ascontiguousarray(np.where(mask, maps, 0.0).T)
-    one = np.arange(sites.n)
-    observed, sums, counts = _density(values, mask, atlas, one)
-    total = values.sum(axis=0)
+    one, members = np.arange(sites.n), _members(sites, atlas)
+    observed, sums, counts = _density(values, mask, members, one)
+    total = sites.weigh(values).sum(axis=0)
     share = np.divide(sums.T, total[:, None], out=np.zeros_like(sums.T), where=total[:, None] > 0)
     spinner = SiteSpinner(sites)
     seeds = np.random.SeedSequence(random_state).spawn(n_spins)
-    turn = lambda seed: _density(values, mask, atlas, spinner.draw(np.random.default_rng(seed)))[0]
+    turn = lambda seed: _density(values, mask, members, spinner.draw(np.random.default_rng(seed)))[0]
     as_large, known, null = np.zeros_like(observed), np.zeros_like(observed), np.zeros_like(observed)
     for done, spun in enumerate(in_order(turn, seeds), 1):
         there = np.isfinite(spun)
@@ -169,19 +171,33 @@ def enrichment(
             report(done / n_spins)
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(np.isfinite(observed), (1 + as_large) / (1 + known), np.nan)
-        return Enrichment(share, counts / mask.sum(), observed.T, (null / known).T, p.T)
+        return Enrichment(share, counts / sites.weigh(mask).sum(), observed.T, (null / known).T, p.T)
+
+
+def _members(sites: Sites, atlas: Atlas) -> tuple[sp.coo_array, np.ndarray]:
+    """Weight of each site in each region (regions × sites), and the sites' own weights."""
+    w = np.ones(sites.n) if sites.weights is None else sites.weights
+    site, each, parcels = np.arange(sites.n), w, sites.regions
+    if parcels is not None:
+        assert parcels.labels is not None
+        site, each = parcels.labels, (w / parcels.sizes)[parcels.labels]  # a parcel's weight, on all its vertices alike
+    inside = np.flatnonzero((atlas.labels >= 0) & (site >= 0))
+    found = sp.coo_array((each[inside], (atlas.labels[inside], site[inside])), shape=(len(atlas.names), sites.n))
+    found.sum_duplicates()
+    return found, w
 
 
 def _density(
-    values: np.ndarray, mask: np.ndarray, atlas: Atlas, taken: np.ndarray
+    values: np.ndarray, mask: np.ndarray, members: tuple[sp.coo_array, np.ndarray], taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Enrichment (regions × maps), sums and counts per region, where site i takes the value of site taken[i]."""
-    there = np.flatnonzero(mask & mask[taken])
-    inside = there[atlas.labels[there] >= 0]
-    shape = (len(atlas.names), len(mask))
-    gather = sp.csr_array((np.ones(len(inside)), (atlas.labels[inside], taken[inside])), shape=shape)
-    sums, counts = gather @ values, np.bincount(atlas.labels[inside], minlength=len(atlas.names)).astype(np.float64)
-    overall = values[taken[there]].mean(axis=0)
+    """Enrichment (regions × maps), sums and weights per region, where site i takes the value of site taken[i]."""
+    there, (of, w) = mask & mask[taken], members
+    inside = np.flatnonzero(there[of.col])
+    weights, region = of.data[inside], of.row[inside]
+    gather = sp.csr_array((weights, (region, taken[of.col[inside]])), shape=of.shape)
+    sums, counts = gather @ values, np.bincount(region, weights, minlength=of.shape[0])
+    at = np.flatnonzero(there)
+    overall = w[at] @ values[taken[at]] / w[at].sum()
     with np.errstate(invalid="ignore", divide="ignore"):
         return (sums / counts[:, None]) / overall, sums, counts
 
@@ -191,10 +207,19 @@ def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: A
         raise ArgumentError("maps", Phrase(f"shape {maps.shape}"), f"of shape (n_maps, {sites.n}), as {sites!r} is")
     if (maps[:, mask] < 0).any():
         raise ArgumentError("maps", None, "≥ 0: the mass of a map with negative values has no share")
-    for name, array in (("mask", mask), ("atlas.labels", atlas.labels)):
-        if array.shape != (sites.n,):
-            raise ArgumentError(name, Phrase(f"shape {array.shape}"), f"of shape ({sites.n},), as {sites!r} is")
+    if sites.regions is not None:
+        _check_placed(sites)
+    n_labels = sites.n if sites.regions is None else len(np.asarray(sites.regions.labels))
+    for name, array, n in (("mask", mask, sites.n), ("atlas.labels", atlas.labels, n_labels)):
+        if array.shape != (n,):
+            raise ArgumentError(name, Phrase(f"shape {array.shape}"), f"of shape ({n},), as {sites!r} is")
     check_spins(n_spins)
+
+
+def _check_placed(sites: Sites) -> None:
+    if not sites.placed:
+        what = "The positions of the regions are not known; fit with their atlas ({parcels}) before {atlas} names them"
+        raise ArgumentError("atlas", None, what)
 
 
 def check_spins(n_spins: Any) -> None:
@@ -311,9 +336,8 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
     Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall, and what is called
     unknown, is not a region.
     """
-    if sites.regions is not None:
-        what = "{atlas} names components on vertices; these lie on parcels, named in desc-icofactor_regions.tsv"
-        raise ArgumentError("atlas", None, what)
+    _check_placed(sites)
+    sites = sites.surface
     found = read_regions(paths, sites, hemi)
     # a table may list both hemispheres' names in each of its files: what counts is what lies there
     there = [{table.get(int(key), "") for key in np.unique(keys)} for keys, table in found.values()]
