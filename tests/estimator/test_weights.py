@@ -14,13 +14,14 @@ from sklearn.base import clone
 
 import icofactor as ico
 from helpers.refusals import refused
-from icofactor.assessment.bootstrap import bootstrap
+from icofactor.assessment.bootstrap import bootstrap, relative_error
 from icofactor.assessment.selection.data import Fitter, gather
 from icofactor.assessment.selection.heldout import heldout_full
 from icofactor.cli.main import main
 from icofactor.errors import CheckpointError, FileError
 from icofactor.estimator.inputs import read_input, weighted_sites
 from icofactor.factorization.methods import method_named
+from icofactor.factorization.scaling import map_signs
 from icofactor.io.gifti import write_maps
 from icofactor.preprocessing import vertex_areas
 from icofactor.results.diagnostics import diagnose
@@ -104,6 +105,14 @@ def test_a_weight_is_a_number_of_sites(twice: Twice, method: str, settings: dict
     alike(one.transform(twice.new) / size, other.transform(new))
 
 
+@pytest.mark.slow
+def test_jax_weighs_alike(pair: tuple[Any, Any], twice: Twice) -> None:
+    pytest.importorskip("jax")
+    model = clone(pair[0]).set_params(engine="jax").fit(twice.cohort)
+    alike(model.components_, pair[0].components_)
+    alike(model.loadings_, pair[0].loadings_)
+
+
 def test_streamed_and_resumed(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", twice.cohort.X)
     mapped = replace(twice.cohort, X=np.load(tmp_path / "x.npy", mmap_mode="r"), checked=True)
@@ -134,6 +143,10 @@ def test_assessment(twice: Twice, pair: tuple[Any, Any]) -> None:
     spread, theirs = (bootstrap(m, c, 2) for m, c in ((one, twice.cohort), (other, twice.repeated[:N_SUBJECTS])))
     alike(spread.similarity, theirs.similarity)
     alike(spread.component_se, twice.once(theirs.component_se))
+    alike(relative_error(spread.component_se, one), relative_error(theirs.component_se, other))
+    signs = np.array([[1.0, -2.0, 1.5], [1.0, -1.0, -1.5]]).T  # mostly negative; positive where it weighs
+    assert (map_signs(signs, np.array([6.0, 1.0, 2.0])) == map_signs(np.repeat(signs, [6, 1, 2], axis=0))).all()
+    assert map_signs(signs, np.array([6.0, 1.0, 2.0])).tolist() != map_signs(signs).tolist()
     found, known = (diagnose(m, c) for m, c in ((one, twice.cohort), (other, twice.repeated[:N_SUBJECTS])))
     for name in (
         "explained",

@@ -327,7 +327,8 @@ def test_jax_lifts_alike(method: str, begun: bool) -> None:
     C[3] = 0.0  # a component that nobody has
     start = rng.random((500, 4)) if begun else None
     scheme = METHODS[method].scheme
-    expected = lift(X, C, scheme, 0.3, 0.04, start)
-    found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax")
+    weights = rng.random(500) + 0.5 if begun else None
+    expected = lift(X, C, scheme, 0.3, 0.04, start, weights=weights)
+    found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax", weights=weights)
     for name in ("W", "WX", "WW"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12)

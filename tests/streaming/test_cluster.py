@@ -93,6 +93,13 @@ def test_a_store_is_fitted_to_the_same_bits(
         assert_same_bits(quick().fit(stored, work_dir=tmp_path / "work"), here)
 
 
+def test_weights_go_to_the_workers(client: Any, stored: Any, here: CorticalFactorization) -> None:
+    model, there = (quick(weights=np.linspace(1, 3, 642)) for _ in range(2))
+    assert_same_bits(there.fit(stored, client=client), model.fit(stored))
+    np.testing.assert_array_equal(there.transform(stored, client=client), model.transform(stored))
+    assert relative(model.components_, here.components_) > 1e-3
+
+
 @pytest.mark.parametrize("stage", ["statistics", "starts", "lift"])
 def test_a_killed_worker_changes_nothing(
     stage: str, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,12 +95,11 @@ class Bootstrap:
         place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
         n = len(self.component_se)
         names = numbered("component", n)
-        size = np.linalg.norm(model.components_, axis=1)
         table = {
             "component": np.arange(1, n + 1),
             "stability": self.stability,
             "stability_5th_percentile": np.quantile(self.similarity, 0.05, axis=0),
-            "relative_standard_error": np.linalg.norm(self.component_se, axis=1) / np.where(size > 0, size, 1.0),
+            "relative_standard_error": relative_error(self.component_se, model),
             "n_resamples": np.full(n, len(self.similarity)),
         }
         loadings = {**rows.columns, **dict(zip(names, self.loading_se.T, strict=True))}
@@ -120,6 +119,13 @@ class Bootstrap:
             for (name, side), half in zip(maps.items(), halves, strict=False):
                 write_maps(new / name, half, side, [f"{name} standard error" for name in names])
         return [place.path / name for name in (*tables, *_beside(tables), *maps)]
+
+
+def relative_error(component_se: np.ndarray, model: Any) -> np.ndarray:
+    """(n_components,) size of each map's standard errors relative to that of the map, over sites by their weights."""
+    w = model.sites_.weigh(np.ones(component_se.shape[1]))
+    errors, size = (np.sqrt(one**2 @ w) for one in (component_se, model.components_))
+    return np.asarray(errors / np.where(size > 0, size, 1.0))
 
 
 def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
@@ -322,7 +328,7 @@ class _Resampling:
         if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
             mean = everyone[:, who].mean(axis=1, keepdims=True)
             everyone = everyone - (mean if codes is None else means_of(everyone[:, who].T, codes[who])[codes].T)
-        scale = scale_of(basis.W, everyone, scheme)
+        scale = scale_of(basis.W, everyone, scheme, weights)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps, weights)
         order = reordered(match, len(maps))

@@ -47,12 +47,13 @@ def loading_size(C: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt((C**2).mean(axis=1)))
 
 
-def map_signs(W: np.ndarray) -> np.ndarray:
-    """The signs that make the maps, columns of W, mostly positive."""
-    return np.array([-1.0 if float(w @ np.abs(w)) < 0 else 1.0 for w in W.T])
+def map_signs(W: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """The signs that make the maps, columns of W, mostly positive; `weights` of the rows, if any."""
+    heavy = W if weights is None else W * weights[:, None]
+    return np.array([-1.0 if float(w @ np.abs(own)) < 0 else 1.0 for w, own in zip(heavy.T, W.T, strict=True)])
 
 
-def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme, weights: np.ndarray | None = None) -> np.ndarray:
     """By what maps are multiplied, and loadings divided, to be reported.
 
     Loadings get a root mean square of 1, unless the scheme fixes their scale; where a map and its loadings may both
@@ -62,7 +63,7 @@ def scale_of(W: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
     # loadings that are rounding beside the others' belong to a component that died: scaled to 1 they would look real
     alive = size > 1e-9 * size.max(initial=0.0)
     scale = np.where(alive, size, 1.0) if scheme.scaled else np.ones(len(C))
-    return scale * map_signs(W) if scheme.signed_maps and scheme.signed_loadings else scale
+    return scale * map_signs(W, weights) if scheme.signed_maps and scheme.signed_loadings else scale
 
 
 def spread_of(C: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
@@ -85,7 +86,7 @@ def canonical(
     squares = np.einsum("ij,ij->j", W, W) if weights is None else np.einsum("ij,ij,i->j", W, W, weights)
     variance = squares * spread_of(C, codes)
     order = np.argsort(-variance, kind="stable")
-    scale = scale_of(W, C, scheme)
+    scale = scale_of(W, C, scheme, weights)
     components = np.empty((len(C), len(W)))
     for row, j in enumerate(order):  # one copy, not one per operation
         np.multiply(W[:, j], scale[j], out=components[row])

@@ -89,7 +89,7 @@ def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
             if data.center == "none"
             else problems[2 * i].sq_norm + problems[2 * i + 1].sq_norm
         )
-        inner, correlation, ari, median, stability = agreement(a.maps, b.maps, data.counts)
+        inner, correlation, ari, median, stability = agreement(a.maps(data.counts), b.maps(data.counts), data.counts)
         rows.append([inner, correlation, ari, (a.error + b.error) / variance, median, stability])
     return np.array(rows)
 
@@ -121,7 +121,7 @@ def third_people(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
         scheme = fit.chosen.scheme
         pair = [(views[2 * i + group], fits[2 * i + group]) for group in (0, 1)]
         # a map and its loadings may both change sign: the one that makes the map mostly positive
-        a, b = (map_signs(one.B)[:, None] * new_loadings(view, one, others, scheme) for view, one in pair)
+        a, b = (map_signs(one.B, view.counts)[:, None] * new_loadings(view, one, others, scheme) for view, one in pair)
         whole = data.all_adjusted if data.measures is None else views[2 * i]
         total = whole.L[others].sum(axis=1)
         rows.append([match_components(a, b).mean, match_components(_without(a, total), _without(b, total)).mean])

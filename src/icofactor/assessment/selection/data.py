@@ -60,11 +60,10 @@ class Fit:
     penalty: float
     error: float
 
-    @property
-    def maps(self) -> np.ndarray:
+    def maps(self, counts: np.ndarray) -> np.ndarray:
         """n_d × n_k maps in the data's units: those of a subject whose loading is the root mean square; signs such that
-        maps are mostly positive, components in no order."""
-        return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B))).T)
+        maps are mostly positive, where faces have `counts` sites; components in no order."""
+        return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B, counts))).T)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.bootstrap import REGION_ERRORS, error_files, error_unit
+from icofactor.assessment.bootstrap import REGION_ERRORS, error_files, error_unit, relative_error
 from icofactor.assessment.selection.choice import Choice
 from icofactor.cohort.people import MEASURE, PERSON, SESSION
 from icofactor.io.gifti import read_gifti
@@ -53,16 +53,14 @@ def read_selection_files(folder: Path, model: Any, subjects: Sequence[str]) -> S
     stability, errors = _stability(folder / STABILITY, k), _component_se(folder, model)
     if stability is not None and errors is not None:
         with naming(folder / STABILITY, "table"):
-            _check_sizes(stability["relative_standard_error"], errors, model.components_)
+            _check_sizes(stability["relative_standard_error"], errors, model)
     loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
     return SelectionFiles(read_choice(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
 
 
-def _check_sizes(relative: list[float], errors: np.ndarray, components: np.ndarray) -> None:
+def _check_sizes(relative: list[float], errors: np.ndarray, model: Any) -> None:
     """Refuse errors of an earlier fit with as many components: theirs are in parts of other maps."""
-    size = np.linalg.norm(components, axis=1)
-    expected = np.linalg.norm(errors, axis=1) / np.where(size > 0, size, 1.0)
-    if not np.allclose(relative, expected, rtol=1e-3, atol=1e-9, equal_nan=True):
+    if not np.allclose(relative, relative_error(errors, model), rtol=1e-3, atol=1e-9, equal_nan=True):
         raise Unreadable("is from another fit: its standard errors belong to other maps; run icofactor select again")
 
 
