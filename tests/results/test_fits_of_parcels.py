@@ -26,6 +26,8 @@ from helpers.region_tables import (
 )
 from icofactor.assessment.atlas import overlap
 from icofactor.cli.main import main
+from icofactor.cohort.store import append_store, open_store
+from icofactor.errors import CohortError
 from icofactor.io.cifti import read_pscalar, write_pscalar
 from icofactor.io.gifti import read_gifti, write_maps
 from icofactor.results.description import read_fit
@@ -171,6 +173,26 @@ def test_pscalar_to_page_and_back(tmp_path: Path) -> None:
     model = ico.load_model(out)
     np.testing.assert_allclose(found.parts[None], model.components_, rtol=1e-6)
     assert found.regions == sites.regions.names and content_of(out / "report.html")["summary"]["mesh"].endswith("32k")
+
+
+@pytest.mark.parametrize("atlas", [True, False])
+def test_a_store_of_parcels_gives_the_fit_of_the_tables(atlas: bool, tmp_path: Path) -> None:
+    aparcstats2table(tmp_path / "in", toy_values(24))
+    parcels = ["--parcels", *map(str, write_toy_atlas(tmp_path))] if atlas else []
+    store = tmp_path / "t.store"
+    assert main(["prepare", str(tmp_path / "in"), *parcels, "-o", str(store), "-q"]) == 0
+    stored = open_store(store)
+    for name, source in (("a", [str(store)]), ("b", [str(tmp_path / "in"), *parcels])):
+        assert main(["fit", *source, "-o", str(tmp_path / name), *QUICK, "--no-figures"]) == 0
+    a, b = (ico.load_model(tmp_path / name) for name in "ab")
+    np.testing.assert_allclose(a.components_, b.components_, rtol=1e-10)
+    assert stored.sites.regions.names == b.sites_.regions.names and stored.sites.placed == atlas
+    assert stored.sites.regions.atlas == ("toy" if atlas else "")
+    both = [f"thickness={store}", f"area={store}", "--share", "loadings", "-o", str(tmp_path / "both")]
+    assert main(["fit", *both, *QUICK, "--no-figures"]) == 0
+    other = ico.Cohort.from_array(toy_values(3), mesh=Sites.parcels(None, [f"r{i}" for i in range(N)]))
+    with pytest.raises(CohortError, match="the store has Sites"):
+        append_store(store, other)
 
 
 @pytest.mark.slow

@@ -37,8 +37,9 @@ from icofactor.cohort.store.layout import (
     write_commit,
     write_group,
 )
-from icofactor.cohort.store.read import SITE_ARRAYS, StoredCohort, open_store
+from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open_store
 from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
+from icofactor.io.records import flatten
 from icofactor.io.tables import Column, encode_column, join_columns, plain
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
@@ -206,16 +207,15 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     first = next(rest, None)
     if first is None:
         raise CohortError(folder, "there are no subjects to write to it")
-    if first.sites.regions is not None:
-        raise CohortError(folder, "a store contains maps on vertices; fit tables of regions directly, they are small")
     sites, generation = first.sites, next_generation(folder, _generation(folder))
     mesh = f"mesh-{generation:08x}"
-    _write_mesh(folder / mesh, first, _quadtree_order(sites))
+    about = {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh}
+    about |= _write_mesh(folder / mesh, first, _quadtree_order(sites))
     part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, kind)
     return Commit(
         generation=generation,
         mesh=mesh,
-        sites={"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh},
+        sites=about,
         chunks=chunks,
         parts=((part.name, len(part.subjects)),),
         hemisphere=first.hemisphere,
@@ -295,14 +295,17 @@ def _quadtree_order(sites: Sites) -> NDArray[np.int64]:
     return np.argsort(sites.deepest, kind="stable")
 
 
-def _write_mesh(place: Path, cohort: AnyCohort, order: NDArray[np.int64]) -> None:
-    """The sites, their order and the mask."""
+def _write_mesh(place: Path, cohort: AnyCohort, order: NDArray[np.int64]) -> dict[str, Any]:
+    """The sites, their order and the mask; what arrays do not hold of parcels is returned."""
     place.mkdir()
     write_group(place, {})
     arrays = {each: getattr(cohort.sites, each) for each in SITE_ARRAYS}
+    regions, of_regions = flatten(cohort.sites.regions)
+    arrays |= {f"{REGIONS}{each}": values for each, values in of_regions.items()}
     for each, values in {**arrays, "order": order, "mask": cohort.mask}.items():
         if values is not None:
             write_array(place / each, np.asarray(values))
+    return {} if regions is None else {"regions": regions}
 
 
 @dataclass

@@ -55,7 +55,7 @@ class Commit:
     ----------
     generation : number of commits so far.
     mesh : name of the folder of the sites.
-    sites : `on`, `level`, `name` and `n_mesh` of the sites.
+    sites : `on`, `level`, `name` and `n_mesh` of the sites; of parcels `regions`, which are not arrays.
     chunks : sites × subjects of one file of maps.
     parts : name of the folder and number of subjects of each part, in order.
     hemisphere, modality, units, subjects : as in `Cohort`.

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +24,16 @@ from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
 from icofactor.sphere.meshes import check_sites
+from icofactor.sphere.parcels import Parcels
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Rows
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
-SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
-_OPTIONAL = ("triangles", "mask")
+SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames", "weights")
+REGIONS = "regions-"
+"""Before the names of arrays of parcels."""
+_OPTIONAL = ("triangles", "weights", "mask")
 
 
 class StoredMaps:
@@ -425,6 +428,10 @@ def read_mesh(folder: Path, commit: Commit) -> dict[str, Any]:
             sums = known[place] if known else None
         arrays[name] = StoredArray(folder / place, sums).read()
         arrays[name].setflags(write=False)
+    if commit.sites.get("regions") is not None:
+        for name in (one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in known):
+            place = f"{commit.mesh}/{REGIONS}{name}"
+            arrays[f"regions/{name}"] = StoredArray(folder / place, known[place]).read()
     return arrays
 
 
