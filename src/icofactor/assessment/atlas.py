@@ -177,7 +177,8 @@ def enrichment(
 def _members(sites: Sites, atlas: Atlas) -> tuple[sp.coo_array, np.ndarray]:
     """Weight of each site in each region (regions × sites), and the sites' own weights."""
     w = np.ones(sites.n) if sites.weights is None else sites.weights
-    site, each, parcels = np.arange(sites.n), w, sites.regions
+    site: np.ndarray = np.arange(sites.n)
+    each, parcels = w, sites.regions
     if parcels is not None:
         assert parcels.labels is not None
         site, each = parcels.labels, (w / parcels.sizes)[parcels.labels]  # a parcel's weight, on all its vertices alike
