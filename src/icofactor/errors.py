@@ -106,17 +106,17 @@ class Problem(str):
 
 
 class ArgumentError(ValueError):
-    """An argument is not what it must be.
+    """An argument has a wrong value.
 
     Parameters
     ----------
     argument : str
-        Its name, as the function calls it.
+        Name of the argument.
     found : object
-        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message shows nothing.
+        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message does not show it.
     expected : str
-        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or a brace.
-        May refer to arguments in braces.
+        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or a brace. May refer
+        to arguments in braces.
     """
 
     def __init__(self, argument: str, found: object, expected: str) -> None:
@@ -135,14 +135,14 @@ class ArgumentError(ValueError):
 
 
 class ExistsError(FileExistsError):
-    """A file or folder is there already and may not be replaced unasked.
+    """A file or folder exists already, and replacing it was not requested.
 
     Parameters
     ----------
     path : str or path
-        What is there.
+        The file or folder.
     problem : str
-        What that means and what to do, as in "PATH PROBLEM"; may refer to arguments in braces.
+        What this means and what to do, as in "PATH PROBLEM"; may refer to arguments in braces.
     """
 
     def __init__(self, path: str | PathLike[str], problem: str = "exists; pass {overwrite=True} to replace it") -> None:
@@ -155,18 +155,18 @@ class ExistsError(FileExistsError):
 
 
 class DivergenceError(ValueError):
-    """The updates left the finite numbers; the message says what to change."""
+    """The updates diverged; the message says what to change."""
 
 
 class FileError(ValueError):
-    """A file is damaged, or is not what it was taken for.
+    """A file is damaged, or is not what it should be.
 
     Parameters
     ----------
     path : str or path
-        The file, folder, subject or argument that the problem is about.
+        File, folder, subject or argument with the problem.
     problem : str
-        What is wrong with it and what to do; may refer to arguments in braces.
+        What is wrong and what to do; may refer to arguments in braces.
     """
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:
@@ -182,7 +182,7 @@ class FileError(ValueError):
 
 
 class ModelFileError(FileError):
-    """A file does not hold a model of icofactor, or is damaged."""
+    """A file is not a model of icofactor, or is damaged."""
 
 
 class CheckpointError(FileError):
@@ -195,7 +195,7 @@ class ClusterError(ValueError):
     Parameters
     ----------
     step : str
-        What was being made there, as in "statistics of the maps".
+        What was being computed, as in "statistics of the maps".
     problem : str
         What happened and what to do; may refer to arguments in braces.
     """
@@ -213,11 +213,12 @@ class ClusterError(ValueError):
 
 
 class CohortError(FileError):
-    """Files do not make a cohort; the message names every cause, `problems` every bad file.
+    """Files do not make a cohort. The message lists the causes, and `problems` every bad file.
 
     Attributes
     ----------
-    problems : (where, what) of each problem; `path` and `problem` are those of the first.
+    problems : tuple of (str, str)
+        Where and what, for each problem; `path` and `problem` are those of the first.
     """
 
     MOST_LISTED = 50

@@ -43,9 +43,10 @@ class Atlas:
 
     Attributes
     ----------
-    labels : (n_sites,) number of the region of each site, −1 where there is none; of parcels, of each vertex of their
-        mesh.
-    names : of the regions.
+    labels : int array of shape (n_sites,)
+        Number of the region of each site (for parcels, of each vertex of their mesh); −1 for none.
+    names : tuple of str
+        Names of the regions.
 
     Examples
     --------
@@ -64,11 +65,14 @@ class Enrichment:
 
     Attributes
     ----------
-    share : part of the map's mass that lies in the region; the rest of the mass lies outside all regions.
-    area : part of the cortex that the region is.
-    enrichment : mean of the map in the region over its mean on the cortex.
-    null : mean enrichment over rotations.
-    p : share of rotations, the data counted among them, that are as enriched or more; NaN for regions without sites.
+    share : array
+        Share of the mass of a map in the region; the rest is outside all regions.
+    area : array
+        Share of the cortex in the region.
+    enrichment, null : arrays
+        Mean of the map in the region, divided by its mean on the cortex; and the mean of this over rotations.
+    p : array
+        Share of rotations, including the data, that are as enriched or more; NaN for regions without sites.
     """
 
     share: np.ndarray
@@ -80,13 +84,15 @@ class Enrichment:
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Components and the regions of an atlas.
+    """Overlap of components with the regions of an atlas, the result of `overlap`.
 
     Attributes
     ----------
-    table : columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
-        Hochberg, over the table), n_spins; by component and falling share.
-    names : one per component, proposed from its largest overlaps.
+    table : dict
+        Columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
+        Hochberg, over the table) and n_spins, sorted by component and decreasing share.
+    names : tuple of str
+        One per component, proposed from its largest overlaps.
     """
 
     table: dict[str, np.ndarray]
@@ -100,15 +106,24 @@ def overlap(
     random_state: int = 0,
     report: Callable[[float], None] | None = None,
 ) -> Overlap:
-    """How a fitted model's components overlap with an atlas.
+    """Compute how the components of a model overlap with the regions of an atlas, with p-values from rotations.
 
     Parameters
     ----------
-    model : fitted, on the vertices or faces of a mesh, or on parcels whose atlas is known.
-    atlas : Atlas; or the file of one (.annot, .label.gii, .dlabel.nii), a pair of files for two hemispheres.
-    n_spins : rotations of the null.
-    random_state : int ≥ 0; same seed, same answer.
-    report : called with the share of the rotations that are done.
+    model : CorticalFactorization
+        A fitted model on the vertices or faces of a mesh, or on parcels with a known atlas.
+    atlas : Atlas, path or pair of paths
+        The atlas, or its files: .annot or .label.gii per hemisphere, or one .dlabel.nii.
+    n_spins : int, default=1000
+        Number of rotations.
+    random_state : int, default=0
+        Seed.
+    report : callable, optional
+        Called with the fraction of the rotations that is done.
+
+    Returns
+    -------
+    Overlap
 
     Examples
     --------

@@ -62,13 +62,16 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """Spread over resamples of the subjects.
+    """Spread over resamples of the subjects, the result of `bootstrap`.
 
     Attributes
     ----------
-    component_se : (n_components, n_sites) standard error of each basis map at each site, 0 where masked.
-    loading_se : (n_subjects, n_components) standard error of the loadings that comes from the basis.
-    similarity : (n_resamples, n_components) correlation of each map with its partner in the resample.
+    component_se : array of shape (n_components, n_sites)
+        Standard error of each component at each site; 0 if masked.
+    loading_se : array of shape (n_subjects, n_components)
+        Standard error of the loadings that comes from the components.
+    similarity : array of shape (n_resamples, n_components)
+        Correlation of each map with its partner in each resample.
 
     Examples
     --------
@@ -83,14 +86,13 @@ class Bootstrap:
 
     @property
     def stability(self) -> np.ndarray:
-        """(n_components,) mean similarity: 1 when other subjects would give the same map."""
+        """Mean similarity of each component; 1 if other subjects would give the same map."""
         return np.asarray(self.similarity.mean(axis=0))
 
     def save(
         self, folder: str | Path | Publication, model: Any, subjects: Sequence[str] | People, overwrite: bool = False
     ) -> list[Path]:
-        """Write stability.tsv, loadings_se.tsv and the maps of standard errors: one GIFTI file per hemisphere, or (of
-        parcels) components_se.tsv."""
+        """Write stability.tsv, loadings_se.tsv and maps of standard errors (components_se.tsv for parcels)."""
         rows = subjects if isinstance(subjects, People) else People(tuple(subjects), tuple(subjects))
         place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
         n = len(self.component_se)
@@ -176,19 +178,31 @@ def bootstrap(
     work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Bootstrap:
-    """Standard errors of maps and loadings, and the stability of each component.
+    """Compute standard errors of maps and loadings, and the stability of each component.
 
     Parameters
     ----------
-    model : fitted CorticalFactorization.
-    cohort : what it was fitted to.
-    n_resamples : at least 2; each takes two passes over the maps, and some more where covariates, scanners or standard
-        deviations are found anew in the drawn subjects.
-    random_state : int ≥ 0; same seed, same answer.
-    fit_on, order : as the model was fitted, where `cohort` also holds scans that it was not fitted to.
-    groups : column of the participants, or one label per row of the cohort: rows that are drawn together. By default
-        the scans of a person.
-    work_dir : folder where finished pieces are kept; the same call goes on from there.
+    model : CorticalFactorization
+        A fitted model.
+    cohort : Cohort or array
+        The data that it was fitted to.
+    n_resamples : int, default=100
+        Number of resamples, at least 2. Each takes two passes over the maps, and more if covariates, scanners or
+        standard deviations are estimated again.
+    random_state : int, default=0
+        Seed.
+    fit_on, order : str, optional
+        As in the fit, if `cohort` also contains scans that were not fitted.
+    groups : str or sequence, optional
+        Column of the participants, or one label per row: rows that are drawn together. Default: the scans of a person.
+    work_dir : path, optional
+        Folder for finished steps; the same call resumes from them.
+    verbose : bool, default=False
+        Whether to show progress.
+
+    Returns
+    -------
+    Bootstrap
 
     Examples
     --------

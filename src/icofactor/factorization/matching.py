@@ -18,12 +18,14 @@ _SAME_POSITION = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Pairs of components, best matches over all assignments.
+    """Matched components, the result of `match_components`.
 
     Attributes
     ----------
-    a, b : numbers of the matched components in the first and the second set, in the order of the first
-    similarity : correlation of each pair of maps
+    a, b : int arrays
+        Numbers of the matched components in the first and second set, in the order of the first.
+    similarity : array
+        Correlation of each pair of maps.
     """
 
     a: np.ndarray

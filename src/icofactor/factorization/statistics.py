@@ -97,12 +97,12 @@ class Statistics:
 
     @property
     def weights(self) -> np.ndarray:
-        """Row weights of the penalty, w_k = n_roots × (sites in face k) / (number of sites) (method.md §6)."""
+        """Row weights of the penalty, w_k = n_roots × (sites in face k) / (number of sites)."""
         return self.root_L.shape[1] * self.counts / self.n_sites
 
     @property
     def scale(self) -> float:
-        """The root mean square of X over `REFERENCE_SIZE`: what default penalties and starts are relative to."""
+        """Root mean square of X over `REFERENCE_SIZE`, to which default penalties and starts are relative."""
         return float(np.sqrt(self.sq_norm / (self.n_sites * self.n_subjects)) / REFERENCE_SIZE)
 
     def times(self, factor: float) -> Statistics:
@@ -159,13 +159,16 @@ class Statistics:
         )
 
     def deviations(self, energy: np.ndarray, sq_norm: float, change: Change = less_mean) -> Statistics:
-        """Statistics of the deviations from the mean map; reads nothing (method.md §10).
+        """Statistics of the deviations from the mean map, without reading X.
 
         Parameters
         ----------
-        energy : (n_k,) Σ over the sites of each face and all subjects of (x − the site's mean)²
-        sq_norm : the same over all sites, those in no face among them
-        change : what else is linear in the maps of a sphere, where that is meant; then `energy` is of what it leaves
+        energy : array of shape (n_columns,)
+            Σ over the sites of each face and all subjects of (x − mean of the site)².
+        sq_norm : float
+            The same over all sites, including those in no face.
+        change : callable
+            Another linear change of the maps; `energy` is then that of the result.
         """
         L = change(self.L, self.faces[:, 1] // (20 * 4 ** self.faces[:, 0]))
         root_L = change(self.root_L, np.arange(self.root_L.shape[1]) // 20)
@@ -395,8 +398,7 @@ class Pyramid:
     ) -> Pyramid:
         """Compute the pyramid of X (sites × subjects) in one pass.
 
-        `level` is the finest level to keep; by default that of the mesh. `inspector` sees all of X, and `report` is
-        called with the fraction that is done.
+        `level` is the finest level to keep (default: that of the mesh); `inspector` and `report` as in `Statistics`.
         """
         level = sites.max_level if level is None else level
         if not 0 <= level <= sites.max_level:
@@ -415,12 +417,14 @@ class Pyramid:
         return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
 
     def deviations(self, site_variance: np.ndarray, change: Change = less_mean) -> Pyramid:
-        """The sums of the deviations from the mean map; reads nothing.
+        """The pyramid of the deviations from the mean map, without reading X.
 
         Parameters
         ----------
-        site_variance : (n_sites,) Σ over subjects of (x − the site's mean)²
-        change : as in `Statistics.deviations`
+        site_variance : array of shape (n_sites,)
+            Σ over subjects of (x − mean of the site)².
+        change : callable
+            As in `Statistics.deviations`.
         """
         energy = [
             np.bincount(self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums))

@@ -44,21 +44,30 @@ LEAST_SCANS = 10
 
 @dataclass(frozen=True, eq=False)
 class Harmonization:
-    """How scanners differ at each site of the mesh, as `ComBat` found it.
+    """Differences between scanners at each site of the mesh, as estimated by `ComBat`.
 
     Attributes
     ----------
-    column : of the participants' table that says where a scan was made.
-    levels, counts : its values in the fitted scans, and how many there were of each.
-    terms : covariates whose effects were kept.
-    reference : the level that the others were brought to; None: to the mean of all.
-    mean : (n_sites,) m.
-    coefficients : (n_columns, n_sites) β of the covariates kept.
-    sd : (n_sites,) σ; 0 where nothing was done: at masked sites and where all scans are equal.
-    location, scale : (n_levels, n_sites) σ γ* in units of the data, and δ*.
-    shift : (n_sites,) what a site was raised by to stay ≥ 0; None for data that may be negative.
-    explained, explained_each : share of the between-subject variance that harmonizing took with it; see `Covariates`.
-    least : scans of a level that is not among `levels`, for which it is learnt from them.
+    column : str
+        Column of the participants table with the scanner.
+    levels, counts : tuple of str, tuple of int
+        Its values in the fitted scans, and the number of scans of each.
+    terms : tuple
+        Covariates whose effects were kept.
+    reference : str or None
+        Level that the others were adjusted to; None for the mean of all.
+    mean, sd : arrays of shape (n_sites,)
+        m and σ; σ is 0 where nothing was done: at masked sites, and where all scans are equal.
+    coefficients : array of shape (n_columns, n_sites)
+        β of the covariates that were kept.
+    location, scale : arrays of shape (n_levels, n_sites)
+        σ γ* in units of the data, and δ*.
+    shift : array of shape (n_sites,) or None
+        Shift that keeps values ≥ 0; None for data that may be negative.
+    explained, explained_each : float, array or None
+        Share of the between-subject variance that harmonization removed; see `Covariates`.
+    least : int
+        Number of scans from which a new level is estimated.
     """
 
     kept_as: ClassVar[str] = "harmonization_"
@@ -80,15 +89,17 @@ class Harmonization:
     explained_each: Annotated[np.ndarray | None, Numbers("m")] = None
 
     def apply(self, X: Any, participants: Any = None) -> Any:
-        """The harmonized maps of scans, new or not: a cohort of a Cohort, an array-like of an array.
+        """Harmonize maps of scans, new or fitted.
 
-        Nothing is computed before it is sliced, except that a scanner which the fit did not know is learnt from its
-        scans, in one pass.
+        Nothing is copied: values are computed when the result is sliced. A scanner that the fit did not have is first
+        estimated from its scans, in one pass.
 
         Parameters
         ----------
-        X : Cohort, or subjects × sites array with `participants`.
-        participants : column → one value per subject; the cohort's own when X is one.
+        X : Cohort, or array of shape (n_subjects, n_sites)
+            Maps; an array needs `participants`.
+        participants : mapping, optional
+            Column → one value per subject. Default: those of the cohort.
         """
         given = parts_of(X, _table(participants, self.column))
         table, subjects = given.participants, given.subjects
@@ -152,7 +163,7 @@ class Harmonization:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The column that was harmonized."""
+        """The harmonized column."""
         return (self.column,)
 
     @property
@@ -164,7 +175,7 @@ class Harmonization:
 
     @property
     def done(self) -> str:
-        """What was done to maps."""
+        """Description of what was done to the maps."""
         return f"harmonized over {self.column}"
 
     @property
@@ -173,7 +184,7 @@ class Harmonization:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether the other one adjusts alike, as that of a model does after saving and loading it."""
+        """Whether another `Harmonization` makes the same adjustment, for example after saving and loading a model."""
         if self is other or not isinstance(other, Harmonization):
             return self is other
         shift = lambda one: np.zeros(0) if one.shift is None else one.shift

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 
-from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.io.records import Numbers
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
 from icofactor.sphere.names import civet_name, hemispheres
 from icofactor.sphere.parcels import Parcels, parcel_sites
 from icofactor.sphere.recognise import IcosahedralMatch, icosphere_within, recognise
-from icofactor.sphere.standard import NAMED_LEVELS, NUMBERINGS, freesurfer_mesh, same_listing
+from icofactor.sphere.standard import freesurfer_mesh, parse_name, same_listing, same_mesh
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
 On = Literal["vertices", "faces"]
@@ -31,24 +31,31 @@ MOST_MEASURES = 60
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sites:
-    """Points of one or two hemispheres' spheres. Made by `named`, `icosphere`, `from_sphere` and so on.
+    """Positions of measurements on the spheres of one or two hemispheres.
+
+    Use `named`, `icosphere`, `from_sphere`, `from_file` or `parcels` to make them.
 
     Attributes
     ----------
-    coordinates : (n, 3) unit vectors.
-    hemisphere : (n,) int8; 0 for left or the only one, 1 for right.
-    on : "vertices" or "faces" of a mesh, "points" when no mesh is known, or "parcels" of an atlas.
-    level : level of the icosahedral mesh, or None when the mesh is not icosahedral.
-    name : "fsaverage3" to "fsaverage7", or None. "fsaverage4-B" has fsaverage4's points in the other of
-        FreeSurfer's two numberings; `Sites.named` takes such names too.
-    triangles : (F, 3) of one hemisphere's whole mesh, or None when unknown or not the same in both.
-    position : (n,) place of each site among the `n_mesh` sites of the whole mesh, before any `subset`.
-    n_mesh : number of sites of the whole mesh, both hemispheres together.
-    deepest : (n,) face of level `max_level` that holds each site, as in `face_at`.
-    frames : (1 or 2, 3, 3) per hemisphere, the rotation from the hierarchy's frame to that of the sites.
-    weights : (n,) how much each site counts in everything that is summed over sites, e.g. its area; None: all alike.
-    n_measures : how often the hemispheres follow each other, once per measure (`repeated`).
-    regions : the regions that all sites of an atlas are (`Parcels`); None for others.
+    coordinates : array of shape (n, 3)
+        Unit vectors.
+    hemisphere : int8 array of shape (n,)
+        0 for left or the only one, 1 for right.
+    on : {"vertices", "faces", "points", "parcels"}
+        Kind of sites; "points" if no mesh is known.
+    level, name : int or None, str or None
+        Level of the icosahedral mesh, and its name. "fsaverage4-B" has the points of fsaverage4 in the other of
+        FreeSurfer's two numberings.
+    triangles : int array of shape (n_faces, 3) or None
+        Mesh of one hemisphere; None if unknown, or if the hemispheres differ.
+    position, n_mesh : int array of shape (n,), int
+        Number of each site in the whole mesh, before any `subset`, and number of sites of the whole mesh.
+    deepest, frames : int array of shape (n,), array of shape (1 or 2, 3, 3)
+        Face of level `max_level` of each site, and the rotation of the hierarchy for each hemisphere.
+    weights : array of shape (n,) or None
+        Weight of each site in sums over sites, such as its area; None for equal weights.
+    n_measures, regions : int, Parcels or None
+        Number of measures that follow each other (`repeated`), and the regions if the sites are parcels.
 
     Examples
     --------
@@ -105,21 +112,21 @@ class Sites:
 
     @property
     def max_level(self) -> int:
-        """Level of the smallest faces: the mesh's own, or the hierarchy's last."""
+        """Level of the smallest faces: that of the mesh, or the last of the hierarchy."""
         return MAX_LEVEL if self.level is None else self.level
 
     @property
     def n_roots(self) -> int:
-        """Faces of level 0: 20 per hemisphere."""
+        """Number of faces of level 0: 20 per hemisphere."""
         return 20 * len(self.frames)
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights; the number of sites where all count alike."""
+        """Sum of the weights; the number of sites for equal weights."""
         return self.n if self.weights is None else float(self.weights.sum())
 
     def weigh(self, values: np.ndarray, where: Any = slice(None)) -> np.ndarray:
-        """Values, one or one row per site (of those at `where`), times the weights."""
+        """Multiply values, one or one row per site (of those at `where`), by the weights."""
         if self.weights is None:
             return values
         w = self.weights[where]
@@ -127,42 +134,42 @@ class Sites:
 
     @property
     def n_hemispheres(self) -> int:
-        """1 or 2."""
+        """Number of hemispheres, 1 or 2."""
         return len(self.frames) // self.n_measures
 
     @property
     def measure(self) -> Ints:
-        """(n,) number of the measure that each site is of."""
+        """Number of the measure of each site."""
         return np.asarray(self.hemisphere // self.n_hemispheres, dtype=np.int64)
 
     @property
     def placed(self) -> bool:
-        """Whether it is known where the sites lie: not those of a table without an atlas."""
+        """Whether the positions of the sites are known; not for tables without an atlas."""
         return self.regions is None or self.regions.placed
 
     @property
     def surface(self) -> Sites:
-        """The sites that maps are drawn on and written for: these, or the vertices of the atlas's mesh."""
+        """Sites on which maps are drawn and written: these, or the vertices of the mesh of an atlas."""
         return self if self.regions is None else self.regions.sites()
 
     def on_surface(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
-        """Values (..., n_sites) at the sites of `surface`; `missing` where there is no parcel."""
+        """Values of shape (..., n_sites) at the sites of `surface`; `missing` where there is no parcel."""
         return values if self.regions is None else self.regions.painted(values, missing)
 
     # Where sites lie in the hierarchy
 
     def face_at(self, level: int) -> Ints:
-        """Index (n,) of the face of `level` that holds each site.
+        """Index of the face of `level` that contains each site.
 
-        Faces of the second hemisphere follow those of the first: they are offset by 20·4^level, so that
-        parent and children are i // 4 and 4i..4i+3 in both.
+        Faces of the second hemisphere follow those of the first. The parent of face i is i // 4, and its children are
+        4i to 4i + 3.
         """
         if not 0 <= level <= self.max_level:
             raise ArgumentError("level", level, f"between 0 and {self.max_level}, the finest of {self!r}")
         return self.deepest >> 2 * (self.max_level - level)
 
     def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
-        """Hemisphere, as in `hemisphere`, of faces `index` of `level`; levels may differ from face to face."""
+        """Hemisphere of faces `index` of `level`; levels may differ between faces."""
         levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
         per_hemisphere = 20 * 4 ** levels.astype(np.int64)
         if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
@@ -171,24 +178,23 @@ class Sites:
         return (indices // per_hemisphere).astype(np.int8)
 
     def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
-        """Corners (m, 3, 3) of faces of the hierarchy, in the frame of the sites."""
+        """Corners of faces, of shape (m, 3, 3), in the frame of the sites."""
         half = self.face_hemisphere(level, index)
         local = np.atleast_1d(index) - half * (20 * 4 ** np.atleast_1d(level).astype(np.int64))
         return np.einsum("mij,mkj->mki", self.frames[half], hierarchy.face_corners(level, local))
 
     def face_centres(self, level: ArrayLike, index: ArrayLike) -> Floats:
-        """Centres (m, 3) of faces of the hierarchy, in the frame of the sites."""
+        """Centres of faces, of shape (m, 3), in the frame of the sites."""
         middle = self.face_corners(level, index).sum(axis=1)
         return middle / np.linalg.norm(middle, axis=1, keepdims=True)
 
     # Other sites from these
 
     def subset(self, keep: ArrayLike) -> Sites:
-        """Only some of the sites, in the same hierarchy.
+        """Select sites by a bool mask or by their numbers; the hierarchy stays the same.
 
-        Parameters
-        ----------
-        keep : (n,) bool mask, or the numbers of the sites to keep.
+        >>> Sites.icosphere(1).subset(range(10)).n
+        10
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1:
@@ -214,12 +220,14 @@ class Sites:
         )
 
     def weighted(self, weights: ArrayLike | None, used: ArrayLike | None = None) -> Sites:
-        """The same sites, of which each counts by its weight.
+        """Return the same sites with weights.
 
         Parameters
         ----------
-        weights : (n,) numbers, above 0 where a site is used, in any unit; None: all count alike.
-        used : (n,) bool, over which weights get a mean of 1; None: all sites.
+        weights : array of shape (n,) or None
+            Weights in any unit, above 0 for sites in use; None for equal weights.
+        used : bool array of shape (n,), optional
+            Sites over which weights are scaled to a mean of 1. Default: all.
 
         Examples
         --------
@@ -246,7 +254,7 @@ class Sites:
 
     @classmethod
     def both(cls, left: Sites, right: Sites) -> Sites:
-        """The sites of a left and a right hemisphere, left first: 40 roots."""
+        """Join the sites of a left and a right hemisphere, left first."""
         found = Phrase(f"{left!r} and {right!r}")
         if len(left.frames) != 1 or len(right.frames) != 1:
             raise ArgumentError("left", found, "{left} and {right} must contain one hemisphere each")
@@ -258,7 +266,7 @@ class Sites:
             on=left.on,
             level=left.level,
             name=left.name if left.name == right.name else None,
-            triangles=left.triangles if _same_mesh(left.triangles, right.triangles) else None,
+            triangles=left.triangles if same_mesh(left.triangles, right.triangles) else None,
             position=np.concatenate([left.position, left.n_mesh + right.position]),
             n_mesh=left.n_mesh + right.n_mesh,
             deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
@@ -267,7 +275,7 @@ class Sites:
         )
 
     def repeated(self, n_measures: int) -> Sites:
-        """The same sites once per measure, one measure after the other, each with spheres of its own."""
+        """Repeat the sites once per measure, one measure after the other."""
         if self.n_measures != 1 or not 1 <= n_measures <= MOST_MEASURES:
             raise ArgumentError("n_measures", n_measures, f"from 1 to {MOST_MEASURES}, of sites of one measure")
         spheres, times = len(self.frames), np.repeat(np.arange(n_measures), self.n)
@@ -285,7 +293,7 @@ class Sites:
         )
 
     def of_measure(self, number: int = 0) -> Sites:
-        """The sites of one of the measures, as those of a cohort of it alone."""
+        """Sites of one of the measures, as in a cohort of that measure alone."""
         h, mine = self.n_hemispheres, np.flatnonzero(self.measure == number)
         n_mesh = self.n_mesh // self.n_measures
         return replace(
@@ -308,23 +316,27 @@ class Sites:
 
         Left and right share one sphere; `hemi="both"` gives the left sites, then the right ones.
         """
-        level, numbering = _parse_name(name)
+        level, numbering = parse_name(name)
         mesh = freesurfer_mesh(level, numbering)
         one = _mesh_sites(mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, level, mesh.name)
         return _hemispheres(one, hemi)
 
     @classmethod
     def icosphere(cls, level: int, on: On = "vertices", hemi: Hemi = "left") -> Sites:
-        """Vertices or faces of the hierarchy's own mesh of `level`, faces in quadtree order."""
+        """Vertices or faces of the mesh of the hierarchy at `level`, with faces in quadtree order."""
         mesh = icosphere(level)
         one = _mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level)
         return _hemispheres(one, hemi)
 
     @classmethod
     def from_sphere(cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices") -> Sites:
-        """Any points on a sphere about the origin, of any radius; with `faces`, the vertices or faces of a mesh.
+        """Any points on a sphere around the origin, of any radius; with `faces`, the vertices or faces of a mesh.
 
-        An icosahedral mesh is recognised whatever its order, and the hierarchy is turned to fit it.
+        An icosahedral mesh is recognized in any order, and the hierarchy is rotated to fit it.
+
+        >>> mesh = Sites.icosphere(2)
+        >>> Sites.from_sphere(100 * mesh.coordinates, mesh.triangles).level
+        2
         """
         unit = _unit_vectors(coordinates)
         if faces is None:
@@ -341,10 +353,10 @@ class Sites:
 
     @classmethod
     def from_topology(cls, faces: ArrayLike, on: On = "vertices") -> Sites:
-        """An icosahedral mesh known by its triangles only, e.g. those of a pial surface of fsaverage5.
+        """An icosahedral mesh of which only the triangles are known, such as those of a pial surface of fsaverage5.
 
-        The coordinates are those of fsaverage where the triangles are listed as there, else those of the
-        icosphere that has the same topology.
+        Coordinates are those of fsaverage if the triangles are in its order, otherwise those of the icosphere with the
+        same topology.
         """
         triangles = np.array(faces)
         match = recognise(triangles)
@@ -364,14 +376,18 @@ class Sites:
 
     @classmethod
     def parcels(cls, atlas: Any, regions: Sequence[str] | None = None, mesh: Any = None) -> Sites:
-        """The regions of an atlas, each as one site at the mean direction of its vertices, weighted by their number.
+        """Make one site per region of an atlas, at the mean direction of its vertices, weighted by their number.
 
         Parameters
         ----------
-        atlas : an .annot or .label.gii per hemisphere, one .dlabel.nii, or a pair of labels, one per vertex (names, or
-            numbers above 0), and their mesh. None: where the regions lie is not known.
-        regions : names of a table's columns, in their order, as FreeSurfer, ENIGMA and others write them; None: all.
-        mesh : of the atlas's files, where their number of vertices does not say it.
+        atlas : paths, or pair (labels, mesh), or None
+            An .annot or .label.gii file per hemisphere, one .dlabel.nii file, or one label per vertex (names, or
+            numbers above 0) and their mesh. None if the positions of the regions are not known.
+        regions : sequence of str, optional
+            Names of the columns of a table, in their order, as FreeSurfer, ENIGMA and others write them. Default: all
+            regions.
+        mesh : str, Sites or path, optional
+            Mesh of the files, if their number of vertices does not determine it.
 
         Examples
         --------
@@ -399,22 +415,6 @@ class Sites:
         return replace(sites, name=civet_name(len(coordinates))) if civets else sites
 
 
-def _parse_name(name: str) -> tuple[int, str | None]:
-    """Level and numbering of a standard mesh from its name."""
-    if not isinstance(name, str):
-        raise ArgumentError("name", name, "a string such as 'fsaverage5'")
-    base, _, numbering = name.partition("-")
-    known = {"fsaverage": 7, **{f"fsaverage{n}": n for n in NAMED_LEVELS}}
-    if base in known and (not numbering or numbering in NUMBERINGS):
-        return known[base], numbering or None
-    raise ArgumentError(
-        "mesh",
-        None,
-        f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, "
-        "CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
-    )
-
-
 def _check_on(on: str) -> On:
     if on in ("vertices", "faces"):
         return cast(On, on)
@@ -437,13 +437,6 @@ def _unit_vectors(coordinates: ArrayLike) -> Floats:
 def _triangle_centres(vertices: Floats, triangles: NDArray[Any]) -> Floats:
     middle = vertices[triangles].sum(axis=1)
     return middle / np.linalg.norm(middle, axis=1, keepdims=True)
-
-
-def _same_mesh(one: Triangles | None, other: Triangles | None) -> bool:
-    """Whether two meshes list the same triangles, whatever their orientation (mirrored hemispheres)."""
-    if one is None or other is None:
-        return False
-    return one is other or np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))
 
 
 def _one_hemisphere(

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, literal
 from icofactor.sphere.hierarchy import (
     ROOTS,
     Floats,
@@ -177,3 +177,26 @@ def _triangles(face: NDArray[np.int64]) -> NDArray[np.int64]:
     hang = np.stack([face[1:, :-1], face[:-1, 1:], face[1:, 1:]], axis=-1)
     both = np.stack([stand, hang], axis=2).reshape(-1, 3)
     return both[(both >= 0).all(axis=1)]
+
+
+def parse_name(name: str) -> tuple[int, str | None]:
+    """Level and numbering of a standard mesh from its name."""
+    if not isinstance(name, str):
+        raise ArgumentError("name", name, "a string such as 'fsaverage5'")
+    base, _, numbering = name.partition("-")
+    known = {"fsaverage": 7, **{f"fsaverage{n}": n for n in NAMED_LEVELS}}
+    if base in known and (not numbering or numbering in NUMBERINGS):
+        return known[base], numbering or None
+    raise ArgumentError(
+        "mesh",
+        None,
+        f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, "
+        "CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
+    )
+
+
+def same_mesh(one: Triangles | None, other: Triangles | None) -> bool:
+    """Whether two meshes list the same triangles, whatever their orientation (mirrored hemispheres)."""
+    if one is None or other is None:
+        return False
+    return one is other or np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))

@@ -43,18 +43,30 @@ def diagnose(
     groups: RowGroups | None = None,
     report: Callable[[float], None] | None = None,
 ) -> Diagnostics:
-    """Everything a report shows of a fit, in one pass over X.
+    """Compute everything that the report shows of a fit, in one pass over X.
 
     Parameters
     ----------
-    model : fitted CorticalFactorization.
-    cohort : the Cohort it was fitted to; `X` is only sliced, a block of sites at a time.
-    timing : stage of the fit → seconds.
-    memory : bytes at most in use; None asks the operating system about this process.
-    warnings : what the fit warned of; what is found here is added.
-    n_permutations, random_state : of the tests of loadings against the participants' columns.
-    groups : rows that belong together, which permutations keep so; None where each stands alone.
-    report : called with the fraction of X that was passed over.
+    model : CorticalFactorization
+        A fitted model.
+    cohort : Cohort
+        The cohort that it was fitted to; `X` is only sliced, a block of sites at a time.
+    timing : mapping of str to float, optional
+        Seconds of each stage of the fit.
+    memory : int, optional
+        Peak memory in bytes. Default: that of this process.
+    warnings : sequence of str
+        Warnings of the fit, to which those found here are added.
+    n_permutations, random_state : int
+        Of the tests of loadings against columns of the participants.
+    groups : RowGroups, optional
+        Rows that permutations keep together. Default: each row by itself.
+    report : callable, optional
+        Called with the fraction of X that is done.
+
+    Returns
+    -------
+    Diagnostics
 
     Examples
     --------

@@ -26,11 +26,14 @@ SCRIPTS = ("tools.js", "viewer.js", "charts.js", "trust.js", "associations.js", 
 
 
 def render_page(fit: FitDescription, tables: Mapping[str, str] | None = None) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Parameters
     ----------
-    tables : name of a table → where it is, seen from the page, which links it.
+    fit : FitDescription
+        What to show.
+    tables : mapping of str to str, optional
+        Name of a table → its address relative to the page, for links.
     """
     script = "\n".join(asset(name) for name in SCRIPTS)
     style = asset("style.css")
@@ -72,18 +75,26 @@ def write_page(
 
     Parameters
     ----------
-    fitted : folder with model.zip and diagnostics.npz; provenance.json, methods.md and what `icofactor select` and
-        `icofactor associate` write are shown when they are there.
-    out : folder for the page and the figures; `fitted` when None.
-    surfaces : surface files or folders, for meshes other than fsaverage.
-    atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
-    figures : whether to draw each panel as PNG and PDF too.
-    overwrite : whether to replace an earlier page and its figures.
-    report : called with the fraction of the work that is done.
+    fitted : path
+        Folder with model.zip and diagnostics.npz. The page also shows provenance.json, methods.md and the results of
+        `icofactor select` and `icofactor associate` if they exist.
+    out : path, optional
+        Folder for the page and the figures. Default: `fitted`.
+    surfaces : paths, optional
+        Surface files or folders, for meshes other than fsaverage.
+    atlas : sequence of paths, optional
+        One .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
+    figures : bool, default=True
+        Whether to write each panel as PNG and PDF too.
+    overwrite : bool, default=False
+        Whether to replace an earlier page and its figures.
+    report : callable, optional
+        Called with the fraction of the work that is done.
 
     Returns
     -------
-    The page's path.
+    Path
+        Path of the page.
 
     Examples
     --------
