@@ -283,7 +283,7 @@ def test_a_model_keeps_it_and_does_it_to_new_subjects(cohort: ico.Cohort, tmp_pa
         np.testing.assert_allclose(one.transform(cohort), model.loadings_, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(one.transform(cohort[:3]), model.loadings_[:3], rtol=1e-9, atol=1e-12)
         with refused(
-            "X", r"hold site, which the fit regressed out .* `model\.harmonization_\.apply\(X, participants\)`"
+            "X", r"have site, which the fit regressed out .* `model\.harmonization_\.apply\(X, participants\)`"
         ):
             one.transform(cohort.X)
     assert load_model(tmp_path / "model.zip").harmonize.get_params() == {**combat.get_params(), "keep": ["age", "sex"]}
