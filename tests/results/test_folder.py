@@ -160,7 +160,7 @@ def test_tsv_refuses_what_would_break_it(tmp_path: Path) -> None:
 def test_json_takes_numpy_and_has_no_nan(tmp_path: Path) -> None:
     path = write_json(tmp_path / "a.json", {"n": np.int64(3), "x": np.array([1.0, np.nan]), "p": Path("é")})
     assert json.loads(path.read_text(encoding="utf-8")) == {"n": 3, "x": [1.0, None], "p": "é"}
-    with pytest.raises(ValueError, match="cannot hold a object"):
+    with pytest.raises(ValueError, match="cannot contain a object"):
         write_json(tmp_path / "b.json", object())
 
 
@@ -409,7 +409,7 @@ def test_what_is_about_a_fit_does_not_go_beside_another(tmp_path: Path) -> None:
 
 
 def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot hold a object"):
+    with pytest.raises(ValueError, match="cannot contain a object"):
         write_fit(replace(described(), provenance={"x": object()}), FitFolder(tmp_path / "out"))
     assert not any(tmp_path.iterdir())
 
