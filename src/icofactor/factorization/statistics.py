@@ -27,6 +27,7 @@ from icofactor.streaming.passes import each_block, pass_over, stream_of
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
+_FEW = 8
 REFERENCE_SIZE = 2.7
 """Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
@@ -229,7 +230,8 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
         at, here = _reached(columns[rows])
         if sums is None:
             sums = np.zeros((len(reached), x.shape[1]))
-        sums[at] += here.T @ x
+        # of many subjects a block has few faces: a dense product reads its values once
+        sums[at] += (here.T.toarray() if len(at) <= _FEW else here.T) @ x
     assert sums is not None
     return {**join(seen), "reached": reached, "columns": sums}
 

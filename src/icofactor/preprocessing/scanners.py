@@ -46,10 +46,10 @@ class ScannerAdjustment(Adjustment):
             chosen(self.spread),
         )
 
-    def linear(self, x: Any) -> np.ndarray:
+    def linear(self, x: Any, own: bool = False) -> np.ndarray:
         assert self.Z is not None and self.codes is not None and self.coefficients is not None
         assert self.mean is not None and self.location is not None and self.spread is not None
-        found = np.array(x, dtype=np.float64)
+        found = x if own else np.array(x, dtype=np.float64)
         rows: list[Any] = [...] if self.Z.ndim < 2 else cut(len(self.Z), _SCANS_AT_ONCE)
         for some_rows in rows:
             fitted = self.mean + self.Z[some_rows] @ self.coefficients

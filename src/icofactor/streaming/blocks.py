@@ -11,6 +11,10 @@ BLOCK_BYTES = 4 * 2**20
 """Largest float64 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops."""
 _LEAST_BLOCK, _LEAST_BLOCKS = 2**18, 64
 """Small data are cut into smaller blocks, which keeps the memory of the threads a small part of the data."""
+_LEAST_SITES = 32
+"""Of tens of thousands of subjects blocks are larger: products of fewer sites would mostly wait for the loadings."""
+CACHE_BYTES = 2**19
+"""Of a block this much is worked on at a time where several steps follow each other."""
 _SUBJECTS_TURNED = 16
 Rows = slice | np.ndarray
 Blocks = Iterable[tuple[slice, np.ndarray]]
@@ -23,13 +27,15 @@ PartTask = Callable[..., Arrays]
 own rows of arrays over all sites."""
 BlockTask = Callable[..., Arrays]
 """The same of a single block: (x, shared, *own)."""
+BlockChange = Callable[[slice, np.ndarray, bool], np.ndarray]
+"""(sites of a part, their values, whether these may be overwritten) → other values."""
 _JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def sites_per_block(n_sites: int, n_subjects: int) -> int:
     """How many sites make a block of data of this size."""
     one = 8 * max(1, n_subjects)
-    return max(1, min(BLOCK_BYTES, max(_LEAST_BLOCK, n_sites * one // _LEAST_BLOCKS)) // one)
+    return max(_LEAST_SITES, min(BLOCK_BYTES, max(_LEAST_BLOCK, n_sites * one // _LEAST_BLOCKS)) // one)
 
 
 def cut(n_sites: int, step: int) -> list[slice]:
@@ -37,9 +43,11 @@ def cut(n_sites: int, step: int) -> list[slice]:
     return [slice(first, min(first + step, n_sites)) for first in range(0, n_sites, step)]
 
 
-def blocks_of(x: np.ndarray, step: int) -> Iterator[tuple[slice, np.ndarray]]:
+def blocks_of(x: np.ndarray, step: int, change: BlockChange | None = None) -> Iterator[tuple[slice, np.ndarray]]:
     """x (sites × subjects, any type and order) in blocks of `step` sites, each in float64 and C order."""
-    return ((rows, as_block(x[rows])) for rows in cut(len(x), step))
+    for rows in cut(len(x), step):
+        block = as_block(x[rows])
+        yield rows, block if change is None else change(rows, block, not np.may_share_memory(block, x))
 
 
 def as_block(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, literal
-from icofactor.streaming.blocks import Arrays, Rows
+from icofactor.streaming.blocks import CACHE_BYTES, Arrays, Rows, cut
 
 _LARGEST, _SMALLEST = 1e120, 1e-120
 
@@ -116,16 +116,19 @@ def look(x: np.ndarray, codes: np.ndarray | None = None) -> Arrays:
         kinds |= {"max.differ": np.array(any(bool(one["max.differ"]) for one in each))}
         return {**look_for_bounds(x), **kinds, "site.energy": kinds["site.kind.energy"].sum(axis=1)}
     with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-        mean = x.mean(axis=1)
-        deviation = x - mean[:, None]
+        mean, variance = np.empty(len(x)), np.empty(len(x))
+        for rows in cut(len(x), max(1, CACHE_BYTES // (8 * max(1, x.shape[1])))):
+            mean[rows] = x[rows].mean(axis=1)
+            deviation = x[rows] - mean[rows, None]
+            variance[rows] = np.einsum("ij,ij->i", deviation, deviation)
         # the first site nearly always tells that subjects differ
         differ = bool((x[:1] != x[:1, :1]).any()) or bool((x.min(axis=1) != x.max(axis=1)).any())
         return {
             **look_for_bounds(x),
             "max.differ": np.array(differ),
             "site.mean": mean,
-            "site.energy": np.einsum("ij,ij->i", x, x),
-            "site.variance": np.einsum("ij,ij->i", deviation, deviation),
+            "site.energy": variance + x.shape[1] * mean**2,
+            "site.variance": variance,
         }
 
 

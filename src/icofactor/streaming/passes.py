@@ -15,6 +15,7 @@ import numpy as np
 
 from icofactor.streaming.blocks import (
     Arrays,
+    BlockChange,
     Blocks,
     BlockTask,
     PartTask,
@@ -25,7 +26,7 @@ from icofactor.streaming.blocks import (
     sites_per_block,
 )
 from icofactor.streaming.runners import Runner, Threads
-from icofactor.streaming.source import MapSource, Reader, Subset, transposed
+from icofactor.streaming.source import Adjusted, MapSource, Reader, Subset, transposed
 
 
 class Stream:
@@ -98,7 +99,8 @@ def pass_over(
         where = parts[i]
         block = source.sent(where, runner.client) if runner.remote else None
         mine = [None if array is None else array[rows(where)] for array in own]
-        return [source.reader(where, runner.remote), block, *mine]
+        reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
+        return [*reader(where, runner.remote), block, *mine]
 
     keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(parts))]
     results = runner.run(keys, partial(_work, task, step), {} if shared is None else shared, item)
@@ -109,9 +111,17 @@ def pass_over(
             report(done / len(parts))
 
 
-def _work(task: PartTask, step: int, shared: Mapping[str, Any], read: Reader, block: Any, *own: Any) -> Arrays:
+def _work(
+    task: PartTask,
+    step: int,
+    shared: Mapping[str, Any],
+    read: Reader,
+    change: BlockChange | None,
+    block: Any,
+    *own: Any,
+) -> Arrays:
     """Read a part and do the task."""
-    return task(blocks_of(read(block), step), shared, *own)
+    return task(blocks_of(read(block), step, change), shared, *own)
 
 
 def each_block(task: BlockTask) -> PartTask:

@@ -18,7 +18,7 @@ import numpy as np
 
 from icofactor.errors import ArgumentError
 from icofactor.io.guard import map_file
-from icofactor.streaming.blocks import Rows, cut
+from icofactor.streaming.blocks import BlockChange, Rows, cut
 from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
@@ -303,9 +303,10 @@ class Adjustment:
         Z, codes = (None if values is None else values[subjects] for values in (self.Z, self.codes))
         return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes)
 
-    def linear(self, x: Any) -> np.ndarray:
-        """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0."""
-        found = np.array(x, dtype=np.float64)  # a copy, changed in place and a few subjects at a time: parts are large
+    def linear(self, x: Any, own: bool = False) -> np.ndarray:
+        """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0; `own`: in place."""
+        # a copy, changed in place and a few subjects at a time: parts are large
+        found = x if own else np.array(x, dtype=np.float64)
         if self.Z is not None and self.coefficients is not None:
             for some in cut(len(self.Z), _SUBJECTS_ADJUSTED) if self.Z.ndim > 1 else [...]:
                 found[some] -= self.Z[some] @ self.coefficients
@@ -369,11 +370,22 @@ class Adjusted(_Changed):
         read = self._base.reader(where, away)
         return partial(_adjusted, read, step, None if away else partial(self._count, sites))
 
+    def by_block(self, where: Rows, away: bool = False) -> tuple[Reader, BlockChange | None]:
+        """The same where blocks are adjusted one by one, which keeps them in the cache."""
+        if self._adjustment.floor:  # what is counted is relative to the largest value of a part
+            return self.reader(where, away), None
+        step = self._adjustment.at(slice(None), self._sites(where))
+        return self._base.reader(where, away), partial(_adjust_block, step)
+
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
 
     def identity(self) -> str:
         return f"{self._base.identity()}, adjusted by {self._adjustment.digest()}"
+
+
+def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool) -> np.ndarray:
+    return adjustment.at(slice(None), rows).linear(x.T, own).T
 
 
 def _adjusted(
