@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
+from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.estimator.earlier import Earlier
 from icofactor.estimator.fitted import FittedMaps
 from icofactor.estimator.fitting import make_fit, score_block
 from icofactor.estimator.inputs import (
@@ -260,7 +262,13 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         return method_named(self.method).takes_negative(self.centers_by)
 
     def fit(
-        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        work_dir: str | os.PathLike[str] | None = None,
+        client: Any = None,
+        earlier: CorticalFactorization | None = None,
     ) -> CorticalFactorization:
         """Fit the model to maps, one per subject.
 
@@ -276,6 +284,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             A folder with the work of other data or settings is an error.
         client : dask.distributed.Client, optional
             Runs statistics, starts and lift on its workers, which must be able to read stores and `work_dir`.
+        earlier : fitted CorticalFactorization, optional
+            A fit to some of the subjects of this store. Its statistics are used instead of reading their maps for them.
 
         Returns
         -------
@@ -292,7 +302,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         """
         try:
             with one_blas_thread():
-                return self._fit(X, work_dir, client)
+                return self._fit(X, work_dir, client, earlier)
         except KeyboardInterrupt:
             if work_dir is None:
                 raise
@@ -301,7 +311,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             )
             raise KeyboardInterrupt(kept) from None
 
-    def _fit(self, X: Any, work_dir: str | os.PathLike[str] | None, client: Any) -> CorticalFactorization:
+    def _fit(self, X: Any, work_dir: Any, client: Any, earlier: CorticalFactorization | None) -> CorticalFactorization:
         method = self.check_parameters()
         warn_of_repeated(X)
         X = self.harmonized(X, self.harmonize)
@@ -310,12 +320,15 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         whole, weighting = weighted_sites(given.sites, mask, self.weights, given.hemi)
         given, sites = replace(given, sites=whole), whole if mask is None else whole.subset(mask)
         self.check_shape(given.X.shape)
-        place = open_workplace(given, mask, self.get_params(deep=False), self.random_state, work_dir, client)
-        found = make_fit(self, method, place, sites, getattr(X, "subjects", None), given.measures)
+        known = None if earlier is None else Earlier.of(earlier, self, X, mask, whole)
+        parameters, names = self.get_params(deep=False), getattr(X, "subjects", None)
+        place = open_workplace(given, mask, parameters, self.random_state, work_dir, client, known)
+        found = make_fit(self, method, place, sites, names, given.measures, known)
 
         self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
+        self.origin_ = X.X.origin() if isinstance(X, StoredCohort) else None
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor.cohort.measures import Measures
+from icofactor.estimator.earlier import Earlier
 from icofactor.estimator.workspace import Workplace
-from icofactor.factorization._lift import Basis, basis_of, full_basis, lift, loadings, product_block, weighed
+from icofactor.factorization._lift import Basis, full_basis, lift, loadings, product_block, weighed
 from icofactor.factorization._multistart import Multistart, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
+from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
@@ -82,12 +84,16 @@ def make_fit(
     sites: Sites,
     names: Sequence[str] | None,
     measures: Measures | None = None,
+    earlier: Earlier | None = None,
 ) -> Fitted:
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
     with stages.stage("statistics") as show:
-        seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
+        if earlier is None:
+            seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
+        else:
+            seen = _look_at_new(settings, method, place.X, sites, design, names, earlier, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
     starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
@@ -105,7 +111,7 @@ def make_fit(
     if unit != 1:
         starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
         refined = replace(refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit))
-    bytes_read = sum(stream.bytes_read for stream in passed)
+    bytes_read = sum(stream.bytes_read for stream in set(passed))
     return Fitted(reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted)
 
 
@@ -161,6 +167,35 @@ def _look_at(
         elif unit != 1:
             source = source.times(1 / unit)
     return _Look(gathered, stats, source, centering, centering.variance(inspector, sites.weights), unit, tuple(passed))
+
+
+def _look_at_new(
+    settings: CorticalFactorization,
+    method: Method,
+    X: Stream,
+    sites: Sites,
+    design: Design,
+    names: Sequence[str] | None,
+    earlier: Earlier,
+    report: Report,
+) -> _Look:
+    """The same where an earlier fit knows some of the people: one pass over the maps of the others."""
+    earlier.check(design)
+    center, n_new = settings.centers_by, len(earlier.fresh)
+    named = None if names is None else [names[row] for row in earlier.fresh.tolist()]
+    inspector, new, stream = Inspector(sites.n, n_new, method.refusal(center), named), None, X
+    if n_new:
+        stream = Stream(earlier.source, X.runner)
+        new, _ = _gather(settings, stream, sites, design, inspector, report)
+        inspector.differ = True  # those of the earlier fit did
+        inspector.check()
+    stats, mean, variance = earlier.joined(design, new, inspector, center)
+    centering, unit = Centering(center, mean), unit_of(stats, method.scheme, settings.rules, settings.penalty)
+    view = X
+    if centering.adjustment is not None or unit != 1:
+        view = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
+        stats = stats if unit == 1 else stats.times(1 / unit)
+    return _Look(view, stats, Data(view, sites), centering, np.array([variance]), unit, (stream, view))
 
 
 def _found(measures: Measures, centering: Centering, variance: np.ndarray) -> Measures:
@@ -233,8 +268,10 @@ def _full_basis(
 ) -> Basis:
     """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
     solution, design = refined.solution, refined.design
-    if not settings.lift:
-        return basis_of(view, design.matrix @ solution.B, design.sites.weights)
+    if not settings.lift:  # its products with X are sums that are known
+        B, stats = solution.B, refined.stats
+        WX = np.ascontiguousarray((to_numpy(stats.L) @ B).T)
+        return Basis(np.asarray(design.matrix @ B), WX, B.T @ (stats.K @ B), design.sites.weights)
     return full_basis(
         view,
         design,

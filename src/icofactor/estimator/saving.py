@@ -14,6 +14,7 @@ import numpy as np
 
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import Measures
+from icofactor.cohort.store.layout import Origin
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -91,6 +92,7 @@ class ModelRecord:
     measurement: Measurement | None = None
     weighting: str | None = None
     measures: Measures | None = None
+    origin: Origin | None = None
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)

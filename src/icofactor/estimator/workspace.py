@@ -61,12 +61,14 @@ def open_workplace(
     random_state: RandomState,
     work_dir: str | os.PathLike[str] | None,
     client: Any,
+    earlier: Any = None,
 ) -> Workplace:
     """Everything a fit needs besides its settings; refuses a work folder of another run."""
     X, seeds = open_stream(given.X, mask, client), seeds_of(random_state)
     if work_dir is None:
         return Workplace(X, X.runner.checkpoint, X.runner if X.runner.remote else None, seeds)
-    checkpoint = Checkpoint(work_dir, _run(given, mask, X, settings, random_state, seeds))
+    run = _run(given, mask, X, settings, random_state, seeds)
+    checkpoint = Checkpoint(work_dir, run if earlier is None else {**run, "earlier": earlier.identity})
     if random_state is None:
         kept = checkpoint.piece("seed", lambda: {"entropy": np.array(str(seeds.entropy))})
         seeds = np.random.SeedSequence(int(str(kept["entropy"])))

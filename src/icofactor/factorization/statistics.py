@@ -198,6 +198,16 @@ class Statistics:
         )
 
 
+def column_sums(design: Design, values: np.ndarray) -> np.ndarray:
+    """DᵀΩ values: sums of one value per site over the columns."""
+    return np.asarray(_weighed(design.matrix.tocsr(), design.sites).T @ values)
+
+
+def root_sums(design: Design, values: np.ndarray) -> np.ndarray:
+    """The same over the root faces, of partition columns."""
+    return _sum_over_roots(column_sums(design, values)[:, None], design)[:, 0]
+
+
 def _weighed(columns: Any, sites: Sites, where: Any = slice(None)) -> Any:
     """Ω times sparse columns, whose rows are the sites at `where`."""
     return columns if sites.weights is None else type(columns)(sp.diags_array(sites.weights[where]) @ columns)
@@ -231,7 +241,8 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
         if sums is None:
             sums = np.zeros((len(reached), x.shape[1]))
         # of many subjects a block has few faces: a dense product reads its values once
-        sums[at] += (here.T.toarray() if len(at) <= _FEW else here.T) @ x
+        with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
+            sums[at] += (here.T.toarray() if len(at) <= _FEW else here.T) @ x
     assert sums is not None
     return {**join(seen), "reached": reached, "columns": sums}
 

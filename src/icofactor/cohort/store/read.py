@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
 from icofactor.cohort.store.encoding import Rounding, decode
-from icofactor.cohort.store.layout import COMMIT, Commit, read_commit, shared_provenance
+from icofactor.cohort.store.layout import COMMIT, Commit, Origin, read_commit, shared_provenance
 from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.records import rebuild
@@ -87,6 +87,13 @@ class StoredMaps:
         found.shape = (len(chosen), self.shape[1])
         return found
 
+    def origin(self) -> Origin | None:
+        """Where the maps lie, by content; None in a store that was made before checksums."""
+        parts = [self.commit.digest_of(name) for name, _ in self.commit.parts]
+        subjects = np.arange(self.shape[0]) if self.subjects is None else self.subjects
+        part = np.searchsorted(self._first, subjects, side="right") - 1
+        return None if None in parts else Origin(tuple(map(str, parts)), part, subjects - self._first[part])
+
     def map_source(self) -> StoreSource:
         """The maps as they are passed over; other processes open the store for themselves."""
         return StoreSource(self)
@@ -105,14 +112,20 @@ class StoredMaps:
         if step != 1:
             raise ValueError(f"sites must be consecutive; got a slice with step {step}")
         rows = slice(first, max(first, last))
-        if self.subjects is not None:
-            return self.read_places(np.arange(rows.start, rows.stop))
-        if len(self._parts) == 1:
+        if self.subjects is None and len(self._parts) == 1:
             return self._parts[0].read((rows, slice(0, self.shape[0])))
         found = np.result_type(*(part.type_read for part in self._parts))
         block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=found)
         for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
-            block[:, start:stop] = part.read((rows, slice(0, part.n_subjects)))
+            if self.subjects is None:
+                block[:, start:stop] = part.read((rows, slice(0, part.n_subjects)))
+                continue
+            mine = np.flatnonzero((self.subjects >= start) & (self.subjects < stop))
+            for here in _by_chunk(self.subjects[mine] - start, part.chunks[1]):
+                columns = self.subjects[mine[here]] - start
+                left = int(columns.min())
+                found_here = part.read((rows, slice(left, int(columns.max()) + 1)))
+                block[:, _run(mine[here])] = found_here[:, _run(columns - left)]
         return block
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
@@ -239,6 +252,12 @@ def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:
     if chosen.min() < -n or chosen.max() >= n:
         raise IndexError(f"there are {n} {what}; got number {chosen.min() if chosen.min() < -n else chosen.max()}")
     return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
+
+
+def _run(numbers: NDArray[np.int64]) -> Rows:
+    """Consecutive numbers as a slice, which copies faster."""
+    first, n = int(numbers[0]), len(numbers)
+    return slice(first, first + n) if (np.diff(numbers) == 1).all() else numbers
 
 
 def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:

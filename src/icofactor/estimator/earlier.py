@@ -1,0 +1,131 @@
+"""A fit of more people than an earlier one: what that one kept stands for the maps of its people (docs/scale.md).
+
+With n₁ people fitted before, n₂ new ones and n = n₁ + n₂, mean maps m₁ and m₂, and m = m₁ + (n₂/n)(m₂ − m₁):
+deviations of the first from m are those from m₁, and m₁ − m added to each; so L̃ changes by the sums of m₁ − m over
+faces, the same for all of them. Σ (x − m)² at a site is v₁ + v₂ + (n₁n₂/n)(m₁ − m₂)². Nothing of X is needed for this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icofactor.cohort.store.read import StoredCohort
+from icofactor.errors import ArgumentError
+from icofactor.estimator.workspace import open_stream
+from icofactor.factorization.design import Design
+from icofactor.factorization.statistics import Statistics, column_sums, root_sums
+from icofactor.sphere.meshes import same_sites
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.inspect import Inspector
+from icofactor.streaming.source import MapSource
+
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization as Fit
+
+_AGAIN = "; fit all people anew, without {earlier}"
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """People of an earlier fit among those of this one.
+
+    Attributes
+    ----------
+    stats, mean, variance : of the earlier fit, at the sites used: its statistics, mean map, and Σ (x − mean)²
+    rows, fresh : numbers of these people in X, in the order of the earlier fit, and of the others
+    source : the maps of the others
+    """
+
+    stats: Statistics
+    mean: np.ndarray
+    variance: float
+    rows: np.ndarray
+    fresh: np.ndarray
+    source: MapSource
+
+    @classmethod
+    def of(
+        cls,
+        model: Fit,
+        settings: Fit,
+        X: Any,
+        mask: np.ndarray | None,
+        whole: Sites,
+    ) -> Earlier:
+        """What `model` kept, refused where it does not do for a fit by `settings` to X."""
+        if problem := _problem(model, settings, X, mask, whole):
+            raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {problem}{_AGAIN}")
+        rows = X.X.origin().find(model.origin_)
+        if (n_gone := int((rows < 0).sum())) > 0:
+            lost = f"{n_gone} of its {len(rows)} people are not in these data as they were (left out, or written again)"
+            raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {lost}{_AGAIN}")
+        fresh = np.setdiff1d(np.arange(len(X.subjects)), rows)
+        source = open_stream(X.X.select(fresh), mask).source
+        stats, mean = model.refined_.stats, model._used(model.mean_)
+        return cls(stats, mean, model.total_variance_, rows, fresh, source)
+
+    @property
+    def identity(self) -> str:
+        """By which a resumed run recognises it."""
+        return digest(self.stats.L, self.mean, self.rows)
+
+    def check(self, design: Design) -> None:
+        """Refuse another design."""
+        if not np.array_equal(self.stats.faces, design.faces):
+            what = f"its statistics are of {len(self.stats.faces)} faces, this fit starts from {design.n_columns}"
+            raise ArgumentError(
+                "earlier", None, f"{{earlier}} cannot be used: {what} (level, columns, refinement){_AGAIN}"
+            )
+
+    def joined(
+        self, design: Design, new: Statistics | None, seen: Inspector, center: str
+    ) -> tuple[Statistics, np.ndarray, float]:
+        """Statistics of all people, their mean map and Σ (x − mean)²; `new` and `seen`: of the others, not centred."""
+        n_1, n_2, sites = len(self.rows), len(self.fresh), design.sites
+        n, centred = n_1 + n_2, center == "mean"
+        mean_2, energy = (seen.mean, seen.site_variance) if n_2 else (self.mean, np.zeros(sites.n))
+        apart = mean_2 - self.mean
+        mean, between = self.mean + apart * (n_2 / n), apart**2 * (n_1 * n_2 / n)
+        variance = self.variance + float(sites.weigh(energy + between).sum())
+        added = energy + between if centred else (seen.site_energy if n_2 else energy)
+        of_faces = np.bincount(design.site_column, sites.weigh(added), minlength=design.n_columns)
+        L, root_L = (np.empty((n, sums.shape[1])) for sums in (self.stats.L, self.stats.root_L))
+        for all_, old, fresh, sums in (
+            (L, self.stats.L, None if new is None else new.L, column_sums),
+            (root_L, self.stats.root_L, None if new is None else new.root_L, root_sums),
+        ):
+            all_[self.rows] = old + sums(design, self.mean - mean) if centred else old
+            if fresh is not None:
+                all_[self.fresh] = fresh - sums(design, mean) if centred else fresh
+        stats = replace(
+            self.stats,
+            L=L,
+            root_L=root_L,
+            energy=self.stats.energy + of_faces,
+            sq_norm=self.stats.sq_norm + float(sites.weigh(added).sum()),
+        )
+        return stats, mean, variance
+
+
+def _problem(model: Fit, settings: Fit, X: Any, mask: np.ndarray | None, whole: Sites) -> str:
+    """Why the statistics of a fit do not do for another; empty where they do."""
+    if not isinstance(X, StoredCohort) or X.X.origin() is None:
+        of = "covariates, harmonization and several measures are computed from all people"
+        return f"the data are not the maps of a cohort store as they lie there ({of})"
+    if model.origin_ is None:
+        return "it was not fitted to the maps of a cohort store as they lie there"
+    if "zscore" in (model.center_, settings.centers_by):
+        return "z-scores divide each site by its standard deviation, which changes with every person"
+    if model.center_ != settings.centers_by:
+        return f"it was fitted with center={model.center_!r}, this is center={settings.centers_by!r}"
+    if settings.columns != "partition" or settings.schedule.steps:
+        return "divided faces need sums that it did not keep (use refinement=None, or method='parts')"
+    masks = [np.ones(whole.n, dtype=bool) if one is None else one for one in (model.mask_, mask)]
+    weights = [np.ones(sites.n) if sites.weights is None else sites.weights for sites in (model.sites_, whole)]
+    if not same_sites(model.sites_, whole) or not all(np.array_equal(*pair) for pair in (masks, weights)):
+        return "its sites, mask or weights are others"
+    return ""

@@ -1,0 +1,123 @@
+"""A fit of a store that has grown, from an earlier fit: the same as a fit of all people, with less to read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from icofactor import CorticalFactorization
+from icofactor.cohort.store import append_store, create_store, open_store
+from icofactor.errors import ArgumentError, CheckpointError
+
+N_OLD, N_NEW = 30, 12
+
+
+@pytest.fixture(scope="module")
+def cohort() -> ico.Cohort:
+    found = ico.simulate_cohort(N_OLD + N_NEW, 4, mesh="fsaverage3", random_state=3)
+    mask = np.ones(found.sites.n, dtype=bool)
+    mask[100:130] = False
+    shift = np.where(np.arange(N_OLD + N_NEW) < N_OLD, 0, 0.3)[:, None]  # waves differ in their mean map
+    return replace(found, X=(found.X + shift).astype(np.float32), mask=mask, truth=None)
+
+
+@pytest.fixture(params=["float32", "int16"])
+def grown(request: pytest.FixtureRequest, cohort: ico.Cohort, tmp_path: Path) -> Any:
+    """The store of the first wave, and with the second."""
+    kept = {"dtype": request.param, "chunk_sites": 100, "chunk_subjects": 8}
+    first = create_store(tmp_path / "store", [cohort[:N_OLD]], **kept)
+    return first, append_store(tmp_path / "store", cohort[N_OLD:])
+
+
+def model(**changes: Any) -> CorticalFactorization:
+    return CorticalFactorization(4, **{"level": 1, "n_starts": 10, "random_state": 5, **changes})
+
+
+def assert_close(found: Any, whole: Any) -> None:
+    for name in ("components_", "loadings_", "mean_", "error_", "total_variance_", "explained_"):
+        a, b = np.asarray(getattr(found, name)), np.asarray(getattr(whole, name))
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.abs(b).max(), err_msg=name)
+    for name in ("L", "root_L", "energy", "sq_norm"):
+        a, b = (np.asarray(getattr(one.refined_.stats, name)) for one in (found, whole))
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max(), err_msg=name)
+
+
+SETTINGS = [
+    {},
+    {"weights": "area"},
+    {"lift": False},
+    {"method": "CD-PNNMF", "refinement": None},
+    {"method": "LE-PPNMF", "refinement": None, "n_iter": 300},
+]
+
+
+@pytest.mark.parametrize("changes", SETTINGS, ids=str)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_update_is_a_fit_of_all_people(grown: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
+    before, after = grown
+    model(**changes).fit(before).save(tmp_path / "model.zip")
+    earlier = ico.load_model(tmp_path / "model.zip")
+    found, whole = model(**changes).fit(after, earlier=earlier), model(**changes).fit(after)
+    assert_close(found, whole)
+    n_lifts = whole.passes_ - 1
+    assert n_lifts == 0 if changes.get("lift") is False else n_lifts >= 1
+    np.testing.assert_allclose(found.passes_, N_NEW / (N_OLD + N_NEW) + n_lifts, atol=1e-12)
+    again = model(**changes).fit(after, earlier=found)  # nobody is new
+    assert_close(again, whole)
+    assert again.passes_ == n_lifts
+
+
+def test_people_may_be_chosen_and_ordered(grown: Any) -> None:
+    _, after = grown
+    old, order = np.arange(2, 30, 2), np.random.default_rng(0).permutation(np.arange(1, 42))
+    earlier = model().fit(after[old])
+    assert_close(model().fit(after[order], earlier=earlier), model().fit(after[order]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"center": "zscore"}, "z-scores"),
+        ({"center": "none"}, "center='mean'"),
+        ({"level": 2}, "faces"),
+        ({"method": "CD-PNNMF"}, "center"),
+        ({"weights": "area"}, "weights are others"),
+        ({"refinement": ico.Refinement(steps=1)}, "divided faces"),
+    ],
+    ids=lambda x: str(x)[:30],
+)
+def test_what_an_earlier_fit_cannot_do_is_refused(grown: Any, changes: dict[str, Any], words: str) -> None:
+    before, after = grown
+    earlier = model().fit(before)
+    with pytest.raises(ArgumentError, match=words) as raised:
+        model(**changes).fit(after, earlier=earlier)
+    assert raised.value.argument == "earlier"
+
+
+def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
+    before, after = grown
+    earlier = model().fit(before)
+    for data, words in ((after[3:], "3 of its 30 people"), (cohort, "not the maps of a cohort store")):
+        with pytest.raises(ArgumentError, match=words):
+            model().fit(data, earlier=earlier)
+    with pytest.raises(ArgumentError, match="was not fitted to the maps of a cohort store"):
+        model().fit(after, earlier=model().fit(cohort[:N_OLD]))
+    changed = replace(cohort, X=cohort.X * np.float32(1.001))
+    other = create_store(tmp_path / "other", [changed], chunk_sites=100, chunk_subjects=8)
+    with pytest.raises(ArgumentError, match="30 of its 30 people"):
+        model().fit(other, earlier=earlier)
+
+
+def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path) -> None:
+    before, after = grown
+    earlier, work = model().fit(before), tmp_path / "work"
+    found = model().fit(after, earlier=earlier, work_dir=work)
+    again = model().fit(open_store(after.path), earlier=earlier, work_dir=work)
+    np.testing.assert_array_equal(again.components_, found.components_)
+    with pytest.raises(CheckpointError, match="earlier"):
+        model().fit(after, work_dir=work)
