@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import icofactor as ico
 from icofactor import CorticalFactorization
+from icofactor.cli.main import main
 from icofactor.cohort.store import append_store, create_store, open_store
 from icofactor.errors import ArgumentError, CheckpointError
 
@@ -32,6 +34,9 @@ def grown(request: pytest.FixtureRequest, cohort: ico.Cohort, tmp_path: Path) ->
     kept = {"dtype": request.param, "chunk_sites": 100, "chunk_subjects": 8}
     first = create_store(tmp_path / "store", [cohort[:N_OLD]], **kept)
     return first, append_store(tmp_path / "store", cohort[N_OLD:])
+
+
+ONE_TYPE = pytest.mark.parametrize("grown", ["float32"], indirect=True)
 
 
 def model(**changes: Any) -> CorticalFactorization:
@@ -72,6 +77,7 @@ def test_an_update_is_a_fit_of_all_people(grown: Any, tmp_path: Path, changes: d
     assert again.passes_ == n_lifts
 
 
+@ONE_TYPE
 def test_people_may_be_chosen_and_ordered(grown: Any) -> None:
     _, after = grown
     old, order = np.arange(2, 30, 2), np.random.default_rng(0).permutation(np.arange(1, 42))
@@ -79,6 +85,7 @@ def test_people_may_be_chosen_and_ordered(grown: Any) -> None:
     assert_close(model().fit(after[order], earlier=earlier), model().fit(after[order]))
 
 
+@ONE_TYPE
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -99,6 +106,7 @@ def test_what_an_earlier_fit_cannot_do_is_refused(grown: Any, changes: dict[str,
     assert raised.value.argument == "earlier"
 
 
+@ONE_TYPE
 def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
     before, after = grown
     earlier = model().fit(before)
@@ -113,6 +121,7 @@ def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_pa
         model().fit(other, earlier=earlier)
 
 
+@ONE_TYPE
 def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path) -> None:
     before, after = grown
     earlier, work = model().fit(before), tmp_path / "work"
@@ -121,3 +130,24 @@ def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path) -> None
     np.testing.assert_array_equal(again.components_, found.components_)
     with pytest.raises(CheckpointError, match="earlier"):
         model().fit(after, work_dir=work)
+
+
+@ONE_TYPE
+@pytest.mark.slow
+def test_command_line(grown: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = grown
+    first = ["--n-components", "3", "--level", "1", "--random-seed", "7", "--no-figures", "-q"]
+    ico.fit_cohort(before, CorticalFactorization(3, level=1, random_state=7), tmp_path / "a", figures=False)
+    path = str(after.path)
+    assert main(["fit", path, "-o", str(tmp_path / "b"), "--update", str(tmp_path / "a"), "--no-figures", "-q"]) == 0
+    said = capsys.readouterr().out
+    assert "Statistics of 30 subjects are from the earlier fit; maps of 12 others were read for them." in said
+    assert main(["fit", path, "-o", str(tmp_path / "c"), *first]) == 0
+    found, whole = (ico.load_model(tmp_path / name) for name in "bc")
+    assert_close(found, whole)
+    record = json.loads((tmp_path / "b" / "provenance.json").read_text())
+    assert record["update"] == {"n_subjects_of_the_earlier_fit": 30}
+    capsys.readouterr()
+    wrong = ["fit", path, "-o", str(tmp_path / "d"), "--update", str(tmp_path / "a"), "--center", "zscore", "-q"]
+    assert main(wrong) == 2
+    assert "--update" in capsys.readouterr().err and not (tmp_path / "d").exists()

@@ -40,6 +40,7 @@ icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 
 icofactor fit tables --parcels lh.aparc.annot rh.aparc.annot -o out
 icofactor fit thickness.store myelin.store --share maps --scale variance -o out
 icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 --share maps --scale variance -o out
+icofactor fit grown.store -o out2 --update out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
@@ -60,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; created if missing"
     )
     group = parser.add_argument_group("the factorization")
-    group.add_argument("--n-components", type=int, default=10, metavar="N", help="number of basis maps (default: 10)")
+    group.add_argument("--n-components", type=int, metavar="N", help="number of basis maps (default: 10)")
     group.add_argument("--method", metavar="NAME", help=f"{_METHODS} (default: parts)")
     group.add_argument(
         "--center",
@@ -94,8 +95,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_confounds(group)
     add_people(group)
     add_measures(group)
-    group.add_argument(
-        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+    group.add_argument("--random-seed", type=int, metavar="N", help="the same seed gives the same result (default: 0)")
+    parser.add_argument(
+        "--update",
+        metavar="EARLIER",
+        type=Path,
+        help="folder of an earlier fit to some of the subjects of this store. Its settings are used unless options say "
+        "otherwise, and its statistics stand for its subjects, whose maps are then read once less. The result is that "
+        "of a fit of all subjects. Not with z-scores, covariates, harmonization or refinement",
     )
     parser.add_argument(
         "--work-dir",
@@ -119,14 +126,17 @@ def penalty(text: str) -> float | str:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.cohort.people import choose_scans
+    from icofactor.estimator.saving import load_model
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
     begin = time.perf_counter()
-    model = _model(options)
+    earlier = None if options.update is None else load_model(options.update)
+    model = _model(options, earlier)
+    seed = model.random_state if isinstance(model.random_state, int) else 0
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options, confounds_asked(options))
-    scans = choose_scans(plan, options.fit_on, options.groups, options.order, options.random_seed)
+    scans = choose_scans(plan, options.fit_on, options.groups, options.order, seed)
     combat, covariates, done = check_confounds(options, plan, scans.rows)
     if scans.sentence:
         model.check_shape((len(scans.rows), 2))
@@ -144,19 +154,25 @@ def run(options: argparse.Namespace) -> None:
         fit_on=scans,
         timing=timing,
         work_dir=options.work_dir,
+        earlier=earlier,
         verbose=not options.quiet,
     )
     print(f"{fitted.found()}\n{fitted.written()}")
     print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'report.html'}")
 
 
-def _model(options: argparse.Namespace) -> Any:
+def _model(options: argparse.Namespace, earlier: Any) -> Any:
+    from sklearn.base import clone
+
     from icofactor.estimator.estimator import CorticalFactorization
 
-    given = {name: getattr(options, name) for name in _PARAMETERS if getattr(options, name) is not None}
-    given |= {"random_state": options.random_seed, "verbose": not options.quiet}
+    asked = {name: getattr(options, name) for name in _PARAMETERS}
+    asked |= {"n_components": options.n_components, "random_state": options.random_seed, "verbose": not options.quiet}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if earlier is not None and options.paper:
+        raise ArgumentError("paper", None, "{paper=True} cannot be combined with {earlier}, which has its own settings")
     make = CorticalFactorization.paper if options.paper else CorticalFactorization
-    model = make(n_components=options.n_components, **given)
+    model = make(**given) if earlier is None else clone(earlier).set_params(**given)
     model.check_parameters()  # before anything is read
     return model
 

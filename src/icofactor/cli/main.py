@@ -50,6 +50,7 @@ _ALIASES = {
     "seed": "random_seed",
     "fwhm": "smooth",
     "reference": "reference_site",
+    "earlier": "update",
 }
 
 _PATIENCE = 2.0

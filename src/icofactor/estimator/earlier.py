@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.cohort.store.layout import Origin
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError
 from icofactor.estimator.workspace import open_stream
@@ -111,9 +112,14 @@ class Earlier:
         return stats, mean, variance
 
 
+def origin_of(X: Any) -> Origin | None:
+    """Where the maps of a fit lie, if they lie in a store as they were fitted."""
+    return X.X.origin() if isinstance(X, StoredCohort) else None
+
+
 def _problem(model: Fit, settings: Fit, X: Any, mask: np.ndarray | None, whole: Sites) -> str:
     """Why the statistics of a fit do not do for another; empty where they do."""
-    if not isinstance(X, StoredCohort) or X.X.origin() is None:
+    if origin_of(X) is None:
         of = "covariates, harmonization and several measures are computed from all people"
         return f"the data are not the maps of a cohort store as they lie there ({of})"
     if model.origin_ is None:

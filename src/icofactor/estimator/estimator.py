@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
-from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.estimator.earlier import Earlier
+from icofactor.estimator.earlier import Earlier, origin_of
 from icofactor.estimator.fitted import FittedMaps
 from icofactor.estimator.fitting import make_fit, score_block
 from icofactor.estimator.inputs import (
@@ -37,6 +36,8 @@ from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
+
+Folder = str | os.PathLike[str] | None
 
 
 class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
@@ -262,13 +263,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         return method_named(self.method).takes_negative(self.centers_by)
 
     def fit(
-        self,
-        X: Any,
-        y: None = None,
-        *,
-        work_dir: str | os.PathLike[str] | None = None,
-        client: Any = None,
-        earlier: CorticalFactorization | None = None,
+        self, X: Any, y: None = None, *, work_dir: Folder = None, client: Any = None, earlier: Any = None
     ) -> CorticalFactorization:
         """Fit the model to maps, one per subject.
 
@@ -306,12 +301,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         except KeyboardInterrupt:
             if work_dir is None:
                 raise
-            kept = (
-                f"interrupted; finished steps are kept in {os.fspath(work_dir)}, and the same call resumes from there"
-            )
-            raise KeyboardInterrupt(kept) from None
+            kept = f"interrupted; finished steps are kept in {os.fspath(work_dir)}, and the same call resumes from"
+            raise KeyboardInterrupt(f"{kept} there") from None
 
-    def _fit(self, X: Any, work_dir: Any, client: Any, earlier: CorticalFactorization | None) -> CorticalFactorization:
+    def _fit(self, X: Any, work_dir: Folder, client: Any, earlier: Any) -> CorticalFactorization:
         method = self.check_parameters()
         warn_of_repeated(X)
         X = self.harmonized(X, self.harmonize)
@@ -328,7 +321,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
-        self.origin_ = X.X.origin() if isinstance(X, StoredCohort) else None
+        self.origin_, self.n_known_ = origin_of(X), 0 if known is None else len(known.rows)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -370,9 +363,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             chosen.set_params(nonnegative=not self.takes_negative)
         return chosen.fit_transform(X, mask=self.mask)
 
-    def fit_transform(
-        self, X: Any, y: None = None, *, work_dir: str | os.PathLike[str] | None = None, client: Any = None
-    ) -> np.ndarray:
+    def fit_transform(self, X: Any, y: None = None, *, work_dir: Folder = None, client: Any = None) -> np.ndarray:
         """Fit the model and return the loadings of the fitted subjects; the parameters are those of `fit`.
 
         Examples

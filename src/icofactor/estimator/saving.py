@@ -93,6 +93,7 @@ class ModelRecord:
     weighting: str | None = None
     measures: Measures | None = None
     origin: Origin | None = None
+    n_known: int = 0
 
 
 MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)

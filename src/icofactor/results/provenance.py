@@ -46,6 +46,7 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             if name != "weights" or value is not None
         },
         "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
+        **({"update": {"n_subjects_of_the_earlier_fit": model.n_known_}} if model.n_known_ else {}),
         "harmonization": _words(getattr(model, "harmonization_", None)),
         "covariates": _words(getattr(model, "covariates_", None)),
         "result": {
