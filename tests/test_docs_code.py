@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import runpy
 import shlex
 import sys
 import warnings
+from functools import partial, reduce
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import icofactor as ico
-from helpers.trees import freesurfer_tree, hemispheres
+from helpers import region_tables
+from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, write_npz
 from icofactor.cli import bids, main
 from icofactor.cli.main import _options, _parser
 
@@ -32,8 +38,8 @@ def blocks(page: Path, *kinds: str) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The command lines of icofactor in a text, as words; comments are gone."""
-    lines = re.findall(r"^(?:for .*; do )?(icofactor(?:-bids)? .*)$", text.replace("\\\n", " "), re.MULTILINE)
+    """The command lines of icofactor in a text, as words, in blocks and indented ones; comments are gone."""
+    lines = re.findall(r"^ {0,4}(?:for .*; do )?(icofactor(?:-bids)? .*)$", text.replace("\\\n", " "), re.MULTILINE)
     return [shlex.split(line.partition("; done")[0], comments=True) for line in lines]
 
 
@@ -41,7 +47,7 @@ SHOWN = [
     pytest.param(words, id=f"{page.stem}-{' '.join(words)[:60]}")
     for page in [*PAGES, *TUTORIALS]
     for text in (
-        blocks(page, "", "bash")
+        [*blocks(page, "", "bash"), *re.findall(r"(?:^    .*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)]
         if page.suffix == ".md"
         else [re.sub(r"^#\s*", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)]
     )
@@ -58,7 +64,19 @@ def test_command_lines_are_understood(words: list[str], tmp_path: Path) -> None:
 
 
 def test_there_are_command_lines() -> None:
-    assert len(SHOWN) > 20 and len(EXAMPLES) > 10
+    assert len(SHOWN) > 50 and len(EXAMPLES) > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_options_in_sentences_exist(page: Path) -> None:
+    """`icofactor select --atlas` in running text: the command has the option."""
+    parsers = _parser()[1]
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for command, rest in re.findall(r"`icofactor (\w+)( [^`]*)?`", text):
+        if command == "COMMAND":
+            continue
+        known = {flag for action in parsers[command]._actions for flag in action.option_strings}
+        assert not set(re.findall(r"(?<=\s)--?[a-z][\w-]*", rest)) - known, f"{command}{rest}"
 
 
 @pytest.mark.slow
@@ -78,21 +96,54 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path, monkeypatch: pytest.
     assert len((tmp_path / "new_loadings.tsv").read_text().splitlines()) == 9
 
 
-PYTHON_PAGES = ("start", "associations", "covariates", "measures")
+NOT_RUN = {
+    'inputs = pre.find_inputs("HCP", "reho")': "needs an HCP tree: tests/preprocessing/test_prepare.py calls the same",
+    "to_fs5 = preprocessing.fs_lr_to_fsaverage": "needs HCPpipelines: tests/preprocessing/test_resampling.py",
+    "LocalCluster(n_workers=16": "starts 16 processes: tests/streaming/test_cluster.py fits with a client",
+    'Client(scheduler_file="scheduler.json")': "run by tests/streaming/test_cluster_job.py",
+    "SLURMCluster(": "needs dask-jobqueue and SLURM, as the page says",
+}
+"""What a block of Python contains → why it is not run here; its names and arguments are checked all the same."""
+PYTHON = {page: texts for page in PAGES if (texts := blocks(page, "python"))}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in PYTHON_PAGES)])
-def test_blocks_of_python_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, with the data that the text supposes."""
-    monkeypatch.chdir(tmp_path)
+def not_run(text: str) -> bool:
+    return any(mark in text for mark in NOT_RUN)
+
+
+def test_blocks_that_are_not_run_are_still_there() -> None:
+    texts = [text for texts in PYTHON.values() for text in texts]
+    assert all(sum(mark in text for text in texts) == 1 for mark in NOT_RUN)
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
+def test_names_and_arguments_in_blocks_exist(page: Path) -> None:
+    """Of calls of icofactor's functions, run or not: `pre.Steps("reho", filter="fft")`."""
+    for text in PYTHON[page]:
+        tree, modules = ast.parse(text), {"ico": ico}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("icofactor"):
+                for alias in node.names:
+                    modules[alias.asname or alias.name] = getattr(import_module(str(node.module)), alias.name)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or "(" in (called := ast.unparse(node.func)):
+                continue
+            first, *parts = called.split(".")
+            if first in modules:
+                given = {word.arg: None for word in node.keywords if word.arg}
+                function = reduce(getattr, parts, modules[first])
+                inspect.signature(function).bind_partial(*node.args, **given)
+
+
+def supposed() -> dict[str, Any]:
+    """The variables that the texts suppose; a function below for a page that supposes more, or files."""
     rng = np.random.default_rng(0)
     cohort = ico.simulate_cohort(60, 5, variability=0.008)
     people = {name: cohort.participants[name] for name in ("participant_id", "age", "sex")}
     people["group"] = np.where(np.arange(60) % 2, "patient", "control")
     people["site"] = np.where(np.arange(60) % 3, "A", "B")
     cohort.participants.update(people)
-    given = {
+    return {
         "ico": ico,
         "cohort": cohort,
         "new_cohort": cohort[:20],
@@ -102,11 +153,61 @@ def test_blocks_of_python_run(page: str, tmp_path: Path, monkeypatch: pytest.Mon
         "participants": people,
         "behaviour": {"memory": rng.normal(size=80), "speed": rng.normal(size=80)},
     }
-    texts = blocks(ROOT / page, "python")
-    assert texts
+
+
+def supposed_cohorts(folder: Path, given: dict[str, Any]) -> None:
+    cohort = ico.simulate_cohort(4, 2, hemisphere="both", variability=0.008)
+    maps, names = hemispheres(cohort.X), ["sub-01", "sub-02", "sub-03", "sub-04"]
+    freesurfer_tree(folder / "data" / "freesurfer", names, maps)
+    fmriprep_tree(folder / "data" / "derivatives" / "xcp_d", names, maps)
+    gifti_files(folder / "maps", names, maps)
+    rng = np.random.default_rng(0)
+    fs_lr = {side: 1 + rng.random((4, 32492)) for side in maps}
+    hcp_tree(folder / "data" / "HCP", ["100307", "100408", "101107", "102816"], fs_lr)
+    write_npz(folder / "thickness.npz", names, maps)
+    (folder / "participants.tsv").write_text("participant_id\tage\n100307\t30\n100408\t40\n")
+    for prefix in ("lh", "rh"):
+        rows = "\n".join(f"{i} 0 0 0 0" for i in range(500, 10242))
+        (folder / f"{prefix}.cortex.label").write_text(f"#!ascii label\n{10242 - 500}\n{rows}\n")
+    given["cohort"] = whole = ico.simulate_cohort(12, 2, mesh="fsaverage3")
+    given |= {"cohorts": iter([whole[:5], whole[5:10]]), "more": whole[10:]}
+
+
+def supposed_parcels(folder: Path, given: dict[str, Any]) -> None:
+    for file, side in zip(region_tables.write_toy_atlas(folder), ("lh", "rh"), strict=True):
+        file.rename(folder / f"{side}.aparc.annot")
+    values = region_tables.toy_values()
+    region_tables.aparcstats2table(folder / "tables", values)
+    names = [f"{side}_{name}" for side in ("lh", "rh") for name in region_tables.NAMES]
+    given |= {"X": values, "regions": names}
+
+
+def supposed_scale(folder: Path, given: dict[str, Any]) -> None:
+    ico.cohort.save_store(ico.simulate_cohort(20, 3, mesh="fsaverage3"), folder / "cohort.zarr")
+    given["X"] = ico.simulate_cohort(20, 3, mesh="fsaverage3").X
+
+
+def supposed_reproduction(folder: Path, given: dict[str, Any]) -> None:
+    X = ico.simulate_cohort(4, 2, hemisphere="both").X
+    np.savez(folder / "thickness_fsaverage5_n200.npz", thickness=X, cortex=np.ones(X.shape[1], dtype=bool))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
+def test_blocks_of_python_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, with the data that the text supposes."""
+    monkeypatch.chdir(tmp_path)
+    texts = [text for text in PYTHON[page] if not not_run(text)]
+    given = supposed() if texts else {}
+    if (more := globals().get(f"supposed_{page.stem}")) is not None:
+        more(tmp_path, given)
+    choose = partial(ico.choose_n_components, n_splits=2, n_starts=2, n_nulls=5, level=1)  # minutes, at its defaults
+    quick = lambda cohort, ranks, **given: choose(cohort, list(ranks)[:2], **given)
+    monkeypatch.setattr(ico, "choose_n_components", quick)
     for text in texts:
         if "normative_scores" in text:  # the model of the block before has 80 people
             given["participants"] = {**given["cohort"].participants, "group": np.resize(["control", "patient"], 80)}
+        text = text.replace('"/data/', f'"{tmp_path}/data/')
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exec(compile(text, page, "exec"), given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -43,3 +44,36 @@ def test_every_public_name_has_an_example(module: object, name: str) -> None:
     public = getattr(module, name)
     if inspect.isclass(public) or inspect.isfunction(public):
         assert "\nExamples\n--------\n>>> " in (inspect.getdoc(public) or ""), f"{name} has no example"
+
+
+WITH_EXAMPLES = {
+    ico.CorticalFactorization: "fit fit_transform transform inverse_transform score save get_feature_names_out paper",
+    ico.Cohort: "from_array",
+    ico.Covariates: "fit apply",
+    ico.Design: "divide",
+    ico.Refinement: "paper",
+    ico.Sites: "subset weighted from_sphere parcels",
+    preprocessing.ComBat: "fit transform",
+    preprocessing.Resampler: "save",
+}
+
+
+@pytest.mark.parametrize("of", WITH_EXAMPLES, ids=lambda of: of.__name__)
+def test_methods_have_examples(of: type) -> None:
+    for name in WITH_EXAMPLES[of].split():
+        assert ">>> " in (inspect.getdoc(getattr(of, name)) or ""), f"{of.__name__}.{name} has no example"
+
+
+CALLABLE = [getattr(module, name) for module, name in PUBLIC if callable(getattr(module, name))]
+
+
+@pytest.mark.parametrize("public", CALLABLE, ids=lambda public: public.__name__)
+def test_parameters_have_a_type_and_a_description(public: object) -> None:
+    """As numpydoc reads them: `name : type`, and what it is on the next lines, which the site sets apart."""
+    inner = [getattr(public, name) for name in vars(public) if name[0] != "_"] if inspect.isclass(public) else []
+    for one in [public, *(found for found in inner if inspect.isroutine(found) or isinstance(found, property))]:
+        text = inspect.getdoc(one)
+        assert text, f"{one} has no docstring"
+        sections = re.findall(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+        entries = [entry for section in sections for entry in re.split(r"\n(?=\S)", section)]
+        assert not [entry for entry in entries if "\n    " not in entry]

@@ -237,10 +237,12 @@ class JoinedCohort:
 
     @cached_property
     def X(self) -> JoinedMaps:
+        """Maps of all measures."""
         return JoinedMaps([one.X for one in self.cohorts.values()], self.measures.share)
 
     @cached_property
     def subjects(self) -> tuple[str, ...]:
+        """Names of the rows of X."""
         names = self._first.subjects
         if self.measures.share == "loadings":
             return tuple(names)
@@ -248,6 +250,7 @@ class JoinedCohort:
 
     @cached_property
     def participants(self) -> Mapping[str, Any]:
+        """Column → one value per row of X."""
         table = _one_table(self.cohorts)
         if self.measures.share == "loadings":
             return table
@@ -258,11 +261,13 @@ class JoinedCohort:
 
     @cached_property
     def sites(self) -> Sites:
+        """Positions of the columns of X."""
         sites: Sites = self._first.sites
         return sites if self.measures.share == "maps" else sites.repeated(self.measures.n)
 
     @cached_property
     def mask(self) -> NDArray[np.bool_] | None:
+        """True for columns in use; None for all."""
         masks = [one.mask for one in self.cohorts.values()]
         if all(mask is None for mask in masks):
             return None
