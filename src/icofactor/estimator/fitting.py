@@ -16,6 +16,7 @@ from icofactor.factorization._multistart import Multistart, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
 from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
+from icofactor.factorization.engines import passes_on_device
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
@@ -89,17 +90,18 @@ def make_fit(
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
+    X = passes_on_device(place.X, settings.engine)
     with stages.stage("statistics") as show:
         if earlier is None:
-            seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
+            seen = _look_at(settings, method, X, sites, design, names, measures, show)
         else:
-            seen = _look_at_new(settings, method, place.X, sites, design, names, earlier, show)
+            seen = _look_at_new(settings, method, X, sites, design, names, earlier, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
     starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
     fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
-    engine = "cpu" if starts.engine == "cpu" else settings.engine
+    engine = "jax" if X is not place.X else "cpu" if starts.engine == "cpu" else settings.engine
     with stages.stage("lift") as show:
         basis = _full_basis(settings, method, view, refined, centering.mean_left_in, engine, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.factorization.arrays import namespace
 from icofactor.factorization.design import Design
 from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.blocks import Arrays, on_device
 from icofactor.streaming.passes import each_block, pass_over
 
 MEAN_SWEEPS = 10
@@ -292,14 +293,17 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     return basis
 
 
+@on_device
 def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
     MW, A = x @ shared["C"].T, shared["A"]
-    size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)
-    step = np.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
+    xp = namespace(x)
+    size = xp.where(A.diagonal() > 0, A.diagonal(), np.inf)
+    step = xp.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
     return {"site.step": step, "sum.WX": weighed(step, weights).T @ x}
 
 
+@on_device
 def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
     """The block's share of WᵀX; values that are not finite are reported by the inspector."""
     with np.errstate(invalid="ignore", over="ignore"):

@@ -17,11 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.factorization.arrays import Array, to_numpy
+from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.design import Design, others
 from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Blocks, Rows, join
+from icofactor.streaming.blocks import Arrays, Blocks, Rows, join, on_device
 from icofactor.streaming.inspect import Inspector, look
 from icofactor.streaming.passes import each_block, pass_over, stream_of
 
@@ -234,6 +234,8 @@ def _gather(
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
     """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
     reached, columns = _reached(columns)
+    if hasattr(blocks, "column_sums"):  # a part on a device
+        return dict(blocks.column_sums(reached, columns, shared.get("codes")))
     seen, sums = [], None
     for rows, x in blocks:
         seen.append(look(x, shared.get("codes")))
@@ -344,9 +346,10 @@ class Data:
         return total
 
 
+@on_device
 def _energy_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """Squared rows of X."""
-    return {"site.energy": np.einsum("ij,ij->i", x, x)}
+    return {"site.energy": namespace(x).einsum("ij,ij->i", x, x)}
 
 
 def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:

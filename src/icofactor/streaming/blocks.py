@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,15 @@ BlockTask = Callable[..., Arrays]
 """The same of a single block: (x, shared, *own)."""
 BlockChange = Callable[[slice, np.ndarray, bool], np.ndarray]
 """(sites of a part, their values, whether these may be overwritten) → other values."""
+DEVICE_TASKS: dict[BlockTask, BlockTask] = {}
+"""Tasks that also run on a device, and how they are written for it; `on_device` adds to them."""
 _JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+def on_device(task: BlockTask) -> BlockTask:
+    """A task that is written over its block's own namespace, so that it also runs on a device."""
+    DEVICE_TASKS[task] = task
+    return task
 
 
 def sites_per_block(n_sites: int, n_subjects: int) -> int:
@@ -43,15 +52,23 @@ def cut(n_sites: int, step: int) -> list[slice]:
     return [slice(first, min(first + step, n_sites)) for first in range(0, n_sites, step)]
 
 
-def blocks_of(x: np.ndarray, step: int, change: BlockChange | None = None) -> Iterator[tuple[slice, np.ndarray]]:
-    """x (sites × subjects, any type and order) in blocks of `step` sites, each in float64 and C order."""
+def blocks_of(x: Any, step: int, change: BlockChange | None = None) -> Blocks:
+    """x (sites × subjects, any type and order) in blocks of `step` sites, each in float64 and C order.
+
+    A part on a device stays one, for tasks that know it (`engines.device`); it gives the blocks to all others.
+    """
+    return _blocks(x, step, change) if isinstance(x, np.ndarray) else x.in_steps(step)
+
+
+def _blocks(x: np.ndarray, step: int, change: BlockChange | None) -> Iterator[tuple[slice, np.ndarray]]:
     for rows in cut(len(x), step):
         block = as_block(x[rows])
         yield rows, block if change is None else change(rows, block, not np.may_share_memory(block, x))
 
 
-def as_block(x: np.ndarray) -> np.ndarray:
+def as_block(x: Any) -> np.ndarray:
     """x in float64 and C order."""
+    x = x if isinstance(x, np.ndarray) else x.host()
     if x.flags.c_contiguous or (not x.flags.f_contiguous and abs(x.strides[0]) >= abs(x.strides[1])):
         return np.ascontiguousarray(x, dtype=np.float64)
     # A few subjects at a time: rows that lie a power of two apart would push each other out of the cache when they are

@@ -107,29 +107,37 @@ def _refusal(sentence: str) -> ArgumentError:
     return ArgumentError("X", None, sentence)
 
 
-def look(x: np.ndarray, codes: np.ndarray | None = None) -> Arrays:
-    """What an Inspector wants to know of a block of sites × subjects, float64; pieces of blocks can be joined."""
+def look(x: Any, codes: np.ndarray | None = None) -> Arrays:
+    """What an Inspector wants to know of a block of sites × subjects, float64, on the host or a device."""
     if codes is not None:
         each = [look(x[:, codes == code]) for code in range(int(codes.max()) + 1)]
         names = ("mean", "energy", "variance")
-        kinds = {f"site.kind.{name}": np.stack([one[f"site.{name}"] for one in each], axis=1) for name in names}
-        kinds |= {"max.differ": np.array(any(bool(one["max.differ"]) for one in each))}
+        xp = x.__array_namespace__()
+        kinds = {f"site.kind.{name}": xp.stack([one[f"site.{name}"] for one in each], axis=1) for name in names}
+        kinds |= {"max.differ": xp.asarray(xp.stack([one["max.differ"] for one in each]).any())}
         return {**look_for_bounds(x), **kinds, "site.energy": kinds["site.kind.energy"].sum(axis=1)}
+    xp = x.__array_namespace__()
     with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-        mean, variance = np.empty(len(x)), np.empty(len(x))
-        for rows in cut(len(x), max(1, CACHE_BYTES // (8 * max(1, x.shape[1])))):
-            mean[rows] = x[rows].mean(axis=1)
-            deviation = x[rows] - mean[rows, None]
-            variance[rows] = np.einsum("ij,ij->i", deviation, deviation)
-        # the first site nearly always tells that subjects differ
-        differ = bool((x[:1] != x[:1, :1]).any()) or bool((x.min(axis=1) != x.max(axis=1)).any())
+        # a piece of the cache at a time
+        step = max(1, CACHE_BYTES // (8 * max(1, x.shape[1]))) if xp is np else max(1, len(x))
+        moments = [_moments(x[rows], xp) for rows in cut(len(x), step)]
+        mean, variance = (xp.concatenate(parts) for parts in zip(*moments, strict=True))
+        # in memory the first site nearly always tells that subjects differ
+        differ = (xp is np and (x[:1] != x[:1, :1]).any()) or (x.min(axis=1) != x.max(axis=1)).any()
         return {
             **look_for_bounds(x),
-            "max.differ": np.array(differ),
+            "max.differ": xp.asarray(differ),
             "site.mean": mean,
             "site.energy": variance + x.shape[1] * mean**2,
             "site.variance": variance,
         }
+
+
+def _moments(x: Any, xp: Any) -> tuple[Any, Any]:
+    """Mean of each site, and Σ (x − mean)²."""
+    mean = x.mean(axis=1)
+    deviation = x - mean[:, None]
+    return mean, xp.einsum("ij,ij->i", deviation, deviation)
 
 
 def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
@@ -137,7 +145,7 @@ def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     return look(x, shared.get("codes"))
 
 
-def look_for_bounds(x: np.ndarray) -> Arrays:
+def look_for_bounds(x: Any) -> Arrays:
     """The least and largest value of each subject; NaN where there is one."""
     return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
 

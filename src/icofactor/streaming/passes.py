@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.streaming.blocks import (
+    DEVICE_TASKS,
     Arrays,
     BlockChange,
     Blocks,
@@ -102,7 +103,7 @@ def pass_over(
         reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
         return [*reader(where, runner.remote), block, *mine]
 
-    keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(parts))]
+    keys = [None if stage is None else f"{stage}-{source.label}{i:05d}" for i in range(len(parts))]
     results = runner.run(keys, partial(_work, task, step), {} if shared is None else shared, item)
     for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
         stream.bytes_read += source.size(where)
@@ -130,4 +131,7 @@ def each_block(task: BlockTask) -> PartTask:
 
 
 def _each_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
+    known = DEVICE_TASKS.get(getattr(task, "func", task))
+    if known is not None and hasattr(blocks, "run"):
+        return dict(blocks.run(known, shared, *own))
     return join(task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks)

@@ -49,6 +49,8 @@ class MapSource(Protocol):
     """Whether the maps are in memory already."""
     n_bytes: int
     """Size of everything that one pass reads; 0 when held."""
+    label: str = ""
+    """Part of the names under which finished parts are kept, where the parts are not those of the data alone."""
 
     def slices(self) -> list[slice]:
         """Parts: places that are best read together. They depend on the data alone, and together are all places."""
@@ -69,6 +71,10 @@ class MapSource(Protocol):
     def identity(self) -> str:
         """By what a resumed run recognises the same data."""
         ...
+
+    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """An array of subjects × sites that holds the maps, and which of its sites the places are (None: all)."""
+        return None
 
     def read(self, where: Rows) -> np.ndarray:
         """Values at these places, sites × subjects."""
@@ -160,6 +166,9 @@ class ArraySource(MapSource):
         found = np.array(X[:, where], copy=True)
         _let_go(X)
         return found.T
+
+    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        return (self._X, None) if self.held else None
 
     def sent(self, where: Rows, client: Any) -> Any:
         return None if self._file is not None else np.ascontiguousarray(self._X[:, where])
@@ -262,6 +271,10 @@ class Subset(MapSource):
         read, used = self._at(where)
         return partial(_chosen, self._base.reader(read, away), used, self._subjects)
 
+    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        whole = self._base.in_memory() if self._subjects is None else None
+        return (whole[0], self._places) if whole is not None and whole[1] is None else None
+
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where)[0], client)
 
@@ -303,6 +316,18 @@ class Adjustment:
         Z, codes = (None if values is None else values[subjects] for values in (self.Z, self.codes))
         return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes)
 
+    def formula(self, x: Any) -> Any:
+        """`linear` as one expression, for arrays of any library."""
+        rows = slice(None) if self.codes is None else self.codes
+        if self.Z is not None and self.coefficients is not None:
+            x = x - self.Z @ self.coefficients
+        x = x if self.offset is None else x - self.offset[rows]
+        return x if self.scale is None else x / self.scale[rows]
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Values adjusted, and set to 0 where they must be."""
+        return self.floored(self.linear(x))
+
     def linear(self, x: Any, own: bool = False) -> np.ndarray:
         """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0; `own`: in place."""
         # a copy, changed in place and a few subjects at a time: parts are large
@@ -336,12 +361,13 @@ class Adjustment:
         return digest(*(np.zeros(0) if part is None else part for part in parts))
 
 
-class _Changed(MapSource):
+class Changed(MapSource):
     """A source of the same shape and order as another, whose values are changed when they are read."""
 
     def __init__(self, base: MapSource) -> None:
         self._base = base
         self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
+        self.label = base.label
 
     def slices(self) -> list[slice]:
         return self._base.slices()
@@ -356,7 +382,7 @@ class _Changed(MapSource):
         return where if self.order is None else self.order[where]
 
 
-class Adjusted(_Changed):
+class Adjusted(Changed):
     """A source whose values are adjusted when they are read; `below` counts per site what was set to 0 here."""
 
     def __init__(self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None) -> None:
@@ -372,7 +398,8 @@ class Adjusted(_Changed):
 
     def by_block(self, where: Rows, away: bool = False) -> tuple[Reader, BlockChange | None]:
         """The same where blocks are adjusted one by one, which keeps them in the cache."""
-        if self._adjustment.floor:  # what is counted is relative to the largest value of a part
+        # what is counted is relative to the largest value of a part; parts on a device are adjusted there
+        if self._adjustment.floor or self.label:
             return self.reader(where, away), None
         step = self._adjustment.at(slice(None), self._sites(where))
         return self._base.reader(where, away), partial(_adjust_block, step)
@@ -391,13 +418,16 @@ def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool)
 def _adjusted(
     base: Reader, adjustment: Adjustment, count: Callable[[np.ndarray], None] | None, block: Any
 ) -> np.ndarray:
-    x = adjustment.linear(base(block).T)
+    read = base(block)
+    if not isinstance(read, np.ndarray):
+        return read.adjusted(adjustment)  # a part on a device
+    x = adjustment.linear(read.T)
     if count is not None and adjustment.floor:
         count(adjustment.n_below(x))
     return adjustment.floored(x).T
 
 
-class WithHoles(_Changed):
+class WithHoles(Changed):
     """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
 
     Parameters

@@ -3,6 +3,7 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing speed
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing speed --hcp
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing workbench
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing definitions
 
 `speed`: ReHo and ALFF of the real left hemisphere (10242 vertices × 652 volumes); with --hcp on noise of the size of
 an HCP subject's hemisphere (32492 vertices, four runs of 1200 volumes).

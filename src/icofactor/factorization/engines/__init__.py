@@ -20,6 +20,7 @@ from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import State
+from icofactor.streaming.passes import Stream
 
 ENGINES = ("auto", "numpy", "cpu", "jax")
 
@@ -32,6 +33,9 @@ WORTH_A_GPU = 2e11
 
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_rocm60_plugin")
 
+
+WORTH_SENDING = 2**31
+"""Bytes of X, in float64, above which passes over it on a GPU pay for loading jax and compiling."""
 
 Iterate = Callable[[Problem, Method, State, Course], Run]
 """The loop, as every engine has it; `_solve.iterate` is the definition."""
@@ -61,8 +65,10 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
     """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and by the work."""
     scheme = method.scheme
     work = work_of(p, method, n_components, n_updates)
-    if engine == "jax":
+    if engine == "jax" and not scheme.sweeps:
         return _jax(p, method, "asked for")
+    if engine == "jax":
+        return _cpu(p, method, "coordinate descent goes step by step, which suits a processor")
     if engine == "cpu":
         return _cpu(p, method, "asked for")
     if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and has_gpu():
@@ -115,6 +121,16 @@ def has_gpu() -> bool:
     from icofactor.factorization.engines import jax as jax_engine
 
     return jax_engine.has_accelerator()
+
+
+def passes_on_device(X: Stream, engine: str) -> Stream:
+    """X for passes on the device that JAX finds, where these are asked for, or X is large and there is a GPU."""
+    large = engine == "auto" and 8 * X.shape[0] * X.shape[1] >= WORTH_SENDING
+    if X.runner.remote or not (engine == "jax" or (large and has_gpu())):
+        return X
+    from icofactor.factorization.engines.device import OnDevice
+
+    return Stream(OnDevice(X.source), X.runner)
 
 
 def _jax(p: Problem, method: Method, reason: str) -> Engine:

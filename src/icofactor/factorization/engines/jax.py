@@ -36,6 +36,7 @@ from icofactor.factorization.update import (
     risen,
 )
 from icofactor.factorization.update import settled as has_settled
+from icofactor.streaming.blocks import DEVICE_TASKS
 
 STRETCH, SHORT_STRETCH = 25, 10
 """Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
@@ -163,7 +164,7 @@ def iterate(p: Problem, method: Method, state: State, course: Course, dtype: typ
     called after stretches of updates, not after each.
     """
     n_iter, halve_at = course.n_iter, course.halve_at
-    with _settings():
+    with settings():
         batch = _Batch(p, method, state, course, dtype)
         for mark in sorted({h for h in halve_at if 0 < h < n_iter} | {n_iter}) if n_iter else []:
             batch.reach(mark)
@@ -178,10 +179,17 @@ def lift_block(
     x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """The block of `lift.lift` on the device: the basis on these sites, and their share of WᵀX."""
+    with settings():
+        return {name: np.asarray(array) for name, array in _lift_block(x, shared, start, weights).items()}
+
+
+def _lift_block(x: Array, shared: Mapping[str, Any], start: Array | None, weights: Array | None) -> dict[str, Array]:
     given = [shared[name] for name in ("C", "A", "inverse", "lasso")]
-    with _settings():
-        W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start, weights)
-        return {"site.W": np.asarray(W), "sum.WX": np.asarray(WX)}
+    W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start, weights)
+    return {"site.W": W, "sum.WX": WX}
+
+
+DEVICE_TASKS[lift_block] = _lift_block
 
 
 @cache
@@ -192,19 +200,18 @@ def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
         rhs = C @ x.T
         z = inverse @ rhs if start is None else start.T
 
-        def sweep(_: Array, z: Array) -> Array:
-            for j in range(len(C)):
-                best = best_coordinate(A, rhs, z, j, lasso, signed)
-                z = z.at[j].set(jnp.where(A[j, j] > 0, best, 0.0))
-            return z
+        def coordinate(step: Array, z: Array) -> Array:
+            j = step % len(C)
+            best = best_coordinate(A, rhs, z, j, lasso, signed)
+            return z.at[j].set(jnp.where(A[j, j] > 0, best, 0.0))
 
-        z = jax.lax.fori_loop(0, sweeps, sweep, z if signed else jnp.maximum(z, 0.0))
+        z = jax.lax.fori_loop(0, sweeps * len(C), coordinate, z if signed else jnp.maximum(z, 0.0))
         return z.T, (z if weights is None else z * weights) @ x
 
     return jax.jit(lifted)
 
 
-def _settings() -> AbstractContextManager[Any]:
+def settings() -> AbstractContextManager[Any]:
     """float64 where asked for, and products in full precision, in this thread and for now only."""
     from contextlib import ExitStack
 
@@ -219,10 +226,16 @@ def _settings() -> AbstractContextManager[Any]:
     return stack
 
 
+def memory_limit() -> int | None:
+    """Bytes that JAX may use of the device's memory; None where it does not say, as on the CPU."""
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return None if limit is None else int(limit)
+
+
 def batch_bytes() -> int:
     """Memory that the factors of one batch may take: a quarter of the device's, or a safe default."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    return int(_MEMORY_SHARE * stats["bytes_limit"]) if "bytes_limit" in stats else _DEFAULT_BYTES
+    limit = memory_limit()
+    return _DEFAULT_BYTES if limit is None else int(_MEMORY_SHARE * limit)
 
 
 def has_accelerator() -> bool:
