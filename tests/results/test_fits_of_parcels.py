@@ -36,20 +36,26 @@ from icofactor.sphere.sites import Sites
 
 
 @pytest.mark.filterwarnings("ignore:stopped after")
-@pytest.mark.parametrize(("method", "seed"), [("parts", 0), ("parts", 1), ("CD-PNNMF", 0)])
-def test_same_answers_as_vertices_where_maps_are_constant_on_parcels(method: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "seed", "weights"),
+    [("parts", 0, None), ("parts", 1, None), ("CD-PNNMF", 0, None), ("parts", 2, "area"), ("CD-PNNMF", 1, "area")],
+)
+def test_same_answers_as_vertices_where_maps_are_constant_on_parcels(
+    method: str, seed: int, weights: str | None
+) -> None:
     labels = toy_labels(seed)
     sites, used = Sites.parcels((labels, "fsaverage3"), NAMES), labels > 0
     X = toy_values(30, seed)[:, : len(NAMES)]
     on_vertices = np.where(used, X[:, np.maximum(labels, 1) - 1], 0.0)
-    course = {"method": method, "n_starts": 5, "n_iter": 100}
+    course = {"method": method, "n_starts": 5, "n_iter": 100, "weights": weights, "hemi": "left"}
     parcels = ico.CorticalFactorization(3, mesh=sites, **course).fit(X)
     vertices = ico.CorticalFactorization(3, mesh="fsaverage3", mask=used, level=3, **course)
     vertices.fit(on_vertices)
-    # what was found, in sums over vertices by hand: no weights
-    W, size = sites.on_surface(parcels.components_), used.sum() / len(NAMES)
+    # what was found, in sums over vertices by hand: no weights but those of the vertices
+    w = np.ones(642) if weights is None else vertices.weights_
+    W, size = sites.on_surface(parcels.components_), w[used].sum() / len(NAMES)
     rest = on_vertices - (parcels.loadings_ @ W + (parcels.inverse_transform(0 * parcels.loadings_) @ _paint(sites)))
-    error, total = (rest[:, used] ** 2).sum(), ((on_vertices - on_vertices.mean(axis=0)) ** 2).sum()
+    error, total = (w * rest**2)[:, used].sum(), (w * (on_vertices - on_vertices.mean(axis=0)) ** 2)[:, used].sum()
     assert parcels.error_ * size == pytest.approx(error, rel=1e-6)
     assert parcels.total_variance_ * size == pytest.approx(total)
     assert parcels.explained_ == pytest.approx(1 - error / total) == pytest.approx(vertices.explained_, abs=5e-3)
