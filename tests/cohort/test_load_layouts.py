@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -205,7 +206,7 @@ def test_matlab_arrays_by_name(tmp_path: Path) -> None:
     with pytest.raises(CohortError, match="transpose"):
         ico.load_cohort(file)
     savemat(file, {"thickness": np.array([{"a": 1}], dtype=object)})
-    with pytest.raises(CohortError, match="name the one to read"):
+    with pytest.raises(CohortError, match="cell; save people × vertices as an array of numbers"):
         ico.load_cohort(file)
     file.write_bytes(b"\x89HDF\r\n\x1a\n" + b"0" * 600)
     with pytest.raises(CohortError, match="save it with -v7"):
@@ -280,6 +281,42 @@ def test_lists_of_images_and_tables_in_memory() -> None:
     cohort = ico.load_cohort(pd.DataFrame(X, index=IDS), mesh="fsaverage3", participants=IDS[::-1])
     assert list(cohort.subjects) == IDS[::-1]
     np.testing.assert_array_equal(cohort.X, X[::-1])
+
+
+@pytest.mark.parametrize("kind", ["images", "frame"])
+def test_what_is_in_memory_is_fitted_to_a_page(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas as pd
+    from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
+
+    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    half = InMemoryMesh(Sites.named("fsaverage3").coordinates, FACES)
+    image = lambda row: SurfaceImage(PolyMesh(half, half), {"left": row[:N], "right": row[N:]})
+    given = pd.DataFrame(X).assign(participant_id=IDS) if kind == "frame" else list(map(image, X))
+    cohort = ico.load_cohort(given, subjects=None if kind == "frame" else IDS, modality="thickness")
+    ico.fit_cohort(cohort, ico.CorticalFactorization(2, n_starts=1), tmp_path / "out", figures=False)
+    assert read_table(tmp_path / "out" / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS
+    assert (tmp_path / "out" / "hemi-R_space-fsaverage_den-642_desc-icofactor_components.shape.gii").is_file()
+    assert "Component 2" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_what_is_in_memory_and_wrong_is_told_what_to_do() -> None:
+    import pandas as pd
+    from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
+
+    image = lambda n: SurfaceImage(
+        PolyMesh(InMemoryMesh((s := Sites.named(f"fsaverage{n}")).coordinates, s.triangles)), {"left": np.arange(s.n)}
+    )
+    wrong = [
+        ([image(3), image(4)], "image 1 has 2562 left vertices, image 0 642 left; resample them"),
+        (pd.DataFrame(X[:, :1000], index=IDS), "1000 columns without names, which is not the size of a known mesh"),
+        (pd.DataFrame(X.T, columns=IDS), "1284 rows, the size of a mesh; transpose it"),
+        (pd.DataFrame(X, index=["a"] * 6), "a name twice"),
+        (pd.DataFrame(), "has no numeric column"),
+    ]
+    for given, why in wrong:
+        with pytest.raises(CohortError, match=why):
+            ico.load_cohort(given)
+    assert ico.load_cohort(pd.DataFrame(X)).subjects[0] == "map0001"  # no index of people
 
 
 def test_fsaverage6_to_fsaverage5_needs_no_spheres(tmp_path: Path) -> None:
@@ -506,9 +543,61 @@ def not_downloaded(root: Path) -> list[str]:
     return ["fit", str(root / "lh.a.mgh")]
 
 
+def with_file(name: str, content: bytes | str) -> Callable[[Path], list[str]]:
+    """One file, named itself."""
+
+    def layout(root: Path) -> list[str]:
+        root.mkdir()
+        (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return ["fit", str(root / name)]
+
+    return layout
+
+
+def a_short_mask(root: Path) -> list[str]:
+    np.save(root.with_suffix(".npy"), np.ones(700, dtype=bool))
+    return [*ids_at_the_end(root), "--mask", str(root.with_suffix(".npy"))]
+
+
+def matlab_with(**arrays: Any) -> Callable[[Path], list[str]]:
+    def layout(root: Path) -> list[str]:
+        matlab(root)
+        savemat(root / "maps.mat", arrays)
+        return ["fit", str(root / "maps.mat"), "--measure", "thick"]
+
+    return layout
+
+
+def civet_with_commas(root: Path) -> list[str]:
+    civet(root)
+    for file in root.glob("*/thickness/*.txt"):
+        file.write_text(file.read_text().replace(".", ","))
+    return ["fit", str(root)]
+
+
+def an_empty_table(root: Path) -> list[str]:
+    root.mkdir()
+    (root / "lh.aparc.tsv").write_text("id\tlh_insula\tlh_cuneus\na\t1\t2\nb\t2\t1\n")
+    (root / "rh.aparc.tsv").write_text("")
+    return ["fit", str(root)]
+
+
+ROWS = [",".join(map(str, row)) for row in X]
+
+
 @pytest.mark.parametrize(
     ("layout", "what_to_do"),
     [
+        (a_short_mask, "has 700 values; the maps have 642 + 642 sites"),
+        (matlab_with(a=X, b=X), "none is called 'thick'; name the one to read with --measure"),
+        (matlab_with(s={"a": X}), "struct; save people × vertices as an array of numbers"),
+        (matlab_with(a=X[:, :1000]), "not the size of a known mesh"),
+        (with_file("m.csv", "\n".join(f"a,{row}" for row in ROWS)), "lists a twice; keep one row per person"),
+        (with_file("m.csv", "\n".join(ROWS).replace(",", ";").replace(".", ",")), "write decimal points, not commas"),
+        (with_file("m.xlsx", b"PK\x03\x04"), "is a spreadsheet; save it as CSV"),
+        (with_file("m.tsv", "id\tlh_a\tlh_b\nx\t1,5\t2,5\ny\t2,5\t1,5\n"), "write decimal points, not commas"),
+        (civet_with_commas, "write decimal points, not commas"),
+        (an_empty_table, "is empty"),
         (no_qcache, "resample it to fsaverage with recon-all -qcache or mris_preproc"),
         (a_volume, "mri_vol2surf"),
         (matlab_7_3, "save it with -v7"),

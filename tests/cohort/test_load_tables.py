@@ -214,8 +214,9 @@ def test_vertices_and_regions_do_not_mix(atlas: tuple[Path, Path], tmp_path: Pat
     with refused("lh.a.npy", "Read them separately"):
         ico.load_cohort([table, tmp_path / "lh.a.npy"])
     cohort = ico.load_cohort(table, parcels=atlas)
-    with refused("store", "tables of regions"):
-        from icofactor.cohort.store.create import save_store
-
-        save_store(cohort, tmp_path / "store")
-    assert cohort.sites.n == N
+    stored = ico.cohort.save_store(cohort, tmp_path / "store")
+    np.testing.assert_array_equal(stored.X[:], cohort.X.astype(np.float32))
+    vertices = ico.simulate_cohort(3, 2, mesh="fsaverage3", hemisphere="both")
+    with pytest.raises(CohortError, match="the store has Sites"):
+        ico.cohort.append_store(tmp_path / "store", vertices)
+    assert cohort.sites.n == stored.sites.n == N

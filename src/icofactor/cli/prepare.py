@@ -234,7 +234,9 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import LIMIT
 
+    series = SERIES if options.series is None else options.series
     if options.spheres is None:
+        find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)  # or is it another tree?
         raise ArgumentError(
             "spheres",
             None,
@@ -256,7 +258,6 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     )
     mesh = options.resample_to or options.target or "fsaverage5"
     target = Target(options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive")
-    series = SERIES if options.series is None else options.series
     inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)
     chosen = {"participants": options.participants, "exclude": options.exclude}
     n_procs = 1 if options.n_procs is None else options.n_procs

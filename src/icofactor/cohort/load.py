@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 from icofactor.cohort.find import Wanted
 from icofactor.cohort.find.files import find_sources, rename
 from icofactor.cohort.find.sessions import tell_scans
-from icofactor.cohort.meshes import Mesh, check_array, is_name, read_image
+from icofactor.cohort.meshes import Mesh, check_array, is_name, joined_images, read_image
 from icofactor.cohort.names import modality_of
 from icofactor.cohort.pieces import Reader
 from icofactor.cohort.plan import Plan, are_stacks, grouped, plan_held, plan_singles, plan_stacks, plan_store
 from icofactor.cohort.problems import Journal, Problems, some
 from icofactor.cohort.read import Details
-from icofactor.cohort.regions import frame_on_regions, read_regions
+from icofactor.cohort.regions import frame_of_people, frame_on_regions, read_regions
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
 from icofactor.io.maps import is_mesh_size
@@ -134,11 +134,9 @@ def plan_cohort(
     pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes, n_threads)
     if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
-        from nilearn.image import concat_imgs
-
-        paths = concat_imgs(list(paths))
+        paths = joined_images(paths)
     if hasattr(paths, "iloc"):
-        index = tuple(map(str, paths.index)) if names is None else names
+        paths, index = frame_of_people(paths, names)
         if parcels is not None or not is_mesh_size(paths.shape[1]):
             return plan_held(frame_on_regions(paths, parcels, mesh, journal), index, details, "DataFrame")
         sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
@@ -159,7 +157,7 @@ def plan_cohort(
         journal.note(note)
     if found.civet and (is_name(mesh) or mesh is found.mesh is None):
         named = "" if mesh is None else f"; {{mesh={mesh!r}}} orders its vertices differently"
-        problems.add("mesh", f"of CIVET's maps is needed: give {CIVETS_MESH}{named}")
+        problems.add("mesh", f"is needed for CIVET's maps: give {CIVETS_MESH}{named}")
         problems.check()
     own = {"mesh": found.mesh if mesh is None else mesh, "measure": found.measure or details.measure}
     details = replace(details, **own, surfaces=tuple(found.surfaces))

@@ -88,7 +88,9 @@ def _placed(path: Path, part: Bools, widths: dict[str, int], number: int | None)
         return dict(zip(widths, np.split(part, ends), strict=True))
     if len(widths) == 1:
         return {next(iter(widths)): part}
-    raise CohortError(path, "is it left or right? Give the mask as (left file, right file)")
+    if len(part) not in widths.values():
+        raise CohortError(path, f"has {len(part)} values; the maps have {' + '.join(map(str, widths.values()))} sites")
+    raise CohortError(path, "is it left or right? Give the masks of both hemispheres, left first")
 
 
 def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:

@@ -21,6 +21,11 @@ _LEVELS = [mesh.level for mesh in MESHES.values() if mesh.level is not None]
 _DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))} | {2 * N_FS_LR}
 
 
+def is_a_size(n: int) -> bool:
+    """Whether a mesh that is known by name has so many vertices or faces, in one hemisphere or both."""
+    return n in _DOUBLE or 2 * n in _DOUBLE
+
+
 @dataclass(frozen=True, eq=False)
 class Mesh:
     """What is known of the mesh before the maps are read.
@@ -173,6 +178,19 @@ def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sit
     found = [_sites_of_polymesh(image.mesh.parts[s], s) for s in wanted]
     sites = Sites.both(*found) if side == "both" else found[0]
     return check_array(X), sites, side
+
+
+def joined_images(images: Sequence[Any]) -> Any:
+    """Images of one person each as one image; all must be on the mesh of the first."""
+    from nilearn.image import concat_imgs
+
+    sizes = [{side: len(part) for side, part in image.data.parts.items()} for image in images]
+    for number, size in enumerate(sizes):
+        if size != sizes[0]:
+            told = lambda one: " and ".join(f"{n} {side}" for side, n in one.items())
+            text = f"image {number} has {told(size)} vertices, image 0 {told(sizes[0])}; resample them to one mesh"
+            raise CohortError("paths", text)
+    return concat_imgs(list(images))
 
 
 def _check_same_triangles(image: Any, sides: Sequence[str], sites: Sites) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.meshes import Mesh
+from icofactor.cohort.meshes import Mesh, is_a_size
 from icofactor.cohort.problems import Problems
 from icofactor.errors import CohortError, Problem, literal
 from icofactor.io.guard import Unreadable, hash_file
@@ -167,6 +167,9 @@ def _by_hemisphere(
             parts = {reader.hemisphere: whole}
         elif known and n not in known:
             raise Unreadable(f"has {n} sites; mesh {reader.mesh} has {known[0]} in each hemisphere")
+        elif not known and not is_a_size(n):
+            text = f"has {n} sites, which is not the size of a known mesh (fsaverage5: 10242 per hemisphere)"
+            raise Unreadable(f"{text}; give its sphere with {{mesh}}, or for regions their atlas with {{parcels}}")
         else:
             raise Unreadable(f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left'}} or 'right'")
     elif told is not None and told not in parts:

@@ -63,11 +63,13 @@ def is_region_file(path: Path) -> bool:
     if not path.name.lower().endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
         return False
     try:
+        if path.stat().st_size == 0:  # reading says so; .txt may be maps of CIVET
+            return not path.name.lower().endswith(".txt")
         with open_file(path) as file:
             line = file.readline(2**22).decode("utf-8-sig", "replace").strip("\r\n")
     except OSError:
         return False
-    cells = next(csv.reader([line], delimiter="\t" if "\t" in line else ","), [])
+    cells = next(csv.reader([line], delimiter=next((one for one in "\t,;" if one in line), ",")), [])
     names = [cell for cell in cells[1:] if cell.strip() and not is_number(cell) and not is_missing(cell)]
     return len(names) > 1 and 2 * len(names) > len(cells) - 1 and not is_mesh_size(len(cells), len(cells) - 1)
 
@@ -125,7 +127,9 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         else:
             values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
     if not values:
-        raise Unreadable("has no numeric column that could be a region")
+        cells = [cell for cells in columns.values() for cell in cells[:3]]
+        commas = "; write decimal points, not commas" if any(map(re.compile(r"-?\d+,\d+").fullmatch, cells)) else ""
+        raise Unreadable(f"has no numeric column that could be a region{commas}")
     if not n_rows:
         raise Unreadable("has a header but no rows")
     if ids is None and n_rows > 1:
@@ -416,6 +420,24 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
             f"{counted(sites.n, 'region')}, positions unknown: fitted without hierarchy, drawn as bars; "
             "their atlas would place them (--parcels, parcels=)"
         )
+
+
+def frame_of_people(frame: Any, names: tuple[str, ...] | None) -> tuple[Any, tuple[str, ...] | None]:
+    """A DataFrame without its column of ids, if it has one, and the names of its rows: these, or its index."""
+    ids = next((one for one in frame.columns if str(one).lower() in (*ID_COLUMNS, "subjid")), None)
+    frame = frame if ids is None else frame.set_index(ids)
+    n_rows, n_columns = frame.shape
+    plain = lambda labels: bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
+    if not is_mesh_size(n_columns) and is_mesh_size(n_rows) and plain(frame.index):
+        raise CohortError(
+            "paths", f"The DataFrame has {n_rows} rows, the size of a mesh; transpose it, one row per person"
+        )
+    if not is_mesh_size(n_columns) and n_columns and plain(frame.columns):
+        text = f"The DataFrame has {n_columns} columns without names, which is not the size of a known mesh"
+        raise CohortError("paths", f"{text}; name them after regions")
+    if names is None and not plain(frame.index):
+        names = tuple(map(str, frame.index))
+    return frame, names
 
 
 def frame_on_regions(frame: Any, parcels: Any, mesh: Any, journal: Journal) -> tuple[NDArray[Any], Sites, str]:

@@ -118,7 +118,7 @@ def _from_columns(columns: dict[str, list[str]], where: str, source: dict[str, A
         keys = {(bare(person), session_key(session)) for person, session in scans if session.lower() not in MISSING}
         if len(keys) < len(ids):
             which = some(twice, 10) or "with and without sub-"
-            told = "with the same session, or none" if scans else "without a column session_id"
+            told = "with the same session, or none" if scans else "without a column session_id; keep one row each"
             raise CohortError(where, f"lists subjects twice: {which}, {told}")
         ids = [scan_name(person, session) for person, session in scans]
     used = np.ones(len(ids), dtype=bool)

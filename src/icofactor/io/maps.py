@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, literal
 from icofactor.io.archive import Header, array_header, load_member, open_archive
 from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel, read_pscalar
 from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_annot, read_mgh, read_morph
@@ -95,11 +95,12 @@ def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None,
     else:
         if not headers:
             raise Unreadable("contains no arrays")
-        there = ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
-        ask = f"none is called {measure!r}" if measure is not None else "name the one to read with measure="
-        raise Unreadable(f"contains {there}; {ask}")
+        there = literal(", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items()))
+        ask = f"none is called {literal(repr(measure))}; " if measure is not None else ""
+        raise Unreadable(f"contains {there}; {ask}name the one to read with {{measure}}")
     if len(chosen) > 1 and None in chosen:
-        raise Unreadable(f"contains {' and '.join(chosen.values())}; name the one to read with measure=")
+        both = literal(" and ".join(chosen.values()))
+        raise Unreadable(f"contains {both}; name the one to read with {{measure}}")
     for name in chosen.values():
         _check_maps(headers[name][0], headers[name][2])
     return {side: chosen[side] for side in (None, "left", "right") if side in chosen}
@@ -183,6 +184,8 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
             return read_cifti(path)
         if name.endswith((".txt", ".csv", ".tsv")):
             maps = read_text_maps(path)
+            if maps.parts[None].shape[1] == 2 and is_mesh_size(len(maps.parts[None])):
+                raise Unreadable("has two numbers on each line; write decimal points, not commas")
             _check_maps(maps.parts[None].shape, maps.parts[None].dtype)
             return maps
         if name.endswith(".mat"):
@@ -218,6 +221,8 @@ def _read_unnamed(path: Path) -> Maps:
         raise Unreadable(
             "contains statistics of one subject; FreeSurfer's aparcstats2table makes tables of them to read"
         )
+    if path.name.lower().endswith((".xlsx", ".xls", ".ods")):
+        raise Unreadable("is a spreadsheet; save it as CSV")
     raise Unreadable(f"has an unknown format; {_ACCEPTED}")
 
 

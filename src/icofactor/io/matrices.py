@@ -48,7 +48,7 @@ def read_text_maps(path: Path) -> Maps:
                     raise Unreadable("starts with a header; keep only the numbers, one per line")
                 continue
             if first:
-                split = next((one for one in "\t,;" if one in text), None)
+                split = next((one for one in "\t;," if one in text), None)
             cells = [cell.strip().strip('"') for cell in text.split(split)]
             if first:
                 first = False
@@ -66,12 +66,18 @@ def read_text_maps(path: Path) -> Maps:
             for cell in cells:
                 value = _number(cell)
                 if value is None:
-                    raise Unreadable(f"line {number} contains {literal(repr(cell[:40]))}, which is not a number")
+                    commas = _number(cell.replace(",", ".", 1)) is not None
+                    hint = "; write decimal points, not commas" * commas
+                    found = literal(repr(cell[:40]))
+                    raise Unreadable(f"line {number} contains {found}, which is not a number{hint}")
                 flat.append(value)
             if width == 1 and len(flat) > MAX_VERTICES:
                 check_vertices(len(flat))
     if not flat:
         raise Unreadable("contains no numbers")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Unreadable(f"lists {literal(twice[:60])} twice; keep one row per person")
     values = np.frombuffer(flat, dtype=np.float64)
     rows = values[None] if width == 1 else values.reshape(-1, width)
     check_vertices(rows.shape[1])
@@ -105,8 +111,11 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]
             arrays = {name: shape for name, shape in arrays.items() if volume(shape) == largest}
         name = measure if measure in arrays else next(iter(arrays), None)
         if name is None or (len(arrays) > 1 and measure not in arrays):
-            listed = literal(escaped(", ".join(f"{n} {s}" for n, s, _ in there[:10])))
-            raise Unreadable(f"contains {listed or 'no arrays'}; name the one to read with measure=")
+            listed = literal(escaped(", ".join(f"{n} {s} {kind}" for n, s, kind in there[:10])))
+            if not arrays:
+                raise Unreadable(f"contains {listed or 'nothing'}; save people × vertices as an array of numbers")
+            ask = f"none is called {literal(escaped(repr(measure)))}; " if measure is not None else ""
+            raise Unreadable(f"contains {listed}; {ask}name the one to read with {{measure}}")
         check_growth(volume(arrays[name]) * 8, path.stat().st_size)
         file.seek(0)
         values = np.asarray(loadmat(file, variable_names=[name])[name])  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.find import Source, Wanted
+from icofactor.cohort.find import Source, Wanted, is_listed
 from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.problems import Journal, Problems
@@ -42,7 +42,7 @@ from icofactor.preprocessing._prepare_hcp import (
 from icofactor.preprocessing.hcp import MOSTLY, Inputs, naming
 from icofactor.preprocessing.hcp_subject import Steps, check_missing, fill_from_neighbours, still_vertices
 from icofactor.preprocessing.reho import reho
-from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs
+from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs, refuse_broken
 from icofactor.sphere.names import SIDES, mesh_name_of
 from icofactor.streaming.checkpoint import Checkpoint
 
@@ -287,6 +287,11 @@ def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps,
                 where = told or side
                 if where is None:
                     raise CohortError(path, "does not name its hemisphere")
+                sizes, finite = Mesh.read(mesh).wanted(where), np.isfinite(part)
+                if sizes and part.shape[1] not in sizes:
+                    raise CohortError(path, f"has {part.shape[1]} vertices; mesh {mesh} has {sizes[0]}")
+                with naming(path):
+                    refuse_broken(part.T, (finite.any(axis=0) & ~finite.all(axis=0)))
                 if design is None:
                     design, keep = _design(one, cleaning, len(part))
                 if len(part) != len(design):
@@ -349,7 +354,7 @@ def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64]
     if not cleaning.of_table:
         return np.column_stack(line), np.ones(n, dtype=bool)
     tables = _confound_tables(file)
-    path = next((table for table in tables if table.is_file()), None)
+    path = next((table for table in tables if is_listed(table)), None)
     if path is None:
         raise CohortError(tables[0], "no such file; {confounds} and {max_fd} need it")
     with reading(path, "table of confounds"):
@@ -408,7 +413,7 @@ def _tr(file: Path, step: float | None, steps: Steps) -> float:
     if steps.tr is not None:
         return checked_tr(steps.tr)
     for sidecar in _sidecars(file):
-        if sidecar.is_file():
+        if is_listed(sidecar):
             with reading(sidecar, "sidecar"):
                 content = read_json(sidecar)
                 told = content.get("RepetitionTime") if isinstance(content, dict) else None

@@ -19,6 +19,7 @@ _ENTITY = re.compile(r"([a-z0-9]+)-([0-9A-Za-z+]+)")
 _SIDES = {letter: side for side, letter in LETTERS.items()}
 _FOLDERS = ("anat", "func", "surf", "")
 _ATLAS = ("atlas", "seg")
+_OUTPUT_SPACES = "run fMRIPrep with --output-spaces fsaverage5"
 
 
 def bids_subjects(root: Path) -> list[Path] | None:
@@ -44,9 +45,13 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
         folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
         for folder, there in files.items()
     }
-    if any("space" in told for there in fitting.values() for _, told in there):
+    spaces = {told.get("space") for there in fitting.values() for _, told in there}
+    if spaces == {"fsnative"}:
+        raise CohortError(root, f"has {literal(measure)} on the subjects' own surfaces only; {_OUTPUT_SPACES}")
+    if spaces - {None, "fsnative"}:
         # maps on the subjects' own surfaces, which fMRIPrep puts beside the others, are no cohort
-        fitting = {folder: [file for file in there if "space" in file[1]] for folder, there in fitting.items()}
+        own = lambda told: told.get("space") in (None, "fsnative")
+        fitting = {folder: [file for file in there if not own(file[1])] for folder, there in fitting.items()}
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
         raise CohortError(root, _none_fits([told for there in files.values() for _, told in there], measure, wanted))
@@ -108,7 +113,8 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
     mine = [told for told in every if _fits(told, measure, Wanted())]
     if not mine:
         listed = sorted({_measure(told) for told in every})
-        return f"there are no maps of {name}; there are {literal(', '.join(listed)) or 'no surface maps'}"
+        hint = f". For series on the surface {_OUTPUT_SPACES}" if measure == "bold" else ""
+        return f"there are no maps of {name}; there are {literal(', '.join(listed)) or 'no surface maps'}{hint}"
     for one in asked:
         ((key, value),) = one.entities.items()
         if not any(_fits(told, measure, one) for told in mine):
