@@ -112,7 +112,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
 
 def test_npz_of_several_arrays_asks(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", thickness=X, area=2 * X)
-    with pytest.raises(CohortError, match=r"x\.npz: contains thickness \(3, 642\), area \(3, 642\); name .* measure="):
+    with pytest.raises(CohortError, match=r"x\.npz: contains thickness \(3, 642\), area \(3, 642\); name .* measure"):
         read_maps(tmp_path / "x.npz")
     np.testing.assert_array_equal(read_maps(tmp_path / "x.npz", "area").parts[None], 2 * X)
     with pytest.raises(CohortError, match="none is called 'volume'"):
