@@ -75,8 +75,8 @@ def plan_cohort(
     mesh : str, Sites, path or pair of paths, optional
         "fsaverage3" to "fsaverage7", a `Sites` object, a sphere file, or a pair (left, right). Default: from the names
         or the number of vertices.
-    hemisphere : {"left", "right", "both"}, optional
-        Hemispheres to read; `hemi` is the same. Default: all that exist.
+    hemisphere, hemi : {"left", "right", "both"}, optional
+        Hemispheres to read; two names of the same. Default: all that exist.
     parcels : path, pair of paths or Sites, optional
         Atlas of tables with one column per region: an .annot or .label.gii file per hemisphere, a .dlabel.nii file, or
         `Sites.parcels`. pscalar files contain their atlas; without an atlas, the positions of regions are not known.
