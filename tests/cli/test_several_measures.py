@@ -271,7 +271,7 @@ def test_folders_that_do_not_go_together(
     both, maps = str(stores / "thickness.store"), ["--share", "maps"]
     one = str(next(tree.glob("*/surf/lh.thickness*")))
     refusals = {
-        "holds several measures: name those to read with --measure, e.g. --measure thickness,area": [str(tree), *maps],
+        "several measures: name those to read with --measure, e.g. --measure thickness,area": [str(tree), *maps],
         "Several measures: choose --share maps, one set": [str(tree), "--measure", "thickness,sulc"],
         f"thickness ({tree}) is on fsaverage3 (left hemisphere), myelin ({tmp_path / 'fine.store'}) is on "
         "fsaverage4 (left hemisphere); resample one first (icofactor prepare INPUT -o STORE --resample-to fsaverage3": [

@@ -17,7 +17,7 @@ from icofactor.sphere.meshes import sites_for
 
 @pytest.fixture(scope="module")
 def X() -> np.ndarray:
-    """30 subjects on fsaverage3; multiples of 1/8, which float16 holds exactly."""
+    """30 subjects on fsaverage3; multiples of 1/8, which float16 can represent exactly."""
     return np.round(ico.simulate_cohort(30, 4, mesh="fsaverage3", random_state=0).X.astype(np.float64) * 8) / 8
 
 

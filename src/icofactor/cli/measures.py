@@ -90,7 +90,7 @@ def _inputs_by_measure(options: argparse.Namespace, fitted: Measures | None) -> 
             raise ArgumentError("measure", None, text)
         return [(None, {"inputs": options.inputs, "measure": one}) for one in asked]
     if len(named) == 1 and trees[0] and not asked and not named[0][0]:
-        text = f"{literal(named[0][1])} holds several measures: name those to read with {{measure}}, e.g. "
+        text = f"{literal(named[0][1])} contains several measures: name those to read with {{measure}}, e.g. "
         raise ArgumentError("measure", None, text + "{measure='thickness,area'}")
     own = lambda name, tree: asked[0] if asked else name if tree else None
     return [

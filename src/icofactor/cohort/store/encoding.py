@@ -186,7 +186,7 @@ def _to_float16(maps: NDArray[np.float32]) -> Codes:
     lost = np.isinf(codes) & np.isfinite(maps)
     if lost.any():
         worst = float(np.abs(maps[lost]).max())
-        raise Unstorable(f"float16 holds values up to 65504, these go up to {worst:.6g}: use int16 or float32")
+        raise Unstorable(f"float16 can represent values up to 65504; these go up to {worst:.6g}: use int16 or float32")
     return codes
 
 
