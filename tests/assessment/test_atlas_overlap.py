@@ -41,7 +41,9 @@ def smooth_maps(n: int, seed: int) -> np.ndarray:
     return np.asarray(np.exp(e / e.std()))
 
 
-def fitted(maps: np.ndarray, sites: Sites = SITES, hemi: str = "left", mask: np.ndarray | None = None) -> object:
+def fitted(
+    maps: np.ndarray, sites: Sites = SITES, hemi: str = "left", mask: np.ndarray | None = None
+) -> SimpleNamespace:
     return SimpleNamespace(components_=maps, sites_=sites, hemi_=hemi, mask_=mask)
 
 
@@ -130,6 +132,29 @@ def test_components_are_named_by_what_they_overlap(tmp_path: Path) -> None:
     assert rows[0][-1] == "proposed_name" and rows[1][-1] == "left r2" and len(rows) == 37
     with pytest.raises(FileExistsError):
         write_overlap(found, written)
+
+
+def test_measures_with_maps_of_their_own_have_one_name() -> None:
+    """By the mean of their maps, each divided by its sum: the same as for one map that is that mean."""
+    labels, mask = parcels(6), ~WALL
+    names = tuple(f"r{i}" for i in range(6))
+    rng = np.random.default_rng(0)
+    each = [rng.random((2, SITES.n)) + 5 * (labels == region) for region in (1, 3)]
+    each[1][1] = 0.0  # a component that is in one measure only
+    joined = fitted(np.hstack([each[0], 1000 * each[1]]), SITES.repeated(2), mask=np.tile(mask, 2))
+    joined.measures_ = SimpleNamespace(names=("a", "b"))
+    found = overlap(joined, Atlas(labels, names), n_spins=99)
+    inside = [np.where(mask, one, 0.0) for one in each]
+    shares = [one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in inside]
+    plain = overlap(fitted(shares[0] + shares[1], mask=mask), Atlas(labels, names), n_spins=99)
+    for name in plain.table:
+        values = plain.table[name]
+        same = np.testing.assert_array_equal if values.dtype.kind in "UO" else np.testing.assert_allclose
+        same(found.table[name], values)
+    assert found.names == plain.names and set(found.names[0].split(", ")) == {"r1", "r3"} and found.names[1] == "r1"
+    row = int(np.flatnonzero((found.table["component"] == 1) & (found.table["region"] == "r3"))[0])
+    for name, share in zip(("a", "b"), shares, strict=True):
+        assert found.table[f"share_{name}"][row] == pytest.approx(share[0, labels == 3].sum())
 
 
 def test_a_region_with_a_small_share_gives_no_name() -> None:

@@ -69,6 +69,11 @@ def test_a_fit_leaves_maps_and_loadings_of_each_measure(fitted: tuple[str, Path]
     each, _ = read_table(out / "tables" / "measures.tsv")
     np.testing.assert_allclose(np.array(each["explained"], dtype=float), expected, rtol=1e-6)
     assert fit.diagnostics.explained == pytest.approx(model.explained_)
+    with_age, _ = read_table(out / "tables" / "correlations.tsv")  # people, once for every measure with loadings
+    column, rows = ("age, myelin", slice(N - 2, None)) if share == "maps" else ("age", slice(None))
+    at = with_age["column"].index(column)
+    r = np.corrcoef(myelin.participants["age"], model.loadings_[rows, 0])[0, 1]
+    assert with_age["n"][at] == str(N - 2) and float(with_age["value"][at]) == pytest.approx(r, abs=1e-5)
     np.testing.assert_allclose(model.measures_.variance, [1 / 3, 2 / 3], rtol=1e-9)
     text = (out / "methods.md").read_text()
     assert "thickness and myelin were factorized together" in text and f"of {N - 2} subjects" in text
@@ -97,7 +102,10 @@ def test_what_else_is_asked_of_a_fit(fitted: tuple[str, Path], stores: Path, tmp
     share, out = fitted
     inputs = [str(stores / f"{name}.store") for name in ("thickness", "myelin")]
     options = ["--model", str(out), "--bootstrap", "2", "--missing", "skip", "-o", str(out), "-q", "--overwrite"]
-    assert main(["select", *inputs, *options]) == 0
+    atlas = [*map(str, write_toy_atlas(tmp_path))]
+    assert main(["select", *inputs, *options, "--atlas", *atlas, "--spins", "20"]) == 0
+    regions, _ = read_table(out / "atlas_overlap.tsv")
+    assert ("share_myelin" in regions) == (share == "loadings") and set(regions["component"]) == {"1", "2", "3"}
     assert main(["associate", str(out), "--formula", "age", "--permutations", "99", "-q", "--overwrite"]) == 0
     tests, _ = read_table(out / "associations.tsv")
     wide = [f"component0{j + 1}_{name}" for name in ("thickness", "myelin") for j in range(K)]
@@ -119,6 +127,7 @@ def test_what_else_is_asked_of_a_fit(fitted: tuple[str, Path], stores: Path, tmp
     assert shown["tests"]["component"] == [*range(K)] * max(1, len(each)) and shown["measures"] == each
     assert shown["tests"]["measure"] == [name for name in each or [""] for _ in range(K)]
     assert np.shape(shown["columns"][0]["expected"])[2] == K * max(1, len(each))
+    assert content["overlap"]["measures"] == ([] if share == "maps" else ["thickness", "myelin"])
     over = "components and measures" if each else "components"
     assert f"are corrected over {over} by the largest" in content["methods"]
     assert any(over in note for note in shown["notes"]) == bool(each)

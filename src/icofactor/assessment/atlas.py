@@ -90,7 +90,8 @@ class Overlap:
     ----------
     table : dict
         Columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
-        Hochberg, over the table) and n_spins, sorted by component and decreasing share.
+        Hochberg, over the table) and n_spins, sorted by component and decreasing share. Where measures have
+        maps of their own, all count alike, and share_NAME has the share of each.
     names : tuple of str
         One per component, proposed from its largest overlaps.
     """
@@ -137,13 +138,19 @@ def overlap(
     """
     if not hasattr(model, "components_"):
         raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
-    sites = model.sites_
-    if sites.n_measures > 1:
-        raise ArgumentError("model", sites, "A model with one set of maps is needed, not one of several measures")
+    sites, m = model.sites_.of_measure(), model.sites_.n_measures
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     # dictionary learning has negative values: its mass is the size of the map
-    found = enrichment(np.abs(model.components_), sites, _cortex(model), regions, n_spins, random_state, report)
-    return _table(found, regions, n_spins)
+    maps, cortex = np.abs(model.components_), _cortex(model)
+    if m == 1:
+        return _table(enrichment(maps, sites, cortex, regions, n_spins, random_state, report), regions, n_spins)
+    # of measures with maps of their own the mean, each with a mass of 1: their units differ
+    each = np.stack(np.split(np.where(cortex, maps, 0.0), m, axis=1))
+    mass = each.sum(axis=2, keepdims=True)
+    each = np.divide(each, mass, out=np.zeros_like(each), where=mass > 0)
+    there = np.asarray(cortex.reshape(m, -1).any(axis=0))
+    found = enrichment(each.mean(axis=0), sites, there, regions, n_spins, random_state, report)
+    return _table(found, regions, n_spins, dict(zip(model.measures_.names, each, strict=True)))
 
 
 def _cortex(model: Any) -> np.ndarray:
@@ -243,7 +250,7 @@ def check_spins(n_spins: Any) -> None:
     check_parameters(n_spins=n_spins)
 
 
-def _table(found: Enrichment, atlas: Atlas, n_spins: int) -> Overlap:
+def _table(found: Enrichment, atlas: Atlas, n_spins: int, measures: Mapping[str, np.ndarray] | None = None) -> Overlap:
     n_maps = len(found.share)
     present = np.flatnonzero(found.area > 0)
     rows = [(j, k) for j in range(n_maps) for k in present[np.argsort(-found.share[j, present], kind="stable")]]
@@ -261,6 +268,9 @@ def _table(found: Enrichment, atlas: Atlas, n_spins: int) -> Overlap:
         "q": q,
         "n_spins": np.full(len(p), n_spins),
     }
+    there = np.flatnonzero(atlas.labels >= 0)
+    gather = sp.csr_array((np.ones(len(there)), (atlas.labels[there], there)), (len(atlas.names), len(atlas.labels)))
+    table |= {f"{OF_MEASURE}{name}": (gather @ maps.T)[k, j] for name, maps in (measures or {}).items()}
     return Overlap(table, tuple(proposed_name(table, component + 1) for component in range(n_maps)))
 
 
@@ -306,10 +316,12 @@ def _named(name: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(part, pair(part) if part.startswith(both) else (part,)) for part in parts]
 
 
+OF_MEASURE = "share_"
+"""Columns of the shares of each of several measures are called by this and the measure."""
 _COLUMNS = {
     "component": "Number of the component",
     "region": "Region of the atlas",
-    "share": "Share of the component's mass that lies in the region",
+    "share": "Share of the component's mass that lies in the region; the mean where measures have maps of their own",
     "area": "Share of the cortex in the region",
     "enrichment": "Mean of the map in the region over its mean on the cortex",
     "null_enrichment": "Mean of enrichment over rotated maps",
@@ -322,7 +334,13 @@ _COLUMNS = {
 
 def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> Path:
     """The table as TSV with its JSON file, with the proposed name of each component in a last column."""
-    return write_table(path, with_names(found), _COLUMNS, overwrite=overwrite)
+    each = {name: f"The same share of the maps of {name[len(OF_MEASURE) :]}" for name in found.table if is_of(name)}
+    return write_table(path, with_names(found), {**_COLUMNS, **each}, overwrite=overwrite)
+
+
+def is_of(column: str) -> bool:
+    """Whether a column of the table is of one of several measures."""
+    return column.startswith(OF_MEASURE)
 
 
 def with_names(found: Overlap) -> dict[str, np.ndarray]:

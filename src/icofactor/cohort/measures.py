@@ -66,6 +66,13 @@ class Measures:
             raise ArgumentError("X", Phrase(counted(n_rows, "row")), what)
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
+    def check_people(self, n_rows: int) -> None:
+        """Refuse to fit one person, whose rows of several measures would otherwise look like several."""
+        if self.share == "maps" and n_rows // self.n < 2:
+            raise ArgumentError(
+                "X", None, "X has 1 person with all measures; fit needs at least 2 (transform takes one)"
+            )
+
     def center(self, center: str, asked: str, allowed: tuple[str, ...], method: str) -> str:
         """What a fit takes out of every site of each measure: `center`, or z-scores where the scale says so."""
         if self.scale != "zscore":
@@ -386,7 +393,8 @@ def join_measures(
 def _check(measures: Any, share: str) -> None:
     """Refuse what are not cohorts of one mesh and hemisphere under names that files may have."""
     if not isinstance(measures, Mapping) or not measures:
-        raise ArgumentError("measures", Phrase(type(measures).__name__), "name → cohort, e.g. {{'thickness': cohort}}")
+        found = "none" if isinstance(measures, Mapping) else type(measures).__name__
+        raise ArgumentError("measures", Phrase(found), "name → cohort, e.g. {{'thickness': cohort}}")
     for name, one in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
             raise ArgumentError("measures", name, "names of letters and digits, because file names contain them")
@@ -432,8 +440,12 @@ def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any],
     everyone: dict[str, str] = {}
     for name, one in measures.items():
         keys = list(map(bare, one.subjects))
-        keys = keys if len(set(keys)) == len(keys) else list(one.subjects)
         rows[name] = {key: row for row, key in enumerate(keys)}
+        if len(rows[name]) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            same = [str(who) for who, key in zip(one.subjects, keys, strict=True) if key == twice]
+            what = f"{literal(name.capitalize())} has {literal(' and '.join(same))}, which are one person in other "
+            raise ArgumentError("measures", None, what + "measures: rename them")
         everyone |= {key: str(who) for key, who in zip(keys, one.subjects, strict=True) if key not in everyone}
     lacks = {who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()}
     left_out = {who: lacking for who, lacking in lacks.items() if lacking}
@@ -456,7 +468,8 @@ def _weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
     for name, value in given.items():
         if name not in names:
             raise ArgumentError("weights", name, f"of the measures {literal(', '.join(names))}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if not number or not 0 < value < np.inf:
             raise ArgumentError("weights", Phrase(f"{value!r} for {literal(name)}"), "numbers above 0")
     return np.array([float(given.get(name, 1.0)) for name in names])
 

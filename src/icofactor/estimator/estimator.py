@@ -312,6 +312,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
         whole, weighting = weighted_sites(given.sites, mask, self.weights, given.hemi)
         given, sites = replace(given, sites=whole), whole if mask is None else whole.subset(mask)
+        if given.measures is not None:
+            given.measures.check_people(given.X.shape[0])
         self.check_shape(given.X.shape)
         known = None if earlier is None else Earlier.of(earlier, self, X, mask, whole)
         parameters, names = self.get_params(deep=False), getattr(X, "subjects", None)

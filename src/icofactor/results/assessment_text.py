@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from icofactor.assessment.atlas import is_of
 from icofactor.results.methods_text import LATER, shown
 
 _ASSESSED, _REFERENCES = "\n\n## Assessment\n\n", "\n\n## References"
@@ -66,10 +67,11 @@ def _atlas(overlap: Any) -> str:
         return ""
     n = overlap.get("n_spins")
     by = f"{n[0]:.0f} random rotations" if n else "random rotations"
+    mean = " (means over the measures, each map divided by its sum)" if any(map(is_of, overlap)) else ""
     return (
-        f"The overlap of components with the {len(set(overlap['region']))} regions of an atlas was tested against {by} "
-        "of the maps on the sphere, with p-values adjusted for the false discovery rate over all components and "
-        "regions (Benjamini and Hochberg)."
+        f"The overlap of components{mean} with the {len(set(overlap['region']))} regions of an atlas was tested "
+        f"against {by} of the maps on the sphere, with p-values adjusted for the false discovery rate over all "
+        "components and regions (Benjamini and Hochberg)."
     )
 
 

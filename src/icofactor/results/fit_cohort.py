@@ -79,7 +79,8 @@ class FitResult:
             shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
             whole = "the between-subject variance" if harmonization is None else "the remaining variance"
             removed = f"{100 * covariates.explained:.1f} % of {whole}{self._each(covariates)}"
-            lines.append(f"{covariates} explained {removed} and were regressed out{shifted}.")
+            verb = "was" if len(covariates.terms) == 1 else "were"
+            lines.append(f"{covariates} explained {removed} and {verb} regressed out{shifted}.")
         of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
         n = len(self.model.components_)
         lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")

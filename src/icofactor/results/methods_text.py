@@ -289,8 +289,9 @@ def _covariates(model: Any) -> str:
     if covariates is None:
         return ""
     kept = ", plus a constant at sites where values would have become negative" if covariates.n_shifted else ""
+    when = "Beforehand" if getattr(model, "harmonization_", None) is None else "Then"
     return (
-        f"Beforehand, linear effects of {covariates} were removed at every site{_of_each(model)} by least squares over "
+        f"{when}, linear effects of {covariates} were removed at every site{_of_each(model)} by least squares over "
         "the subjects; "
         f"the site's mean was kept{kept}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,45 +37,52 @@ def compare(
     Numbers of more than two values are correlated; words, booleans and numbers of two values make groups. All columns
     see the same permutations, so that what is found for one does not depend on the others. With groups, whole groups of
     equal size change places, and rows within them where the column differs there (PALM's exchangeability blocks).
+    Where rows are of several measures, the loadings of each are compared by themselves.
 
     Returns
     -------
     associations, groupings, and column → why it was left out.
     """
-    associations: list[Association] = []
-    groupings: list[Grouping] = []
+    joined = MEASURE in participants and groups is not None
+    measures = np.asarray(participants[MEASURE]).astype(str) if joined else np.full(len(loadings), "")
+    found: list[Association | Grouping] = []
     left_out: dict[str, str] = {}
     for name, column in participants.items():
-        if name in (PERSON, SESSION):
+        if name in (PERSON, SESSION) or (joined and name == MEASURE):
             continue
-        if name == MEASURE and groups is not None:
-            left_out[name] = "rows of all measures are compared together; icofactor associate tests each measure"
-            continue
-        numbers = _numbers(column)
-        rng = np.random.default_rng(random_state)
-        if numbers is not None and len(np.unique(numbers[np.isfinite(numbers)])) > 2:
-            known = np.isfinite(numbers)
-            if known.sum() < _LEAST_VALUES:
-                left_out[name] = f"only {int(known.sum())} subjects have a value"
-                continue
-            draw = _permutations(numbers[known], groups, known, rng)
-            if draw is None:
-                left_out[name] = _FEW
-                continue
-            associations.append(_associate(name, numbers, loadings, n_permutations, draw))
-            continue
-        labels, codes = _groups(column if numbers is None else _shortest(numbers))
-        if not 2 <= len(labels) <= _MOST_GROUPS:
-            left_out[name] = (
-                f"{len(labels)} groups of at least {_LEAST_PER_GROUP} subjects; 2 to {_MOST_GROUPS} are compared"
-            )
-            continue
-        draw = _permutations(codes[codes >= 0], groups, codes >= 0, rng)
-        if draw is None:
-            left_out[name] = _FEW
-            continue
-        groupings.append(_group(name, labels, codes, loadings, n_permutations, draw))
-    return tuple(associations), tuple(groupings), left_out
+        for measure in dict.fromkeys(measures.tolist()):
+            # of rows of other measures nothing is known
+            values = np.where(measures == measure, np.asarray(column, dtype=object), "") if joined else column
+            one = _compared(name, values, loadings, n_permutations, np.random.default_rng(random_state), groups)
+            if isinstance(one, str):
+                left_out[name] = one
+            else:
+                found.append(replace(one, measure=measure))
+    of = lambda kind: tuple(one for one in found if isinstance(one, kind))
+    return of(Association), of(Grouping), left_out
+
+
+def _compared(
+    name: str,
+    column: Any,
+    loadings: np.ndarray,
+    n_permutations: int,
+    rng: np.random.Generator,
+    groups: RowGroups | None,
+) -> Association | Grouping | str:
+    """A column against the loadings; or why it is left out."""
+    numbers = _numbers(column)
+    if numbers is not None and len(np.unique(numbers[np.isfinite(numbers)])) > 2:
+        known = np.isfinite(numbers)
+        if known.sum() < _LEAST_VALUES:
+            return f"only {int(known.sum())} subjects have a value"
+        draw = _permutations(numbers[known], groups, known, rng)
+        return _FEW if draw is None else _associate(name, numbers, loadings, n_permutations, draw)
+    labels, codes = _groups(column if numbers is None else _shortest(numbers))
+    if not 2 <= len(labels) <= _MOST_GROUPS:
+        return f"{len(labels)} groups of at least {_LEAST_PER_GROUP} subjects; 2 to {_MOST_GROUPS} are compared"
+    draw = _permutations(codes[codes >= 0], groups, codes >= 0, rng)
+    return _FEW if draw is None else _group(name, labels, codes, loadings, n_permutations, draw)
 
 
 def _permutations(

@@ -46,6 +46,7 @@ class Association:
     column : its name
     values : (n_subjects,) NaN where unknown
     n : subjects with a value
+    measure : whose loadings these are, where people have those of several
     r : (k,) Pearson's correlation with each component's loadings
     p : (k,) permutation p, two-sided, corrected over components by the largest |r|
     """
@@ -55,6 +56,12 @@ class Association:
     n: int
     r: Annotated[np.ndarray, Numbers("k", finite=False)]
     p: Annotated[np.ndarray, Numbers("k", finite=False)]
+    measure: str = ""
+
+    @property
+    def called(self) -> str:
+        """Column, and measure where there are several."""
+        return f"{self.column}, {self.measure}" if self.measure else self.column
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +74,7 @@ class Grouping:
     labels : names of the groups
     codes : (n_subjects,) number of each subject's group, −1 where unknown or in a group too small to compare
     n : subjects in a group
+    measure : as in `Association`
     eta2 : (k,) share of the variance of each component's loadings that lies between the groups
     p : (k,) permutation p, corrected over components by the largest share
     boxes : (n_groups, k, 5) least, lower quartile, median, upper quartile, largest loading
@@ -79,6 +87,12 @@ class Grouping:
     eta2: Annotated[np.ndarray, Numbers("k", finite=False)]
     p: Annotated[np.ndarray, Numbers("k", finite=False)]
     boxes: Annotated[np.ndarray, Numbers("gk5", finite=False)]
+    measure: str = ""
+
+    @property
+    def called(self) -> str:
+        """As in `Association`."""
+        return f"{self.column}, {self.measure}" if self.measure else self.column
 
 
 @dataclass(frozen=True, eq=False)

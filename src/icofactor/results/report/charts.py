@@ -199,7 +199,7 @@ def draw_against(d: Diagnostics, item: Association | Grouping, names: Sequence[s
         one.set_title(f"{_shortened(names[j])}{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
     height = figure.get_size_inches()[1]
     whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
-    name = f"{verbatim(item.column)} (n = {item.n}; p corrected over components{whiskers})"
+    name = f"{verbatim(item.called)} (n = {item.n}; p corrected over components{whiskers})"
     figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
     return figure

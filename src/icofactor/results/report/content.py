@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.assessment.atlas import name_with_shares, rows_to_show
+from icofactor.assessment.atlas import OF_MEASURE, is_of, name_with_shares, rows_to_show
 from icofactor.errors import counted
 from icofactor.results.assessment_text import with_assessment
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
@@ -239,6 +239,7 @@ def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
     return short(
         {
             **table,
+            "measures": [name.removeprefix(OF_MEASURE) for name in table if is_of(name)],
             "shown": shown,
             "titles": [name_with_shares(table, j, own[j]) for j in numbers],
         }
@@ -277,7 +278,7 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     """The participants' columns, the clearest ones when there are very many."""
     listed = []
     for item in clearest_columns(fit)[:_MOST_COLUMNS]:
-        common = {"column": item.column, "n": item.n, "p": short(item.p)}
+        common = {"column": item.called, "n": item.n, "p": short(item.p)}
         if isinstance(item, Association):
             listed.append({**common, "strength": short(item.r), "values": block.numbers(item.values)})
         else:

@@ -120,7 +120,7 @@ def _columns(stem: str, names: Sequence[str], draw: Callable[[int], Any]) -> Dra
 def _participants(fit: FitDescription) -> Drawings:
     found = clearest_columns(fit)
     draw = lambda i: draw_against(fit.diagnostics, found[i], fit.atlas_names)
-    return _columns("participants", [one.column for one in found], draw)
+    return _columns("participants", [one.called for one in found], draw)
 
 
 def _associations(fit: FitDescription) -> Drawings:

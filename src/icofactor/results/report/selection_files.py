@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.atlas import is_of
 from icofactor.assessment.bootstrap import REGION_ERRORS, error_files, error_unit, relative_error
 from icofactor.assessment.selection.choice import Choice
 from icofactor.cohort.people import MEASURE, PERSON, SESSION
@@ -175,7 +176,7 @@ def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
         numbers = numbers_in(table["component"])
         if set(numbers) != set(range(1, k + 1)):
             raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
-        columns = {name: numbers_in(table[name]) for name in (*_OVERLAP, "n_spins") if name in table}
+        columns = {name: numbers_in(table[name]) for name in table if name in (*_OVERLAP, "n_spins") or is_of(name)}
         return table | {"component": [int(j) for j in numbers]} | columns
 
 

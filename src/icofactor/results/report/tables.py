@@ -158,7 +158,7 @@ def _correlations(fit: FitDescription) -> Columns:
     names = numbered("component", len(d.alone))
     every: list[Association | Grouping] = [*d.associations, *d.groupings]
     rows = [
-        (item.column, "r" if isinstance(item, Association) else "eta2", names[j], value, item.n, item.p[j])
+        (item.called, "r" if isinstance(item, Association) else "eta2", names[j], value, item.n, item.p[j])
         for item in every
         for j, value in enumerate(item.r if isinstance(item, Association) else item.eta2)
     ]
@@ -169,7 +169,7 @@ def _groups(fit: FitDescription) -> Columns:
     """What the box plots show."""
     names = numbered("component", len(fit.diagnostics.alone))
     rows = [
-        (item.column, label, int((item.codes == g).sum()), names[j], *item.boxes[g, j])
+        (item.called, label, int((item.codes == g).sum()), names[j], *item.boxes[g, j])
         for item in fit.diagnostics.groupings
         for g, label in enumerate(item.labels)
         for j in range(len(names))

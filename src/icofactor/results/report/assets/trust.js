@@ -52,9 +52,9 @@ function overlapPanel(overlap, p) {
   const blocks = overlap.shown.map((i) => {
     const j = overlap.component[i], first = j !== last;
     last = j;
-    return [first ? String(j) : "", first ? overlap.titles[j - 1] : "", overlap.region[i], percent(overlap.share[i]), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)];
+    return [first ? String(j) : "", first ? overlap.titles[j - 1] : "", overlap.region[i], percent(overlap.share[i]), ...overlap.measures.map((name) => percent(overlap[`share_${name}`][i])), percent(overlap.area[i]), `${fixed(overlap.enrichment[i], 2)} \u00d7`, fixed(overlap.p[i], 3), fixed(overlap.q[i], 3)];
   });
-  const heads = ["component", "proposed name", "region", "share of the component", "share of the cortex", "enrichment", "p", "q"];
+  const heads = ["component", "proposed name", "region", overlap.measures.length ? "share of the component, mean" : "share of the component", ...overlap.measures, "share of the cortex", "enrichment", "p", "q"];
   return section("Where components lie", "The five atlas regions with the largest share of each component, and those it is named after. Enrichment: mean of the map in the region over its mean on the cortex; p: against rotations of the map; q: p corrected over all components and regions. Names are proposals from regions with q \u2264 0.05, with the share of the component there. A question mark means that no region is enriched beyond chance.",
-    [table(heads, blocks, [0, 3, 4, 5, 6, 7])], true);
+    [table(heads, blocks, [...heads.keys()].filter((c) => c === 0 || c > 2))], true);
 }
