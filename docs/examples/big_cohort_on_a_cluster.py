@@ -38,7 +38,8 @@ print(len(store.subjects), "subjects")
 # Fit on workers
 # --------------
 #
-# The client sends work, and the workers read the store themselves: it must be on a disk that all of them can read.
+# The client sends work, and the workers read the store themselves: it must be on a disk that all of them can read, or
+# in a bucket: ``open_store("s3://bucket/cohort.store")`` (``pip install 'icofactor[remote]'``).
 # The maps are read twice, once for sums over triangles and once to bring the components to full resolution.
 #
 # Here two workers are threads of this process, so that the page runs everywhere. On your machine leave out

@@ -265,6 +265,10 @@ class CohortError(FileError):
         return "\n  ".join(self.lines(naming))
 
 
+class RemoteError(CohortError):
+    """A store behind a URL cannot be read; `path` is the URL of the file."""
+
+
 def shown(found: Any) -> str:
     """What was found, short enough for a message."""
     text = escaped(found if isinstance(found, Phrase) else repr(found))

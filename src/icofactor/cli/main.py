@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from difflib import get_close_matches
+from pathlib import Path
 from textwrap import indent
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from icofactor import __version__
 from icofactor.cli import associate, bench, compare, demo, fit, prepare, report, reproduce, select, transform
 from icofactor.errors import CohortError, Naming, escaped, in_python, named
+from icofactor.io.url import local
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -103,6 +105,7 @@ def _run(argv: Sequence[str] | None) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
         with _stopped_by_signals():
+            _check_places(options)
             return int(COMMANDS[options.command].run(options) or 0)
     except BrokenPipeError:
         raise
@@ -116,6 +119,14 @@ def _run(argv: Sequence[str] | None) -> int:
             raise
         print(f"icofactor {options.command}: {_as_text(problem, options)}", file=sys.stderr)
         return 2
+
+
+def _check_places(options: argparse.Namespace) -> None:
+    """Refuse URLs in place of files and folders; pathlib would make folders of them here."""
+    for name, value in vars(options).items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, Path):
+                local(one, name)
 
 
 def _interrupt_behind(problem: BaseException | None) -> KeyboardInterrupt | None:

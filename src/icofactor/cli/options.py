@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icofactor.errors import ArgumentError, counted
+from icofactor.io.url import is_url
 
 if TYPE_CHECKING:
     from icofactor.cohort.measures import Measures
@@ -28,8 +29,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         nargs="*" if optional else "+",
         help="map files (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI from mri_surf2surf, npy, npz, mat, csv, CIVET "
         "text), globs, folders with map files, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS "
-        "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, one cohort store; "
-        "or one of these for each of several measures of the same people (INPUT or NAME=INPUT; --share)",
+        "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, one cohort store (a "
+        "folder or a URL: s3://, gs://, https://); or one of these for each of several measures of the same people "
+        "(INPUT or NAME=INPUT; --share)",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -194,7 +196,8 @@ def read_by(options: argparse.Namespace) -> list[str | Path]:
 
     named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")]
     files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
-    return [*(named_input(one)[1] for one in options.inputs), *(file for file in files if file is not None)]
+    inputs = (named_input(one)[1] for one in options.inputs)
+    return [*(path for path in inputs if not is_url(path)), *(file for file in files if file is not None)]
 
 
 def would_read(plan: Plan) -> list[str]:

@@ -23,6 +23,7 @@ from icofactor.cohort.regions import frame_of_people, frame_on_regions, read_reg
 from icofactor.cohort.store.layout import is_zarr
 from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
 from icofactor.io.maps import is_mesh_size
+from icofactor.io.url import is_url
 from icofactor.sphere.meshes import CIVETS_MESH, sites_for
 from icofactor.sphere.names import SIDES, hemispheres
 from icofactor.sphere.sites import Sites
@@ -67,8 +68,8 @@ def plan_cohort(
     ----------
     paths : path, glob, list of these, nilearn SurfaceImage or DataFrame
         A file, a folder of files, a FreeSurfer SUBJECTS_DIR, an HCP tree, BIDS derivatives (fMRIPrep, XCP-D), CAT12 or
-        CIVET folders, or a cohort store. Files: MGH/MGZ, FreeSurfer morph, GIFTI, CIFTI-2 dscalar, dtseries and
-        pscalar, npy, npz, and tables with one column per region (TSV, CSV).
+        CIVET folders, or a cohort store (a folder or a URL). Files: MGH/MGZ, FreeSurfer morph, GIFTI, CIFTI-2 dscalar,
+        dtseries and pscalar, npy, npz, and tables with one column per region (TSV, CSV).
     participants : path, mapping, DataFrame or list of names, optional
         Table that selects and orders the subjects; a column "exclude" (or "include") leaves some out. With a column
         session_id (or session, visit), it may list several scans of a person.
@@ -130,7 +131,8 @@ def plan_cohort(
         of_files = dict(mesh=mesh, hemisphere=hemisphere, measure=measure, smoothing=smoothing, target=target)  # noqa: C408
         of_files |= {"entities": entities, "stream": stream, "mask": mask, "subjects": subjects, "map_name": map_name}
         of_files |= {"modality": modality, "units": units, "parcels": parcels}
-        return plan_store(Path(paths).expanduser(), of_files, selection, sessions, problems, journal)
+        place = paths if is_url(paths) else Path(paths).expanduser()
+        return plan_store(place, of_files, selection, sessions, problems, journal)
     pattern, names = read_subjects(subjects)
     details = Details(selection, mask, mesh, measure, modality, units, problems, journal, holes, n_threads)
     if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):

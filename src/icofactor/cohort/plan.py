@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -383,7 +384,7 @@ def plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None
 
 
 def plan_store(
-    folder: Path,
+    folder: str | PathLike[str],
     of_files: Mapping[str, Any],
     selection: Selection,
     sessions: str | Sequence[str] | None,
@@ -392,14 +393,15 @@ def plan_store(
 ) -> Plan:
     """A cohort store: it has its mesh, measure and mask; subjects may be chosen, and the table given anew."""
     from icofactor.cohort.store.read import open_store
+    from icofactor.io.url import bare
 
     for name, value in of_files.items():
         if value is not None:
-            why = (
-                f"{{{name}}} applies to files; {literal(folder)} is a cohort store with its own mesh, measure and mask"
-            )
+            shown = literal(bare(str(folder)))
+            why = f"{{{name}}} applies to files; {shown} is a cohort store with its own mesh, measure and mask"
             raise ArgumentError(name, None, why)
     stored = open_store(folder)
+    folder = stored.path
     if not stored.checked:
         journal.note(f"{folder} was written before checksums were added: only its maps are checked for damage")
     who = People.of(stored.subjects, stored.participants)
@@ -415,7 +417,7 @@ def plan_store(
     chosen = selection.select(known, problems, journal, about(known))
     selection = selection.renamed(chosen)
     if not chosen and not problems:
-        problems.add(folder, "no subjects remain")
+        problems.add(str(folder), "no subjects remain")
     problems.check()
     rows, columns = [row_of[there] for _, there in chosen], about([there for _, there in chosen])
     if selection.participants is not None:
@@ -429,7 +431,9 @@ def plan_store(
         chosen = stored.select(rows, columns)
         return replace(chosen, provenance={**chosen.provenance, "left_out": left})
 
-    files = [file for file in folder.rglob("*") if file.is_file()]
+    sizes = stored.X.sizes
+    if isinstance(folder, Path):
+        sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     out = 0 if stored.mask is None else int((~stored.mask).sum())
     return Plan(
         subjects=tuple(stored.subjects[row] for row in rows),
@@ -440,7 +444,7 @@ def plan_store(
         problems=problems,
         journal=journal,
         open=opened,
-        n_files=len(files),
-        n_bytes=sum(file.stat().st_size for file in files),
+        n_files=len(sizes),
+        n_bytes=sum(sizes),
         stored=True,
     )

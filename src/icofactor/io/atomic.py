@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from icofactor.errors import ExistsError
+from icofactor.io.url import local
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 """A pipe that lies where a file or folder should be is not waited for."""
@@ -244,6 +245,7 @@ def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
 
 def check_target(target: Path, overwrite: bool) -> None:
     """Refuse a place where no file can or may be written."""
+    local(target)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, but a file must be written there")
     if target.exists() and not overwrite:

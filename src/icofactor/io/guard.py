@@ -49,7 +49,7 @@ class Unreadable(ValueError):
 
 
 @contextmanager
-def naming(path: Path, what: str, error: type[FileError] = FileError, advice: str = "") -> Iterator[None]:
+def naming(path: Any, what: str, error: type[FileError] = FileError, advice: str = "") -> Iterator[None]:
     """Whatever goes wrong inside becomes one `error` with the file's name and what it should be.
 
     Parameters

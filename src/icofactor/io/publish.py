@@ -32,6 +32,7 @@ from icofactor.errors import ArgumentError, ExistsError, FileError, Phrase, lite
 from icofactor.io.atomic import alone_in, nobody_in, remove_abandoned, replace, sync, write_durably
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.json import read_json
+from icofactor.io.url import local
 
 LIST = ".icofactor-files.json"
 FIGURES, TABLES = "figures", "tables"
@@ -89,7 +90,7 @@ class Publication:
         steady: Sequence[str] = (),
         listed: Callable[[], Names] | None = None,
     ) -> None:
-        self.path, self.overwrite = Path(path), overwrite
+        self.path, self.overwrite = local(path), overwrite
         self.files: list[Path] = []
         self.removed: list[Path] = []
         self.renewed = frozenset(renewed)

@@ -24,6 +24,7 @@ from icofactor.io.atomic import alone_in, atomic_path
 from icofactor.io.guard import Unreadable, brief, exists, naming
 from icofactor.io.json import read_json
 from icofactor.io.records import check_seal, read_sealed, sealed, write_sealed
+from icofactor.io.url import local
 
 _RUN = "run.json"
 _LEFT = re.compile(r"\.tmp-[0-9a-f]+-(run\.json|.+\.npz)")
@@ -48,7 +49,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: Mapping[str, Any]) -> None:
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else local(folder, "work_dir")
         self.run = json.loads(json.dumps(dict(run), sort_keys=True))
         self.reused = 0
         if self.folder is not None:

@@ -26,6 +26,7 @@ from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, litera
 from icofactor.io.guard import denying, is_kernels
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_map, without_ending
+from icofactor.io.url import bare, is_url
 
 _OF_A_FIT = ("model.zip", "desc-icofactor_loadings.tsv")
 _BASIS = re.compile(r".*_desc-icofactor_components\.(shape\.gii|dscalar\.nii)|model\.zip")
@@ -44,6 +45,7 @@ _KINDS = {
     find_freesurfer: "a SUBJECTS_DIR",
     find_bids: "BIDS derivatives",
 }
+_ALONE = "is a cohort store; load it alone, not in a list with others"
 _AS_REGEX = {PLACE: "(?P<subject>[^/]+?)", "*": "[^/]*"}
 # what chooses files, for which kinds of input, and these as text
 _CHOICES = (
@@ -126,6 +128,8 @@ def _listed(paths: Any) -> list[Path]:
     wrong = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
     if wrong:
         raise ArgumentError("paths", Phrase(type(wrong[0]).__name__), "a list of paths")
+    for entry in filter(is_url, entries):
+        raise CohortError(bare(str(entry)), _ALONE)
     return [Path(entry).expanduser() for entry in entries]
 
 
@@ -162,7 +166,7 @@ def _add_folder(
     trees: dict[Callable[..., Found], dict[Path, list[Path]]], files: list[Path], folder: Path, wanted: Wanted
 ) -> None:
     if is_zarr(folder):
-        raise CohortError(folder, "is a cohort store; load it alone, not in a list with others")
+        raise CohortError(folder, _ALONE)
     if all((folder / name).is_file() for name in _OF_A_FIT):
         raise CohortError(folder, f"contains the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
     for subjects_in, find in _TREES:

@@ -23,6 +23,7 @@ from icofactor.errors import CohortError
 from icofactor.io.archive import NUMBERS, array_record, is_shape
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
+from icofactor.io.url import MOST_FILE, RemotePath
 
 GROUP = "zarr.json"
 AGAIN = "Copy the cohort store again, or write it again"
@@ -31,12 +32,14 @@ Checksums = Mapping[str, str]
 _SUM, _DIGITS = 4, 8
 _MOST_CHUNKS = 10**7
 _TYPES = {*NUMBERS, "float16"}
+MOST_METADATA, _MOST_WHOLE = 2**16, 2**31
+"""Bytes of the metadata of an array, and of an array behind a URL that is read whole, at most."""
 
 
 @contextmanager
-def reading(file: Path | str, what: str = "part of a cohort store") -> Iterator[None]:
+def reading(file: Path | RemotePath | str, what: str = "part of a cohort store") -> Iterator[None]:
     """Whatever goes wrong inside becomes one CohortError about this file of a store."""
-    with naming(Path(file), what, CohortError, AGAIN):
+    with naming(Path(file) if isinstance(file, str) else file, what, CohortError, AGAIN):
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
@@ -46,6 +49,8 @@ def reading(file: Path | str, what: str = "part of a cohort store") -> Iterator[
 class StoredArray:
     """An array on disk, refused unless all its files are there, whole and those that the commit names.
 
+    Of an array behind a URL, the files are looked at when they are read.
+
     Parameters
     ----------
     folder : where it lies.
@@ -53,10 +58,10 @@ class StoredArray:
         chunks are compared.
     """
 
-    def __init__(self, folder: Path, known: Checksums | None = None) -> None:
+    def __init__(self, folder: Path | RemotePath, known: Checksums | None = None) -> None:
         self.folder = folder
         with reading(folder / GROUP):
-            text = read_text(folder / GROUP)
+            text = read_text(folder / GROUP, MOST_METADATA)
             self._metadata = sha256(text.encode()).hexdigest()
             if known is not None and known["metadata"] != self._metadata:
                 raise Unreadable("is damaged: its checksum is wrong")
@@ -70,20 +75,25 @@ class StoredArray:
             self.shape = tuple(shape)
             self.chunks, self.dtype = tuple(chunks), np.dtype(record["data_type"]).newbyteorder("<")
             self._grid = tuple(-(-n // step) for n, step in zip(shape, chunks, strict=True))
-            if math.prod(self._grid) > _MOST_CHUNKS:
-                raise Unreadable(f"is damaged: it claims {math.prod(self._grid)} chunks")
+            self.n_chunks = math.prod(self._grid)
+            if self.n_chunks > _MOST_CHUNKS:
+                raise Unreadable(f"is damaged: it claims {self.n_chunks} chunks")
             self.chunk_bytes = math.prod(chunks) * self.dtype.itemsize + _SUM
             self._sums = None if known is None else known["chunks"]
-            if self._sums is not None and len(self._sums) != _DIGITS * math.prod(self._grid):
+            if self._sums is not None and len(self._sums) != _DIGITS * self.n_chunks:
                 raise Unreadable("is damaged: its number of chunks differs from the commit")
-        for file in self._files():
+            if isinstance(folder, RemotePath) and self.chunk_bytes > MOST_FILE:
+                raise Unreadable(f"has chunks of {self.chunk_bytes} bytes, at most {MOST_FILE} are read from a URL")
+        for file in self._files() if isinstance(folder, Path) else ():
             with reading(file):
                 self._check_size(os.stat(file).st_size)
 
-    def _files(self) -> Iterator[str]:
+    def _files(self) -> Iterator[str | RemotePath]:
         return (self._file(numbers) for numbers in product(*map(range, self._grid)))
 
-    def _file(self, numbers: tuple[int, ...]) -> str:
+    def _file(self, numbers: tuple[int, ...]) -> str | RemotePath:
+        if isinstance(self.folder, RemotePath):
+            return self.folder / _name(numbers)
         return os.path.join(self.folder, "c", *map(str, numbers))
 
     def _check_size(self, found: int) -> None:
@@ -97,23 +107,41 @@ class StoredArray:
 
     def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
         """The values at slices with their ends; all of them by default. Checksums are compared."""
-        where = tuple(slice(0, n) for n in self.shape) if where is None else where
+        if where is None:
+            where = tuple(slice(0, n) for n in self.shape)
+            if isinstance(self.folder, RemotePath) and math.prod(self.shape) * self.dtype.itemsize > _MOST_WHOLE:
+                raise CohortError(self.folder, f"is damaged: it claims an array of shape {self.shape}")
         found = np.empty([one.stop - one.start for one in where], self.dtype)
-        for numbers in self.touched(where) if found.size else ():
+        touched = self.touched(where) if found.size else []
+        for numbers, data in zip(touched, self._chunks(touched), strict=True):
             cuts = list(zip(where, numbers, self.chunks, strict=True))
             ends = [(max(one.start, i * n), min(one.stop, (i + 1) * n)) for one, i, n in cuts]
             inside = tuple(slice(a - i * n, b - i * n) for (a, b), (_, i, n) in zip(ends, cuts, strict=True))
             there = tuple(slice(a - one.start, b - one.start) for (a, b), one in zip(ends, where, strict=True))
-            found[there] = self._read_chunk(numbers)[inside]
+            found[there] = self._checked(numbers, data)[inside]
         return found
 
-    def _read_chunk(self, numbers: tuple[int, ...]) -> NDArray[Any]:
-        file = self._file(numbers)
-        data = np.empty(self.chunk_bytes, np.uint8)
-        with reading(file):
-            with open_file(file) as opened:
-                self._check_size(os.fstat(opened.fileno()).st_size)
-                self._check_size(opened.readinto(data.data))
+    def _chunks(self, touched: list[tuple[int, ...]]) -> Iterator[NDArray[np.uint8]]:
+        """The bytes of chunks; behind a URL several at once, and those of the rows that are likely next."""
+        if isinstance(self.folder, RemotePath) and touched:
+            first, last = touched[0][0], touched[-1][0]
+            rows = range(last + 1, min(2 * last - first + 2, self._grid[0]))
+            after = [_name((row, *rest)) for row in rows for number, *rest in touched if number == last]
+            coming = self.folder.read_all(list(map(_name, touched)), after, self.chunk_bytes)
+        for numbers in touched:
+            file = self._file(numbers)
+            with reading(file):
+                if isinstance(file, RemotePath):
+                    data = np.frombuffer(next(coming), np.uint8)
+                else:
+                    data = np.empty(self.chunk_bytes, np.uint8)
+                    with open_file(file) as opened:
+                        self._check_size(os.fstat(opened.fileno()).st_size)
+                        self._check_size(opened.readinto(data.data))
+            yield data
+
+    def _checked(self, numbers: tuple[int, ...], data: NDArray[np.uint8]) -> NDArray[Any]:
+        with reading(self._file(numbers)):
             here = data[-_SUM:].tobytes().hex()
             place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
             if here != crc32c(data[:-_SUM]).hex():
@@ -138,7 +166,12 @@ def _shapes(record: Any) -> tuple[list[int], list[int]]:
     return shape, chunks
 
 
-def _kept_sum(file: str) -> str:
+def _name(numbers: tuple[int, ...]) -> str:
+    """The file of a chunk, in the folder of its array."""
+    return "/".join(("c", *map(str, numbers)))
+
+
+def _kept_sum(file: str | RemotePath) -> str:
     with reading(file), open_file(file) as opened:
         opened.seek(-_SUM, os.SEEK_END)
         return opened.read(_SUM).hex()

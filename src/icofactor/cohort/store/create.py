@@ -41,6 +41,7 @@ from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open
 from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
 from icofactor.io.records import flatten
 from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
@@ -109,7 +110,7 @@ def create_store(
     if chunk_sites < 1 or chunk_subjects < 1:
         found = Phrase(f"{chunk_sites} and {chunk_subjects}")
         raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
-    folder = Path(path).absolute()
+    folder = local(path, "path").absolute()
     _check_place(folder, overwrite)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +143,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
     >>> ico.cohort.append_store(path, cohort[15:]).X.shape
     (20, 642)
     """
-    folder = Path(path).absolute()
+    folder = local(path, "path").absolute()
     read_commit(folder)  # before anything is locked or cleaned: there must be a store
     given: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
     with _writing(folder):
@@ -179,7 +180,7 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> ico.cohort.compact_store(path).X.shape
     (20, 642)
     """
-    folder = Path(path).absolute()
+    folder = local(path, "path").absolute()
     read_commit(folder)
     with _writing(folder):
         previous = read_commit(folder)

@@ -35,12 +35,13 @@ import numpy as np
 from icofactor.cohort.names import check_words
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
 from icofactor.cohort.store.encoding import Rounding
-from icofactor.errors import CohortError
+from icofactor.errors import CohortError, RemoteError
 from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, hash_file
-from icofactor.io.json import read_json
+from icofactor.io.json import MAX_TEXT, read_json
 from icofactor.io.records import Numbers, check_seal, rebuild, sealed
+from icofactor.io.url import RemotePath, is_url
 from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
@@ -137,8 +138,20 @@ def version_of(rounded: bool) -> int:
     return 3 if rounded else 2
 
 
+def store_place(path: str | os.PathLike[str]) -> Path | RemotePath:
+    """Where a store lies: a folder here, or what a URL names."""
+    return path if isinstance(path, RemotePath) else RemotePath(str(path)) if is_url(path) else Path(path).absolute()
+
+
+def present(file: Path | RemotePath) -> bool:
+    """Whether there is such a file."""
+    return file.exists(MAX_TEXT) if isinstance(file, RemotePath) else exists(file)
+
+
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a zarr 3 folder, as cohort stores are; opening it says whether it is one."""
+    """Whether a path is a zarr 3 folder, as cohort stores are, or a URL; opening it says whether it is one."""
+    if is_url(path):
+        return True
     mark = Path(path).expanduser() / GROUP
     return exists(mark) and mark.is_file()
 
@@ -153,9 +166,10 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     >>> ico.cohort.is_store(tempfile.mkdtemp())
     False
     """
+    mark = store_place(path) / GROUP
     try:
-        return exists(Path(path) / GROUP) and bool(read_json(Path(path) / GROUP)["attributes"]["format"] == FORMAT)
-    except PermissionError:
+        return present(mark) and bool(read_json(mark)["attributes"]["format"] == FORMAT)
+    except (PermissionError, RemoteError):
         raise
     except (OSError, ValueError, LookupError, TypeError):
         return False
@@ -166,12 +180,12 @@ def write_group(folder: Path, attributes: dict[str, Any]) -> None:
     write_durably(folder / GROUP, json.dumps(group_record(attributes), indent=1))
 
 
-def read_commit(folder: Path) -> Commit:
+def read_commit(folder: Path | RemotePath) -> Commit:
     """The committed cohort of a store."""
-    if not exists(folder):
+    if not present(folder / GROUP if isinstance(folder, RemotePath) else folder):
         raise FileNotFoundError(f"no cohort store {folder}")
     file = folder / COMMIT
-    finished = exists(file)
+    finished = present(file)
     _check_mark(folder, finished)
     if not finished:
         raise CohortError(folder, "is incomplete: writing was interrupted. Write it again")
@@ -182,13 +196,15 @@ def read_commit(folder: Path) -> Commit:
         kind = found.get("format"), found.get("version")
         if kind[0] != FORMAT or kind[1] not in _READ:
             raise Unreadable(f"is {kind[0]!r} of version {kind[1]!r}; this icofactor reads versions {_READ}")
+        if kind[1] == 1 and isinstance(folder, RemotePath):
+            raise Unreadable("has no checksums, without which nothing is read from a URL")
         content = found if kind[1] == 1 else check_seal(found, {})
         commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
         _check_commit(commit, checked=kind[1] > 1)
         return commit
 
 
-def _check_mark(folder: Path, finished: bool) -> None:
+def _check_mark(folder: Path | RemotePath, finished: bool) -> None:
     """Refuse a folder whose zarr.json is not a store's; where there is a commit, it is a store that was damaged."""
     with reading(folder / GROUP):
         try:

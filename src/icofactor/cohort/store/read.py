@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
-from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
+from icofactor.cohort.store.arrays import GROUP, MOST_METADATA, StoredArray, reading
 from icofactor.cohort.store.encoding import Rounding, decode
-from icofactor.cohort.store.layout import COMMIT, Commit, Origin, read_commit, shared_provenance
-from icofactor.errors import CohortError
-from icofactor.io.guard import Unreadable, exists, hash_file
+from icofactor.cohort.store.layout import (
+    COMMIT,
+    Commit,
+    Origin,
+    present,
+    read_commit,
+    shared_provenance,
+    store_place,
+)
+from icofactor.errors import CohortError, RemoteError
+from icofactor.io.guard import Unreadable
+from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
+from icofactor.io.url import RemotePath
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.parcels import Parcels
 from icofactor.sphere.sites import Sites
@@ -34,6 +45,7 @@ SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", 
 REGIONS = "regions-"
 """Before the names of arrays of parcels."""
 _OPTIONAL = ("triangles", "weights", "mask")
+_REOPENED, _METADATA_AHEAD = 20, 256
 
 
 class StoredMaps:
@@ -48,7 +60,7 @@ class StoredMaps:
     dtype = np.dtype(np.float32)
     """Of the values as they are read; `stored_dtype` is that on disk."""
 
-    def __init__(self, folder: Path, commit: Commit, order: NDArray[np.int64]) -> None:
+    def __init__(self, folder: Path | RemotePath, commit: Commit, order: NDArray[np.int64]) -> None:
         self.shape, self.folder, self.commit = (len(commit.subjects), len(order)), folder, commit
         self.subjects: NDArray[np.int64] | None = None
         self._parts = [_Part(folder, name, commit) for name, _ in commit.parts]
@@ -76,6 +88,11 @@ class StoredMaps:
         """Step, offset and presence of NaN of every subject's map in a store of int16."""
         found = [part.scale for part in self._parts if part.scale is not None]
         return np.concatenate(found) if found else None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of every file of maps."""
+        return [part.chunk_bytes for part in self._parts for _ in range(part.n_chunks)]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -163,7 +180,7 @@ class StoredMaps:
 class _Part(StoredArray):
     """The maps that one append wrote, sites (order on disk) × subjects."""
 
-    def __init__(self, store: Path, name: str, commit: Commit) -> None:
+    def __init__(self, store: Path | RemotePath, name: str, commit: Commit) -> None:
         super().__init__(store / name, commit.checksums.get(name))
         kind = commit.rounding.get(name, {}).get("dtype", "float32")
         if self.dtype.name != kind or len(self.shape) != 2:
@@ -281,7 +298,7 @@ class StoredCohort(CohortBase):
         As in `Cohort`; `truth` is not stored.
     provenance : dict
         What all inputs have in common, and "steps": one record per commit.
-    path : Path
+    path : Path or URL
         Folder of the store.
     generation : int
         Number of commits.
@@ -312,7 +329,7 @@ class StoredCohort(CohortBase):
     units: str
     participants: Mapping[str, NDArray[Any]]
     provenance: Mapping[str, Any]
-    path: Path
+    path: Path | RemotePath
     generation: int
     order: NDArray[np.int64]
     truth: None = field(default=None)
@@ -374,6 +391,12 @@ class StoredCohort(CohortBase):
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     """Open a cohort store without loading its maps.
 
+    Parameters
+    ----------
+    path : path or URL
+        A folder, or an address such as "s3://bucket/cohort.store", "gs://..." or "https://..." (needs
+        `pip install 'icofactor[remote]'`). Credentials come from the environment; see docs/scale.md.
+
     Examples
     --------
     >>> import tempfile
@@ -384,18 +407,25 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> ico.cohort.open_store(path).X[:2].shape
     (2, 642)
     """
-    folder = Path(path).absolute()
-    while True:
+    folder = store_place(path)
+    for last in (*[False] * _REOPENED, True):
         commit = read_commit(folder)
         try:
             return _opened(folder, commit)
+        except RemoteError:
+            raise
         except CohortError:
             # a writer may have replaced the cohort, and removed its files, between reading the commit and them
-            if read_commit(folder).generation == commit.generation:
+            if last or read_commit(folder).generation == commit.generation:
                 raise
+    raise AssertionError
 
 
-def _opened(folder: Path, commit: Commit) -> StoredCohort:
+def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
+    if isinstance(folder, RemotePath):
+        mesh = (f"{commit.mesh}/{name}" for name in (*SITE_ARRAYS, "order", "mask"))
+        names = [commit.mesh, *(name for name in mesh if name in commit.checksums), *commit.arrays]
+        folder.ahead([f"{name}/{GROUP}" for name in names[:_METADATA_AHEAD]], MOST_METADATA)
     arrays = read_mesh(folder, commit)
     with reading(folder / commit.mesh, "mesh of a cohort store"):
         order, mask = arrays.pop("order"), arrays.pop("mask")
@@ -430,17 +460,17 @@ def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None
     return replace(stored, participants=participants) if rows is None else stored.select(rows, participants)
 
 
-def read_mesh(folder: Path, commit: Commit) -> dict[str, Any]:
+def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
     """The arrays of the sites, their order and the mask."""
     mark, known = folder / commit.mesh / GROUP, commit.checksums
     if known:
         with reading(mark):
-            if hash_file(mark) != known[commit.mesh]["metadata"]:
+            if sha256(read_text(mark, MOST_METADATA).encode()).hexdigest() != known[commit.mesh]["metadata"]:
                 raise Unreadable("is damaged: its checksum is wrong")
     arrays: dict[str, Any] = {}
     for name in (*SITE_ARRAYS, "order", "mask"):
         place = f"{commit.mesh}/{name}"
-        if name in _OPTIONAL and not (place in known if known else exists(folder / place)):
+        if name in _OPTIONAL and not (place in known if known else present(folder / place)):
             arrays[name] = None
             continue
         with reading(folder / COMMIT, "record of a cohort store"):
