@@ -45,6 +45,8 @@ myst_heading_anchors = 4
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
+smartquotes = False  # values such as "parts" are copied from these pages
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
