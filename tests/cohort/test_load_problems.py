@@ -20,6 +20,7 @@ WALL[20:70] = WALL[N + 300 : N + 340] = True
 X = np.where(WALL, 0, RNG.random((9, 2 * N)) + 2).astype(np.float32)
 IDS = names(9)
 MAPS = hemispheres(X)
+EMPTY = "is empty; copy it from its source again"
 
 
 def report(paths: object, **asked: object) -> dict[str, str]:
@@ -73,7 +74,7 @@ def test_all_files_bad(tmp_path: Path) -> None:
         path.write_bytes(b"")
     with pytest.raises(CohortError) as caught:
         ico.load_cohort(folder)
-    assert sorted(caught.value.problems) == sorted((str(path), "is empty") for path in folder.iterdir())
+    assert sorted(caught.value.problems) == sorted((str(path), EMPTY) for path in folder.iterdir())
 
 
 def test_files_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +222,7 @@ def test_a_wrong_mask_is_reported_with_the_files(tmp_path: Path) -> None:
     (folder / f"{IDS[0]}_hemi-L_thickness.shape.gii").write_bytes(b"")
     found = report(folder, mask=np.ones(5, dtype=bool))
     assert found["mask"] == "must contain True or False for each of 1284 sites; found shape (5,)"
-    assert found[f"{IDS[0]}_hemi-L_thickness.shape.gii"] == "is empty"
+    assert found[f"{IDS[0]}_hemi-L_thickness.shape.gii"] == EMPTY
 
 
 def test_one_line_per_cause(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_one_line_per_cause(tmp_path: Path) -> None:
         ico.load_cohort(folder)
     head, *lines = str(caught.value).splitlines()
     assert head == "61 problems:" and len(lines) == 2
-    assert lines[1].strip() == f"{others[0]}, {others[1]} and 58 more: is empty"
+    assert lines[1].strip() == f"{others[0]}, {others[1]} and 58 more: {EMPTY}"
     assert {where for where, _ in caught.value.problems} == {str(path) for path in (first, *others)}
 
 

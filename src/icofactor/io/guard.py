@@ -44,6 +44,9 @@ _PLAIN = {
 }
 
 
+_AGAIN = "; copy it from its source again"
+
+
 class Unreadable(ValueError):
     """The content of a file is invalid. The message omits the name of the file; `naming` adds it."""
 
@@ -69,12 +72,12 @@ def naming(path: Any, what: str, error: type[FileError] = FileError, advice: str
     except IsADirectoryError:
         raise error(path, "is a folder, not a file") from None
     except EOFError:
-        raise error(path, f"is truncated{tail}") from None
+        raise error(path, f"is truncated{tail or _AGAIN}") from None
     except Unreadable as problem:
-        raise error(path, f"{problem}{tail}") from None
+        cut = str(problem).startswith(("is truncated", "is empty", "is not a complete"))
+        raise error(path, f"{problem}{tail or _AGAIN * cut}") from None
     except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
-        again = tail or "; copy it from its source again"
-        raise error(path, f"is damaged or truncated ({literal(brief(problem))}){again}") from None
+        raise error(path, f"is damaged or truncated ({literal(brief(problem))}){tail or _AGAIN}") from None
     except OSError as problem:
         if problem.errno == errno.EINVAL:  # a place before its beginning
             raise error(path, f"is damaged ({literal(brief(problem))}){tail}") from None
