@@ -22,6 +22,7 @@ from icofactor.estimator.saving import MODEL_FILE
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.confounds import unadjusted
+from icofactor.results.transform import loadings_of
 
 N, V, K = 24, 642, 3
 SETTINGS: dict[str, Any] = {"n_starts": 3, "level": 1}
@@ -374,6 +375,15 @@ def test_confounds_are_those_of_each_measure_alone(pair: dict[str, ico.Cohort], 
     np.testing.assert_allclose(model().fit(streamed).components_, found.components_, rtol=1e-8, atol=1e-9)
     with refused("X", "already"):
         ico.Covariates.fit(adjusted, ["sex"])
+    with refused("X", "fitted on thickness, myelin; X is myelin, thickness"):
+        adjusted.steps[0].apply(ico.join_measures(dict(reversed(cohorts.items())), share))
+    model().fit(adjusted, work_dir=tmp_path / "work")
+    np.testing.assert_array_equal(model().fit(adjusted, work_dir=tmp_path / "work").loadings_, found.loadings_)
+    holes = {name: replace(one, X=one.X.copy(), checked=True) for name, one in cohorts.items()}
+    holes["myelin"].X[0, :9] = np.nan  # new people may lack a few sites
+    near = loadings_of(again, ico.join_measures(holes, share))
+    np.testing.assert_allclose(near.loadings, found.loadings_, atol=0.1)
+    assert near.quality["missing_sites"].sum() == 9
 
 
 @pytest.mark.parametrize("share", SHARES)

@@ -180,6 +180,7 @@ class Given:
     mask : (n_sites,) bool, of the cohort; None: all sites are used.
     part : (n_sites,) measure of each site; None where there is one.
     n_stacked : number of measures that lie below each other in `maps`.
+    measures : their names, where there are several.
     """
 
     maps: Any
@@ -188,10 +189,20 @@ class Given:
     mask: np.ndarray | None = None
     part: np.ndarray | None = None
     n_stacked: int = 1
+    measures: tuple[str, ...] = ()
 
     @property
     def n_sites(self) -> int:
         return int(self.maps.shape[1]) * self.n_stacked
+
+    def check(self, what: str, n_sites: int, measures: tuple[str, ...]) -> None:
+        """Refuse maps of other sites or measures than those of a step."""
+        if self.n_sites != n_sites:
+            text = f"{what} fitted on {n_sites} sites; X has {self.n_sites} columns"
+            raise ArgumentError("X", None, text)
+        if self.measures != measures:
+            listed = lambda names: literal(", ".join(names)) or "one measure"
+            raise ArgumentError("X", None, f"{what} fitted on {listed(measures)}; X is {listed(self.measures)}")
 
     def source(self, mask: np.ndarray | None) -> tuple[MapSource, np.ndarray, np.ndarray | None]:
         """The maps at the sites of a mask (None: the cohort's own), which these are, and the measure of each."""
@@ -218,9 +229,9 @@ def parts_of(X: Any, participants: Mapping[str, Sequence[Any]] | None, before: t
         if measures is None or measures.n == 1:
             return Given(X.X, table, subjects, mask)
         if measures.share == "loadings":
-            return Given(X.X, table, subjects, mask, X.sites.measure)
+            return Given(X.X, table, subjects, mask, X.sites.measure, measures=measures.names)
         m, part = measures.n, np.repeat(np.arange(measures.n), X.X.shape[1])
-        return Given(X.X, table, subjects, None if mask is None else np.tile(mask, m), part, m)
+        return Given(X.X, table, subjects, None if mask is None else np.tile(mask, m), part, m, measures.names)
     if participants is None:
         text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
         raise ArgumentError("participants", None, text)

@@ -87,6 +87,7 @@ class Harmonization:
     empirical_bayes: bool = True
     least: int = LEAST_SCANS
     explained_each: Annotated[np.ndarray | None, Numbers("m")] = None
+    measures: tuple[str, ...] = ()
 
     def apply(self, X: Any, participants: Any = None) -> Any:
         """Harmonize maps of scans, new or fitted.
@@ -103,9 +104,7 @@ class Harmonization:
         """
         given = parts_of(X, _table(participants, self.column))
         table, subjects = given.participants, given.subjects
-        if given.n_sites != len(self.mean):
-            text = f"Harmonization was fitted on {len(self.mean)} sites; X has {given.n_sites} columns"
-            raise ArgumentError("X", None, text)
+        given.check("Harmonization was", len(self.mean), self.measures)
         levels, codes = self.check(table, subjects)
         Z = columns_of(self.terms, table, subjects, "keep")
         new = levels[len(self.levels) :]
@@ -313,6 +312,7 @@ class ComBat(TransformerMixin, BaseEstimator):
             shift=full(shift) if nonnegative else None,
             explained=explained,
             explained_each=each,
+            measures=given.measures,
             empirical_bayes=bool(self.empirical_bayes),
             least=int(self.min_scans),
         )

@@ -64,6 +64,8 @@ class Covariates:
         Share of the between-subject variance that the covariates explain; of joined measures the mean.
     explained_each : array of shape (n_measures,) or None
         That share of each of several measures.
+    measures : tuple of str
+        Their names, in order; () for one.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class Covariates:
     shift: Annotated[np.ndarray | None, Numbers("s", least=0)]
     explained: float
     explained_each: Annotated[np.ndarray | None, Numbers("m")] = None
+    measures: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -131,7 +134,7 @@ class Covariates:
         if not np.isfinite(total).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
-        return cls(terms, coefficients, shift if nonnegative else None, *share_of(part, total, left))
+        return cls(terms, coefficients, shift if nonnegative else None, *share_of(part, total, left), given.measures)
 
     def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
         """Remove the effects from maps of subjects, new or fitted.
@@ -158,9 +161,7 @@ class Covariates:
         (5, 642)
         """
         given = parts_of(X, participants, ("harmonization_",))
-        if given.n_sites != self.coefficients.shape[1]:
-            text = f"The covariates were fitted on {self.coefficients.shape[1]} sites; X has {given.n_sites} columns"
-            raise ArgumentError("X", None, text)
+        given.check("The covariates were", self.coefficients.shape[1], self.measures)
         Z, shift = columns_of(self.terms, given.participants, given.subjects), self.shift
         less = Adjustment(Z, self.coefficients, None if shift is None else -shift, None, shift is not None)
         return adjusted(X, AdjustedMaps(given.maps, less, self, n_stacked=given.n_stacked))
