@@ -28,8 +28,8 @@ def diverging() -> NDArray[np.uint8]:
     """(256, 3) from blue over a light grey to orange-brown, lightness even on both sides (CIELAB)."""
     t = np.linspace(-1, 1, 256)
     lightness = 95 - 60 * np.abs(t)
-    hue = np.deg2rad(np.where(t < 0, 272, 50))
-    chroma = 52 * np.abs(t) ** 0.9
+    hue = np.deg2rad(np.where(t < 0, 281, 50))
+    chroma = np.where(t < 0, 45, 52) * np.abs(t) ** 0.9  # what screens have: clipped colours would jump
     return _srgb(lightness, chroma * np.cos(hue), chroma * np.sin(hue))
 
 

@@ -5,7 +5,7 @@
 
 Both need the extra `test` and Debian's chromium. `open` measures the page of FITTED, or of a simulated cohort: ten
 components, both hemispheres of fsaverage5. The browser draws with the processor, as a machine without a graphics card
-does. Opening ends when the page says that all of it is drawn.
+does. Opening ends when the page says that it is drawn; small brains out of sight come later.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ def opening(page: Path, chromium: str) -> list[tuple[float, float]]:
             # two frames later what was drawn is on the screen
             tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
             seconds = time.perf_counter() - begin
+            marks = tab.evaluate("performance.getEntriesByType('mark').map((one) => [one.name, one.startTime])")
+            print("    ms:", ", ".join(f"{name} {at:.0f}" for name, at in marks))
             metrics = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
             found.append((seconds, float(metrics["ThreadTime"])))
             browser.close()

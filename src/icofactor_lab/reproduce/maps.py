@@ -184,9 +184,17 @@ class _Canvas:
         self.rasters: list[Raster] = [rasterise(half, shape, view) for view in VIEWS]
 
     def draw(
-        self, axes: Any, view: int, values: np.ndarray, low: float, high: float, colours: Any, steps: bool
+        self,
+        figure: Any,
+        box: tuple[float, float, float, float],
+        view: int,
+        values: np.ndarray,
+        ends: tuple[float, float],
+        colours: Any,
+        steps: bool,
     ) -> None:
-        """A map on one view, grey where it is NaN."""
+        """A map on one view, grey where it is NaN; `box` in inches."""
+        low, high = ends
         if steps:  # whole numbers have nothing between them
             on = labels_on_vertices(self.every, np.where(np.isfinite(values), values, -1))[0].astype(np.float64)
             on[on < 0] = np.nan
@@ -198,7 +206,7 @@ class _Canvas:
             known = np.isfinite(at)
             return colours(np.where(known, at, 0.0))[:, :3], known.astype(np.float64)
 
-        show(axes, paint(self.rasters[view], level, painted, steps))
+        show(figure, box, paint(self.rasters[view], level, painted, steps))
 
 
 @cache
@@ -228,8 +236,8 @@ def _map_plate(dataset: Dataset, maps: Maps, piece: Arrays) -> Any:
         colours = colormaps["cividis" if steps else "viridis"]
         left = (0.15 + PANEL[0] * column) / width
         for row in range(2):
-            box = (left, (0.55 + PANEL[1] * (1 - row)) / height, PANEL[0] / width, PANEL[1] / height)
-            canvas.draw(figure.add_axes(box), row, maps.on_mesh(values), low, high, colours, steps)
+            box = (left * width, 0.55 + PANEL[1] * (1 - row), *PANEL)
+            canvas.draw(figure, box, row, maps.on_mesh(values), (low, high), colours, steps)
         figure.text(left + 0.5 * PANEL[0] / width, 1 - 0.12 / height, title, ha="center", va="top", fontsize=8)
         bar = colour_bar(
             figure, (left + 0.2 / width, 0.35 / height, (PANEL[0] - 0.4) / width, 0.1 / height), colours, (low, high)
@@ -282,17 +290,15 @@ def basis_of_all(dataset: Dataset, drawn: np.ndarray) -> Any:
         figure.text((0.1 + half * column) / width, bottom + 0.5 * cell[1] / height, name, va="center", fontsize=9)
         for i in range(n_maps):
             values = np.asarray(drawn[number, i], dtype=np.float64)
-            axes = figure.add_axes(
-                ((0.95 + half * column + cell[0] * i) / width, bottom, cell[0] / width, cell[1] / height)
-            )
-            axes.set_axis_off()
+            box = (0.95 + half * column + cell[0] * i, bottom * height, *cell)
             if not np.isfinite(values).any():
-                axes.text(0.5, 0.5, "diverged", ha="center", va="center", fontsize=8, transform=axes.transAxes)
+                middle = (box[0] + cell[0] / 2) / width, bottom + 0.5 * cell[1] / height
+                figure.text(*middle, "diverged", ha="center", va="center", fontsize=8)
                 continue
             signed = bool(values.min() < 0)
             top = float(np.percentile(np.abs(values), 99.5)) or float(np.abs(values).max()) or 1.0
             colours = blue if signed else colormaps["viridis"]
-            canvas.draw(axes, 0, maps.on_mesh(values), -top if signed else 0.0, top, colours, False)
+            canvas.draw(figure, box, 0, maps.on_mesh(values), (-top if signed else 0.0, top), colours, False)
     for box, colours, ends, label in (
         ((0.12, 0.45 / height, 0.3, 0.1 / height), colormaps["viridis"], (0, 1), "non-negative maps"),
         ((0.58, 0.45 / height, 0.3, 0.1 / height), blue, (-1, 1), "maps of either sign (DL)"),

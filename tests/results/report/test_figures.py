@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,9 +10,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
+from helpers.hostile_fit import small_fit
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.results.report.drawing import new_figure, quick_fonts
+from icofactor.results.colours import diverging
+from icofactor.results.report import charts, drawing, surfaces
+from icofactor.results.report.drawing import _front, has_usual_letters, new_figure, quick_fonts
 from icofactor.results.report.figures import plot_components
 from icofactor.results.report.panels import figure_bytes
 from icofactor.sphere.sites import Sites
@@ -32,9 +37,20 @@ def pixels(figure: Any) -> np.ndarray:
 
 def panel(figure: Any, number: int) -> np.ndarray:
     image = pixels(figure)
-    box = figure.axes[number].get_window_extent()
+    box = pictures(figure)[number].get_window_extent()
     height = image.shape[0]
     return image[int(height - box.y1) : int(height - box.y0), int(box.x0) : int(box.x1)]
+
+
+def pictures(figure: Any) -> list[Any]:
+    """The pictures of hemispheres, row by row."""
+    return [artist for artist in figure.artists if hasattr(artist, "image")]
+
+
+def titles(figure: Any) -> list[str]:
+    """What stands above the first row of views."""
+    top = pictures(figure)[0].get_window_extent().y1
+    return [text.get_text() for text in figure.texts if text.get_window_extent().y0 >= top]
 
 
 def coloured_to_the_left(image: np.ndarray) -> bool:
@@ -56,10 +72,70 @@ def test_the_sphere_has_nilearns_vertices() -> None:
     np.testing.assert_allclose(sites.coordinates, part.coordinates / 100, atol=5e-4)
 
 
+def test_shapes_are_nilearns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read from its files; where these are elsewhere one day, nilearn itself is asked."""
+    read = lambda: [surfaces.embedded_depth("right"), *(surfaces.embedded_shape(n, "left") for n in surfaces._NILEARN)]
+    from_files = read()
+    monkeypatch.setattr(surfaces, "_embedded", lambda name: None)
+    for one, other in zip(from_files, read(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_pixels_show_the_triangle_in_front() -> None:
+    """Against every triangle at some pixels, by the equations; the middle of a pixel may lie on an edge of two."""
+    rng = np.random.default_rng(0)
+    middles = rng.uniform([100, 100], [800, 600], (40, 1, 2))
+    corners, depth = middles + rng.uniform(-90, 90, (40, 3, 2)), rng.uniform(0, 1, (40, 3))
+    pixels, front = _front(corners, depth)
+    shown = dict(zip(pixels.tolist(), front.tolist(), strict=True))
+    for pixel in [*rng.choice(pixels, 300), *rng.choice(930 * 690, 300)]:
+        place, seen = np.array([pixel % 930, pixel // 930]) + 0.5, (-np.inf, None)
+        for number, (three, far) in enumerate(zip(corners, depth, strict=True)):
+            weights = np.linalg.solve(np.vstack([three.T, np.ones(3)]), [*place, 1])
+            if weights.min() >= 0:
+                seen = max(seen, (float(weights @ far), number))
+        assert shown.get(int(pixel)) == seen[1]
+    coarse = pixels // 930 // 2 * 465 + pixels % 930 // 2
+    assert (np.diff(coarse) >= 0).all()  # fine pixels of a shown one lie together
+
+
+def test_a_figure_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = charts.draw_sparsity(small_fit(Sites.named("fsaverage3"), "left")[1])
+    drawn: list[float] = []
+    draw = figure.draw
+    monkeypatch.setattr(figure, "draw", lambda renderer: (drawn.append(figure.dpi), draw(renderer)))
+    png, pdf = figure_bytes(figure, "png"), figure_bytes(figure, "pdf")
+    assert drawn == [300, 72]  # of PDF itself
+    assert png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
+
+
+def test_text_stays_inside_charts() -> None:
+    """Their places are given."""
+    d = small_fit(Sites.named("fsaverage3"), "left", k=3, n_starts=3)[1]
+    for scale in (1e-9, 1.0, 123456789.0):
+        c = replace(d.convergence, objective=scale * d.convergence.objective, band=scale * d.convergence.band)
+        other = replace(d, convergence=c, l1_C=1e-4 * scale * d.l1_C, residual=1e3 * d.residual)
+        for draw in (charts.draw_convergence, charts.draw_explained, charts.draw_sparsity, charts.draw_similarity):
+            figure = draw(other)
+            figure.canvas.draw()
+            box = figure.get_tightbbox()
+            width, height = figure.get_size_inches()
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (draw.__name__, scale)
+
+
+def test_numbers_of_logarithmic_axes() -> None:
+    shown = {1: "1", 0.05: "0.05", 1000: "1,000", 123456: "123,456", 1e6: "10⁶", 1.16e6: "1.16 × 10⁶", 2e-5: "2 × 10⁻⁵"}
+    assert {value: charts._plain(value) for value in shown} == shown
+
+
+def test_colours_of_signed_maps_do_not_jump() -> None:
+    steps = np.abs(np.diff(diverging().astype(int), axis=0))
+    assert steps.max() <= 5
+
+
 def test_front_is_where_anatomists_expect_it() -> None:
     figure = plot_components(model("both", k=1))
-    titles = [axes.get_title() for axes in figure.axes[:4]]
-    assert titles == ["left lateral", "left medial", "right medial", "right lateral"]
+    assert titles(figure) == ["left lateral", "left medial", "right medial", "right lateral"]
     assert coloured_to_the_left(panel(figure, 0))
     assert coloured_to_the_right(panel(figure, 1))
     assert coloured_to_the_left(panel(figure, 2))
@@ -83,10 +159,10 @@ def test_labels_stay_inside_and_clear_of_the_maps() -> None:
     for row, text in enumerate(labels):
         box = text.get_window_extent()
         assert box.x0 >= 0
-        assert box.x1 <= figure.axes[2 * row].get_window_extent().x0
+        assert box.x1 <= pictures(figure)[2 * row].get_window_extent().x0
     bar = figure.axes[-1].get_tightbbox()
     assert bar.y0 >= 0
-    assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+    assert bar.y1 <= pictures(figure)[-1].get_window_extent().y0
 
 
 @pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
@@ -100,7 +176,7 @@ def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     assert box.x1 <= figure.bbox.width
     assert box.y0 >= 0
     assert box.y1 <= bar.y0
-    assert bar.y1 <= figure.axes[-2].get_window_extent().y0
+    assert bar.y1 <= pictures(figure)[-1].get_window_extent().y0
     assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
 
 
@@ -115,7 +191,7 @@ def test_a_hemisphere_that_nobody_named_is_drawn_without_a_side() -> None:
     unnamed = model("left", k=1)
     unnamed.hemi_ = None
     figure = plot_components(unnamed)
-    assert [axes.get_title() for axes in figure.axes[:2]] == ["lateral", "medial"]
+    assert titles(figure) == ["lateral", "medial"]
     np.testing.assert_array_equal(panel(figure, 0), panel(plot_components(named), 0))
 
 
@@ -123,7 +199,7 @@ def test_a_fit_without_hemi_can_be_drawn() -> None:
     X = np.random.default_rng(0).random((6, 642)) + 1
     fitted = CorticalFactorization(2, n_starts=1, n_iter=20, tol=0, refinement=None).fit(X)
     assert fitted.hemi_ is None
-    assert plot_components(fitted, views=["dorsal"]).axes[0].get_title() == "dorsal"
+    assert titles(plot_components(fitted, views=["dorsal"])) == ["dorsal"]
 
 
 def test_a_model_that_is_not_fitted() -> None:
@@ -133,9 +209,9 @@ def test_a_model_that_is_not_fitted() -> None:
 
 def test_components_can_be_chosen_and_units_are_shown() -> None:
     figure = plot_components(model(k=5, mesh="fsaverage3"), components=[3, 1], views=["dorsal"], units="mm")
-    assert [text.get_text() for text in figure.texts] == ["Component 4", "Component 2"]
+    assert [text.get_text() for text in figure.texts] == ["Component 4", "Component 2", "left dorsal"]
     assert figure.axes[-1].get_xlabel() == "Component (mm)"
-    assert len(figure.axes) == 3
+    assert len(pictures(figure)) == 2
 
 
 def test_masked_sites_are_grey() -> None:
@@ -187,8 +263,8 @@ def test_each_component_on_its_own_scale() -> None:
     fitted.components_ = fitted.components_ * np.array([[1.0], [1e-6]])
     shared, each = plot_components(fitted), plot_components(fitted, scale="each")
     assert np.ptp(panel(shared, 2), axis=2).max() == 0
-    first, second = (each.axes[number].images[0].get_array() for number in (0, 2))
-    np.testing.assert_allclose(second, first, atol=1 / 255)
+    first, second = (pictures(each)[number].image for number in (0, 2))
+    np.testing.assert_array_equal(second, first)
     assert np.ptp(panel(each, 2), axis=2).max() > 50
     assert each.axes[-1].get_xlim()[1] == 1
 
@@ -251,8 +327,21 @@ def test_the_default_font_is_embedded_from_a_small_copy() -> None:
     with rc_context(quick_fonts()):
         font = font_manager.findfont(font_manager.FontProperties(weight="bold"))
         figure = new_figure(2, 1, 72)
-        figure.text(0.1, 0.1, "λ ≤ 3 ⅔", weight="bold")
+        figure.text(0.1, 0.1, "λ ≤ 3 × 10⁻²", weight="bold")
         first, second = figure_bytes(figure, "pdf"), figure_bytes(figure, "pdf")
     assert "icofactor-fonts" in font and first == second and b"DejaVuSans-Bold" in first
+    assert has_usual_letters(figure)
+    figure.text(0.1, 0.5, "Ж")  # a panel with such letters is drawn with the whole font
+    assert not has_usual_letters(figure)
     with rc_context({"font.family": "serif"}):
         assert quick_fonts() == {}
+
+
+def test_a_font_that_cannot_be_copied_is_used_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "full").touch()
+    monkeypatch.setattr("matplotlib.get_cachedir", lambda: str(tmp_path / "full"))
+    assert drawing._made_quick.__wrapped__() is False
+    monkeypatch.setattr("matplotlib.get_cachedir", lambda: str(tmp_path))
+    assert drawing._made_quick.__wrapped__() is True
+    (folder,) = tmp_path.glob("icofactor-fonts-*")
+    assert {path.name for path in folder.iterdir()} == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf"}

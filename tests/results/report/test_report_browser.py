@@ -396,7 +396,84 @@ def test_it_prints_without_controls(view: Opened) -> None:
     assert not view.page.locator("#layer").is_visible()
     assert view.page.locator("#methods").is_visible()
     assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert view.page.locator(".paper").count() == 0
     view.page.emulate_media(media="screen")
+
+
+DRAWN = """nodes => nodes.map((node) => {
+  const { data } = node.getContext("2d").getImageData(0, 0, node.width, node.height);
+  return data.some((value, i) => i % 4 === 0 && data[i + 3] && value < 200);
+})"""
+
+
+def test_small_brains_wait_until_they_are_seen_and_are_all_there_on_paper(opened: Opened) -> None:
+    page = opened.page.context.browser.new_page(viewport={"width": 1100, "height": 400})
+    page.add_init_script("window.requestIdleCallback = () => 0")  # nothing is drawn on the side
+    page.goto(opened.page.url)
+    page.wait_for_selector("html[data-ready=yes]")
+    pictures = page.locator(".views canvas")
+    assert pictures.evaluate_all(DRAWN) == [False] * 3
+    before = page.evaluate("document.querySelector('.stage canvas').toDataURL()")
+    pictures.nth(0).scroll_into_view_if_needed()
+    frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(later.waiting.size))))"
+    assert any(page.evaluate(frame) < 3 for _ in range(50)) and pictures.evaluate_all(DRAWN)[0]
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert pictures.evaluate_all(DRAWN) == [True] * 3 and page.locator(".paper").evaluate_all(DRAWN) == [True]
+    assert page.locator("html[data-complete=yes]").count() == 1
+    assert page.evaluate("document.querySelector('.stage canvas').toDataURL()") == before  # what is on the screen stays
+    page.emulate_media(media="print")
+    assert page.locator(".paper").is_visible() and not page.locator(".stage").is_visible()
+    assert len(page.pdf()) > 20_000
+    page.close()
+
+
+def test_a_subject_is_found_by_name(opened: Opened, fitted: Fitted) -> None:
+    page, names = opened.page, fitted.diagnostics.subjects
+    field, said, mark = (
+        page.get_by_label("Find a subject"),
+        page.locator(".search [role=status]"),
+        page.locator(".mark-row"),
+    )
+    assert not mark.is_visible()
+    field.fill(names[2].upper())
+    row = fitted.diagnostics.order.tolist().index(2)
+    assert f"{names[2]}: row {row + 1} of {len(names)}" in said.inner_text()
+    first = float(re.findall(r"Loadings: 1: (\S+?);", said.inner_text())[0].replace("−", "-"))
+    assert first == pytest.approx(fitted.diagnostics.loadings[2, 0], rel=1e-2)
+    box, marked = page.locator(".heat .map canvas").bounding_box(), mark.bounding_box()
+    assert marked["y"] + marked["height"] / 2 == pytest.approx(box["y"] + 420 * (row + 0.5) / len(names), abs=3)
+    field.fill("UB-")
+    assert "sub-3: " in said.inner_text() and f"1 of {len(names) - 3} found" in said.inner_text()
+    for key, name in (("Enter", "sub-4"), ("Shift+Enter", "sub-3"), ("Shift+Enter", names[-1])):
+        field.press(key)
+        assert f"{name}: " in said.inner_text()
+    field.fill("nobody")
+    assert "No subject has" in said.inner_text() and not mark.is_visible()
+    field.fill("")
+    assert said.inner_text() == ""
+
+
+UNNAMED = """() => {
+  const every = (selector) => [...document.querySelectorAll(selector)];
+  return [
+    ...every("button[aria-label]").filter((b) => /\\w/.test(b.textContent) && !b.ariaLabel.includes(b.textContent)),
+    ...every("svg [aria-label]"), // a chart is one image
+    ...every("select, input").filter((node) => !node.ariaLabel && !node.labels.length),
+    ...every("th").filter((node) => !node.textContent.trim()),
+    ...every("pre:not([tabindex]), .scroll:not([tabindex])"), // what scrolls is reached by keys
+  ].map((node) => node.outerHTML);
+}"""
+
+
+def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Opened, tmp_path: Path) -> None:
+    second = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
+    assert opened.page.evaluate(UNNAMED) == second.page.evaluate(UNNAMED) == []
+    page = second.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("#subject").focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.close()
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,10 @@ MOST_COLUMNS = 12
 
 
 def draw_convergence(d: Diagnostics) -> Any:
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
     c = d.convergence
-    figure, ((axes,),) = _new_axes()
+    figure, ((axes,),) = _new_axes(margins=(1.0, 0.15, 0.5, 0.12))
     if c.n_starts > 1:
         ends = {"color": _BLUE, "linewidth": 0}
         axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends)
@@ -44,19 +46,30 @@ def draw_convergence(d: Diagnostics) -> Any:
     low, high = float(np.nanmin(shown)), float(np.nanmax(np.concatenate([shown, tops])))
     if low > 0:
         axes.set_yscale("log")
+        if high < 20 * low:
+            axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(lambda value, _: _plain(value))
     axes.set_ylim(low / 1.01 if low > 0 else low, high * 1.05 if high > 0 else high)
-    from matplotlib.ticker import LogFormatterSciNotation
-
-    axes.xaxis.set_major_formatter(LogFormatterSciNotation())
+    axes.xaxis.set_major_formatter(lambda value, _: _plain(value))
     axes.set_xlabel("update", fontsize=9)
     axes.set_ylabel("objective", fontsize=9)
     axes.legend(fontsize=7, frameon=False)
     return figure
 
 
+def _plain(value: float) -> str:
+    """A number on a logarithmic axis. Letters do: matplotlib's formulas take longer than the rest of the figure."""
+    digits, _, power = f"{value:.6e}".partition("e")
+    if -4 < int(power) < 6:
+        return f"{value:,g}" if int(power) < 4 else f"{value:,.0f}"
+    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{float(digits):g} × 10{raised}".removeprefix("1 × ")
+
+
 def draw_explained(d: Diagnostics) -> Any:
     k = len(d.alone)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
+    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1), margins=(0.7, 0.12, 0.5, 0.3))
     if alone_is_a_share(d):
         axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
     at = np.arange(k) + (0.2 if alone_is_a_share(d) else 0.0)
@@ -64,7 +77,8 @@ def draw_explained(d: Diagnostics) -> Any:
     _component_ticks(axes, k)
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel("% of between-subject variance", fontsize=9)
-    axes.set_title(f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)", fontsize=9)
+    together = f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)"
+    axes.set_title(together, fontsize=9, y=1.0)
     axes.legend(fontsize=7, frameon=False)
     return figure
 
@@ -72,7 +86,7 @@ def draw_explained(d: Diagnostics) -> Any:
 def draw_recurrence(model: Any) -> Any:
     share = np.asarray(model.recurrence_)
     k = len(share)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1))
+    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1), margins=(0.7, 0.12, 0.5, 0.12))
     axes.bar(np.arange(k), 100 * share, 0.75, color=_GREEN)
     axes.axhline(100 * ENOUGH, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
     axes.set_ylim(0, 104)
@@ -83,7 +97,7 @@ def draw_recurrence(model: Any) -> Any:
 
 
 def draw_sparsity(d: Diagnostics) -> Any:
-    figure, (row,) = _new_axes(7.2, 2.4, 3)
+    figure, (row,) = _new_axes(7.2, 2.4, 3, margins=(0.75, 0.1, 0.5, 0.15))
     for axes, values, name, colour in (
         (row[0], d.l1_B, "‖B‖₁", _BLUE),
         (row[1], d.l1_C, "‖C‖₁", _ORANGE),
@@ -101,7 +115,7 @@ def draw_sparsity(d: Diagnostics) -> Any:
 def draw_similarity(d: Diagnostics) -> Any:
     from matplotlib.colors import ListedColormap
 
-    figure, (row,) = _new_axes(8.4, 2.9, 3)
+    figure, (row,) = _new_axes(8.4, 2.72, 3, margins=(0.35, 0.1, 0.27, 0.3), aside=0.7)
     colours = ListedColormap(diverging() / 255)
     for axes, values, name in (
         (row[0], d.overlap, "Overlap of maps"),
@@ -109,11 +123,12 @@ def draw_similarity(d: Diagnostics) -> Any:
         (row[2], d.together, "Correlation of loadings"),
     ):
         image = axes.imshow(values, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
-        axes.set_title(name, fontsize=9)
+        axes.set_title(name, fontsize=9, y=1.0)
         axes.spines[:].set_visible(False)
         _component_ticks(axes, len(values), both=True)
         axes.tick_params(labelsize=7 if len(values) <= 10 else 5)
-    figure.colorbar(image, ax=row, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
+    box = figure.add_axes(((8.4 - 0.6) / 8.4, 0.27 / 2.72, 0.12 / 8.4, 2.15 / 2.72))
+    figure.colorbar(image, cax=box).ax.tick_params(labelsize=7)
     return figure
 
 
@@ -122,9 +137,13 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     from scipy.cluster.hierarchy import dendrogram
 
     k = len(d.alone)
-    figure = new_figure(max(5.2, 0.16 * k + 2), 5.4, DPI)
-    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
-    tree, axes = figure.subplots(1, 2, width_ratios=(1, 5))
+    width, height, aside = max(5.2, 0.16 * k + 2), 5.4, 0.95
+    figure = new_figure(width, height, DPI)
+    room = (width - aside - 0.1) / 6
+    place = lambda left, wide, low, tall: figure.add_axes((left / width, low / height, wide / width, tall / height))
+    tree, axes = place(0.1, room, 0.5, height - 0.6), place(room + 0.4, width - aside - room - 0.4, 0.5, height - 0.6)
+    axes.xaxis.set_label_coords(0.5, -0.29 / (height - 0.6))
+    axes.yaxis.set_label_coords(-0.08 / (width - aside - room - 0.4), 0.5)
     if len(d.tree):
         black = lambda _: "0.35"
         dendrogram(d.tree, ax=tree, orientation="left", no_labels=True, link_color_func=black)
@@ -141,7 +160,9 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     axes.set_yticks([])
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel(f"{len(d.subjects)} subjects, clustered", fontsize=9)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, extend="both" if signed else "max")
+    bar = figure.colorbar(
+        image, cax=place(width - aside + 0.15, 0.13, 1.5, height - 2.6), extend="both" if signed else "max"
+    )
     bar.set_label("loading", fontsize=9)
     bar.ax.tick_params(labelsize=7)
     return figure
@@ -170,7 +191,7 @@ def draw_regions(model: Any, units: str, chosen: Sequence[int], titles: Sequence
 
 
 def draw_subjects(d: Diagnostics, units: str) -> Any:
-    figure, ((axes,),) = _new_axes()
+    figure, ((axes,),) = _new_axes(margins=(0.7, 0.15, 0.5, 0.12))
     odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
     for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
         if rows.any():
@@ -387,10 +408,31 @@ def draw_overlap(overlap: Mapping[str, list[Any]]) -> Any:
     return figure
 
 
-def _new_axes(width: float = 5.2, height: float = 3.4, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+def _new_axes(
+    width: float = 5.2,
+    height: float = 3.4,
+    columns: int = 1,
+    rows: int = 1,
+    margins: tuple[float, float, float, float] | None = None,
+    aside: float = 0.0,
+) -> tuple[Any, Any]:
+    """A grid of axes. `margins` (left, right, bottom and top of each, in inches) are given where the text around the
+    axes is known: matplotlib's search for places takes as long as drawing. `aside` inches at the right stay free."""
     figure = new_figure(width, height, DPI)
-    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
-    axes = figure.subplots(rows, columns, squeeze=False)
+    if margins is None:
+        figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
+        axes = figure.subplots(rows, columns, squeeze=False)
+    else:
+        left, right, bottom, top = margins
+        across, down = (width - aside) / columns, height / rows
+        size = (across - left - right, down - bottom - top)
+        axes = np.empty((rows, columns), dtype=object)
+        for row, column in np.ndindex(rows, columns):
+            x, y = column * across + left, height - (row + 1) * down + bottom
+            one = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
+            one.xaxis.set_label_coords(0.5, (0.21 - bottom) / size[1])
+            one.yaxis.set_label_coords((0.21 - left) / size[0], 0.5)
+            axes[row, column] = one
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
         one.tick_params(labelsize=8)

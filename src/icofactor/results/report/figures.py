@@ -156,7 +156,8 @@ def plot_maps(
     dpi: int = 150,
     surfaces: Surfaces | None = None,
 ) -> Any:
-    """Median, standard deviation, explained variance, refinement depth and parcellation: one row each."""
+    """Median, standard deviation, explained variance, refinement depth (where there is any) and parcellation: one row
+    each."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -168,8 +169,9 @@ def plot_maps(
         (f"Median{units}", d.median, np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)), "viridis"),
         (f"Standard\ndeviation{units}", d.deviation, (0.0, top_of(d.deviation)), "viridis"),
         ("Explained\nvariance (share)", d.explained_map, (0.0, 1.0), "viridis"),
-        ("Refinement\ndepth", depth, (0.0, max(1.0, float(np.nanmax(depth)))), "cividis"),
     ]
+    if np.nanmax(depth) > 0:
+        rows.append(("Refinement\ndepth", depth, (0.0, float(np.nanmax(depth))), "cividis"))
     cortex = cortex_of(sites, model.hemi_, surfaces)
     panels = panels_of(model.hemi_ or "left", views)
     width = _LABEL_WIDTH + PANEL[0] * len(panels) + _BAR_WIDTH + _RIGHT_MARGIN
@@ -257,17 +259,19 @@ class _Views:
     ) -> None:
         """One map, in all views from column `first` on; `values` per hemisphere on its vertices."""
         width, height = figure.get_size_inches()
-        bottom = (height - _TITLE_HEIGHT - PANEL[1] * (row + 1)) / height
-        figure.text(0.12 / width, bottom + 0.5 * PANEL[1] / height, label, va="center", fontsize=8)
+        bottom = height - _TITLE_HEIGHT - PANEL[1] * (row + 1)
+        figure.text(0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=8)
         for column, (number, vertices, raster) in enumerate(self._columns, first):
-            left = (_LABEL_WIDTH + PANEL[0] * column) / width
-            axes = figure.add_axes((left, bottom, PANEL[0] / width, PANEL[1] / height))
-            show(axes, paint(raster, values[number][vertices], colours, labels))
+            box = (_LABEL_WIDTH + PANEL[0] * column, bottom, *PANEL)
+            show(figure, box, paint(raster, values[number][vertices], colours, labels))
 
 
 def _titles(figure: Any, panels: Sequence[tuple[str, str]], named: bool) -> None:
-    for axes, (side, view) in zip(figure.axes, panels, strict=False):
-        axes.set_title(f"{side} {view}" if named else view, fontsize=8, pad=3)
+    width, height = figure.get_size_inches()
+    for column, (side, view) in enumerate(panels):
+        middle, top = _LABEL_WIDTH + PANEL[0] * (column + 0.5), height - _TITLE_HEIGHT + 3 / 72
+        text = f"{side} {view}" if named else view
+        figure.text(middle / width, top / height, text, ha="center", va="baseline", fontsize=8)
 
 
 def _faded(level: Floats, colours: Any, signed: bool) -> tuple[Floats, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from icofactor.errors import ArgumentError, FileError, Phrase, counted, literal
+from icofactor.io.gifti import parse_gifti, read_gifti_surface
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.names import fsaverage_level, hemispheres, is_fs_lr, mesh_name_of
@@ -23,7 +25,8 @@ from icofactor.sphere.triangles import locate_in_mesh
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_NILEARN = {"inflated": "inflated", "pial": "pial", "white": "white_matter"}
+_NILEARN = {"inflated": ("inflated", "infl"), "pial": ("pial", "pial"), "white": ("white_matter", "white")}
+"""Shape → nilearn's name of it, and the beginning of the name of its file."""
 _FILE_KINDS = {
     "very_inflated": "very inflated",
     "inflated": "inflated",
@@ -198,9 +201,6 @@ def _sphere(sites: Sites, side: str) -> Hemisphere:
 
 def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
     """fsaverage5's surfaces, which nilearn brings along; coarser meshes use some of its vertices, finer ones all."""
-    from nilearn.datasets import load_fsaverage, load_fsaverage_data
-
-    meshes, depth = load_fsaverage("fsaverage5"), load_fsaverage_data(mesh="fsaverage5", data_type="sulcal")
     standard = freesurfer_mesh(_DRAWN_LEVEL).vertices
     own = Sites.named(sites.name)  # type: ignore[arg-type]
     assert own.triangles is not None and own.level is not None
@@ -214,15 +214,42 @@ def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
         note = f"Drawn at the {len(standard):,} vertices of fsaverage5, which are among the {own.n:,} of {sites.name}."
     halves = []
     for side in sides:
-        shapes = {
-            name: np.asarray(meshes[key].parts[side].coordinates, dtype=np.float64)[there]
-            for name, key in _NILEARN.items()
-        }
+        shapes = {name: embedded_shape(name, side)[there] for name in _NILEARN}
         shapes["midthickness"] = (shapes["pial"] + shapes["white"]) / 2
         shapes["sphere"] = 100 * unit
-        folding = np.tanh(3 * np.asarray(depth.data.parts[side], dtype=np.float64))[there]
+        folding = np.tanh(3 * embedded_depth(side))[there]
         halves.append(Hemisphere(side, vertices, outward(unit, triangles), shapes, folding, unit))
     return Cortex(tuple(halves), note)
+
+
+def embedded_shape(name: str, side: str) -> Floats:
+    """Coordinates of fsaverage5 from nilearn, whose import takes longer than reading its files does."""
+    key, begin = _NILEARN[name]
+    file = _embedded(f"{begin}_{side}.gii.gz")
+    if file is not None:
+        return np.asarray(read_gifti_surface(file)[0], dtype=np.float64)
+    from nilearn.datasets import load_fsaverage
+
+    return np.asarray(load_fsaverage("fsaverage5")[key].parts[side].coordinates, dtype=np.float64)
+
+
+def embedded_depth(side: str) -> Floats:
+    """Sulcal depth on fsaverage5, from nilearn likewise."""
+    file = _embedded(f"sulc_{side}.gii.gz")
+    if file is not None:
+        return np.asarray(parse_gifti(file).arrays[0].data, dtype=np.float64).ravel()
+    from nilearn.datasets import load_fsaverage_data
+
+    depth = load_fsaverage_data(mesh="fsaverage5", data_type="sulcal").data.parts[side]
+    return np.asarray(depth, dtype=np.float64)
+
+
+def _embedded(name: str) -> Path | None:
+    """A file of nilearn's, where this release has it in its usual place."""
+    package = find_spec("nilearn")
+    origin = None if package is None else package.origin
+    path = None if origin is None else Path(origin).parent / "datasets" / "data" / "fsaverage5" / name
+    return path if path is not None and path.is_file() else None
 
 
 def _nearest(among: Floats, points: Floats) -> Ints:

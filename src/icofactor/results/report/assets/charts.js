@@ -203,13 +203,15 @@ function matricesPanel(p, array) {
 function loadingsPanel(data, p, array, ramp, choose) {
   const L = array(p.loadings), k = p.n_components, n = p.subjects.length, errors = data.loading_se && array(data.loading_se);
   const sizes = Float32Array.from(L, Math.abs).sort(), high = sizes[Math.floor(0.99 * (sizes.length - 1))] || 1, low = p.signed ? -high : 0;
-  const canvas = el("canvas", { width: k, height: n, role: "img", "aria-label": `Loadings of ${n} subjects on ${k} components` });
-  const context = canvas.getContext("2d"), image = context.createImageData(k, n);
-  p.order.forEach((subject, row) => p.component_order.forEach((component, column) => {
+  const tall = Math.min(n, 8192); // browsers draw no canvas of any height
+  const canvas = el("canvas", { width: k, height: tall, role: "img", "aria-label": `Loadings of ${n} subjects on ${k} components` });
+  const context = canvas.getContext("2d"), image = context.createImageData(k, tall);
+  for (let row = 0; row < tall; row++) p.component_order.forEach((component, column) => {
+    const subject = p.order[Math.floor((row * n) / tall)];
     const t = Math.round(255 * Math.max(0, Math.min(1, (L[subject * k + component] - low) / (high - low))));
     for (let channel = 0; channel < 3; channel++) image.data[4 * (row * k + column) + channel] = ramp[3 * t + channel];
     image.data[4 * (row * k + column) + 3] = 255;
-  }));
+  });
   context.putImageData(image, 0, 0);
   const cellAt = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -224,6 +226,7 @@ function loadingsPanel(data, p, array, ramp, choose) {
   });
   canvas.addEventListener("pointerleave", tip.hide);
   canvas.addEventListener("click", (event) => choose(cellAt(event)[1]));
+  const mark = el("div", { class: "mark-row", hidden: true });
   const stripe = el("canvas", { width: 256, height: 1 }), strip = stripe.getContext("2d"), bytes = strip.createImageData(256, 1);
   for (let i = 0; i < 256; i++) bytes.data.set([ramp[3 * i], ramp[3 * i + 1], ramp[3 * i + 2], 255], 4 * i);
   strip.putImageData(bytes, 0, 0);
@@ -234,8 +237,41 @@ function loadingsPanel(data, p, array, ramp, choose) {
   }));
   const signs = p.signed ? " Orange: above the average; blue: below it." : "";
   return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, with similar ones next to each other.${signs} Point to read, click to see that component.`, [
-    el("div", { class: "heat" }, dendrogram(p, array(p.tree)), canvas, el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
+    subjectSearch(p, L, array, mark),
+    el("div", { class: "heat" }, dendrogram(p, array(p.tree)), el("div", { class: "map" }, canvas, mark), el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
     el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
+}
+
+/** A field to find a subject by a part of the name: marks the row, and says what is in it. Enter goes on to the next. */
+function subjectSearch(p, L, array, mark) {
+  const names = p.subjects.map((name) => name.toLowerCase()), n = names.length, k = p.n_components, rows = new Array(n);
+  p.order.forEach((subject, row) => { rows[subject] = row; });
+  const field = el("input", { type: "search", id: "subject", autocomplete: "off", spellcheck: "false", placeholder: p.subjects[0].slice(0, 24) }), said = el("div", { class: "found", role: "status" });
+  let found = [], at = 0;
+  const tell = () => {
+    mark.hidden = !found.length;
+    if (!found.length) return said.replaceChildren(field.value.trim() ? `No subject has \u201c${field.value.trim()}\u201d in the name.` : "");
+    const i = found[at], share = array(p.subject_explained)[i];
+    mark.style.top = `${(100 * rows[i]) / n}%`;
+    mark.style.height = `${100 / n}%`;
+    const facts = [`row ${many(rows[i] + 1)} of ${many(n)}`, `residual ${show(array(p.residual)[i])}${p.units ? ` ${p.units}` : ""}`, `explained ${percent(Number.isNaN(share) ? null : share)}`];
+    said.replaceChildren(el("p", {}, el("strong", {}, p.subjects[i]), `: ${facts.join(", ")}.${found.length > 1 ? ` ${many(at + 1)} of ${many(found.length)} found; Enter shows the next.` : ""}`),
+      el("p", { class: "about" }, `Loadings: ${Array.from({ length: k }, (_, j) => `${j + 1}: ${show(L[i * k + j], 3)}`).join("; ")}`));
+  };
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase(), exact = names.indexOf(wanted);
+    found = wanted ? [...names.keys()].filter((i) => i !== exact && names[i].includes(wanted)) : [];
+    if (exact >= 0) found.unshift(exact);
+    at = 0;
+    tell();
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !found.length) return;
+    event.preventDefault();
+    at = (at + (event.shiftKey ? found.length - 1 : 1)) % found.length;
+    tell();
+  });
+  return el("div", { class: "search screen" }, el("label", { for: "subject" }, "Find a subject"), field, said);
 }
 
 /** The tree of subjects, leaves at the right; heights as square roots, for the last joins dwarf the others. */
@@ -302,7 +338,7 @@ function participantsPanel(p, array, choose) {
     words.replaceChildren(el("strong", {}, `${column.column}, ${called(p, j)}: `), `${grouped ? `η² = ${show(column.strength[j], 3)}` : `r = ${show(column.strength[j], 3)}`}, n = ${column.n}, ${probability(column.p[j])}`);
     for (const [key, node] of buttons) node.setAttribute("aria-pressed", String(key === `${c},${j}`));
   };
-  const table = el("table", {}, el("tr", {}, el("th"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
+  const table = el("table", {}, el("tr", {}, el("td"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
     ...listed.map((column, c) => el("tr", {}, side(`${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
       const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, k > MANY ? fixed(value, 2).replace("0.", ".") : fixed(value, 2));
       node.style.background = shade(0.75 * value);
@@ -323,7 +359,7 @@ function participantsPanel(p, array, choose) {
 
 function table(heads, rows, numeric = []) {
   const side = (i) => (numeric.includes(i) ? { class: "number" } : {});
-  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text, i) => el("th", { scope: "col", ...side(i) }, text)))),
+  return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": `Table of ${heads.filter(Boolean).join(", ")}` }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((text, i) => el("th", { scope: "col", ...side(i) }, text)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((text, i) => el("td", side(i), text)))))));
 }
 
@@ -348,19 +384,19 @@ function residualPanel(p, array) {
 function runPanel(data) {
   const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
   if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
-  return section("Time and memory", "", [table(["stage", ""], seconds, [1])]);
+  return section("Time and memory", "", [table(["stage", "time or memory"], seconds, [1])]);
 }
 
 /** Settings and versions as a table, the whole record folded below. */
 function provenancePanel(data) {
   if (!data.provenance) return null;
   return section("Settings and versions", "", [el("dl", { class: "settings" }, ...data.settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("details", {}, el("summary", {}, "provenance.json, with every input file and its hash"), el("pre", {}, data.provenance))], true);
+    el("details", {}, el("summary", {}, "provenance.json, with every input file and its hash"), el("pre", { tabindex: 0, role: "group", "aria-label": "provenance.json" }, data.provenance))], true);
 }
 
 function methodsPanel(data) {
   if (!data.methods) return null;
-  const text = el("pre", { id: "methods" }, data.methods), said = el("span", { role: "status" });
+  const text = el("pre", { id: "methods", tabindex: 0, role: "group", "aria-label": "Text of the methods" }, data.methods), said = el("span", { role: "status" });
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(data.methods);

@@ -37,7 +37,7 @@ const PARTS = [
     { id: "regions", tables: ["atlas_overlap.tsv"], draw: ({ data, p }) => overlapPanel(data.overlap, p) },
   ]],
   ["Components and people", [
-    { id: "loadings", tables: ["desc-icofactor_loadings.tsv", "loadings_se.tsv"], draw: ({ data, p, array, ramp, choose }) => loadingsPanel(data, p, array, ramp, choose) },
+    { id: "loadings", tables: ["desc-icofactor_loadings.tsv", "loadings_se.tsv", "tables/subjects.tsv"], draw: ({ data, p, array, ramp, choose }) => loadingsPanel(data, p, array, ramp, choose) },
     { id: "subjects", tables: ["tables/subjects.tsv"], draw: ({ p, array }) => residualPanel(p, array) },
     { id: "unusual", tables: ["tables/unusual.tsv"], draw: ({ p }) => unusualPanel(p) },
     { id: "participants", tables: ["tables/correlations.tsv", "tables/groups.tsv"], draw: ({ p, array, choose }) => participantsPanel(p, array, choose) },
@@ -108,7 +108,7 @@ function cortexSection(data, array) {
 
   const option = (value, text) => el("option", { value }, text);
   const layers = el("select", { id: "layer" }, ...Object.entries(perComponent).map(([key, [first]]) => option(key, first.group)), ...others.map((layer) => option(layer.key, layer.name)));
-  const picker = el("select", { id: "component" }, ...components.map((layer, j) => option(j, `${nameOf(data, j)} (${percent(layer.share)} unique)`)));
+  const picker = el("select", { id: "component", "aria-label": "Component" }, ...components.map((layer, j) => option(j, `${nameOf(data, j)} (${percent(layer.share)} unique)`)));
   const shapes = el("select", { id: "surface" }, ...c.shapes.map((name, i) => option(i, name)));
   const ramps = el("select", { id: "colours" }, ...Object.keys(c.ramps).filter((name) => name !== "diverging").map((name) => option(name, name)));
   const threshold = el("input", { id: "threshold", type: "range", min: 0, max: 1, step: 0.005 });
@@ -116,7 +116,7 @@ function cortexSection(data, array) {
   const shared = el("input", { id: "shared", type: "checkbox", checked: state.shared });
   const edges = el("input", { id: "edges", type: "checkbox" });
   const step = (by) => choose(state.layer in perComponent ? (state.component + by + components.length) % components.length : state.component);
-  const button = (text, title, act) => el("button", { type: "button", title, "aria-label": title, onclick: act }, text);
+  const button = (text, title, act) => el("button", { type: "button", title, "aria-label": /\w/.test(text) ? `${text}: ${title}` : title, onclick: act }, text);
   const label = (text, ...nodes) => el("label", {}, text, ...nodes);
   const stage = el("div", { class: "stage" });
   const bar = el("div", { class: "bar", id: "bar" });
@@ -161,15 +161,17 @@ function cortexSection(data, array) {
     }
     return decoded.get(layer);
   };
-  const scaleOf = (layer) => {
-    const high = layer.key in perComponent && state.shared ? layer.shared : layer.high;
+  const scaleOf = (layer, shared = state.shared) => {
+    const high = layer.key in perComponent && shared ? layer.shared : layer.high;
     return layer.signed ? [-high, high] : [layer.low, high];
   };
   const cutOf = (layer) => state.cuts[layer.key] ?? layer.cut ?? 0;
 
-  const paintOf = (layer) => {
+  /** As the controls have it, or as the page opens. */
+  const paintOf = (layer, first = false) => {
     if (layer.labels) return { ...decode(layer), mode: 2, low: 0, high: 1, cut: 0, ramp: array(c.distinct), marks: true };
-    const [low, high] = scaleOf(layer), part = cutOf(layer), from = Math.max(0, low), ramp = layer.signed ? "diverging" : state.ramp;
+    const [low, high] = first ? scaleOf(layer, components.length > 1) : scaleOf(layer), part = first ? layer.cut ?? 0 : cutOf(layer);
+    const from = Math.max(0, low), ramp = layer.signed ? "diverging" : first ? "viridis" : state.ramp;
     return { ...decode(layer), mode: layer.steps ? 1 : 0, low, high, cut: part > 0 ? from + part * (high - from) : -1e30, ramp: array(c.ramps[ramp]) };
   };
 
@@ -252,29 +254,67 @@ function cortexSection(data, array) {
     else return;
     event.preventDefault();
   });
-  /** One canvas per component, with all views; two columns where that is little room. */
-  const pictures = (width) => {
-    const narrow = width < 480, each = Object.entries(perComponent).flatMap(([key, own]) => (key.startsWith("component") ? [own] : []));
-    const found = viewer.snapshots(each.flat().map(paintOf), width, narrow ? 2 : viewer.panes.length), views = viewer.panes.map((pane) => pane.title).join(", ");
-    update();
-    return components.map((_, j) => each.flatMap((own, measure) => {
+  /** One canvas per component, with all views; two columns where that is little room. They are drawn when they come into sight. */
+  const made = new Map();
+  const pictures = (room) => {
+    const width = Math.min(room, 220 * viewer.panes.length);
+    if (made.has(width)) return made.get(width);
+    const columns = width < 480 ? 2 : viewer.panes.length, each = Object.entries(perComponent).flatMap(([key, own]) => (key.startsWith("component") ? [own] : []));
+    const found = viewer.frames(each.length * components.length, width, columns), views = viewer.panes.map((pane) => pane.title).join(", "), layers = new Map();
+    const nodes = components.map((_, j) => each.flatMap((own, measure) => {
       const canvas = found[measure * components.length + j], of = own[j].measure;
       canvas.setAttribute("aria-label", `Map of ${nameOf(data, j)}${of ? `, ${of}` : ""}: ${views}`);
+      layers.set(canvas, own[j]);
       return of ? [el("p", { class: "about" }, of), canvas] : [canvas];
     }));
+    later.draw(found, (some) => viewer.fillFrames(some.map((canvas) => [canvas, paintOf(layers.get(canvas), true)]), width, columns));
+    made.set(width, nodes);
+    return nodes;
   };
   update();
   return { choose, pictures };
 }
 
+/** Draws nodes when they come near the window, when nothing else is to do, and all before printing. */
+const later = {
+  waiting: new Map(), // node → what draws a list of them
+  draw(nodes, act) {
+    this.observer ??= new IntersectionObserver((seen) => this.now(seen.filter((one) => one.isIntersecting).map((one) => one.target)), { rootMargin: "300px" });
+    for (const node of nodes) { this.waiting.set(node, act); this.observer.observe(node); }
+    this.idle();
+  },
+  now(nodes = [...this.waiting.keys()]) {
+    const lists = new Map();
+    for (const node of nodes.filter((one) => this.waiting.has(one))) {
+      const act = this.waiting.get(node);
+      this.observer.unobserve(node);
+      this.waiting.delete(node);
+      lists.set(act, [...(lists.get(act) ?? []), node]);
+    }
+    for (const [act, own] of lists) act(own);
+    if (!this.waiting.size) document.documentElement.dataset.complete = "yes";
+  },
+  idle() {
+    const rest = (act) => (window.requestIdleCallback ? requestIdleCallback(act, { timeout: 2000 }) : setTimeout(act, 200)); // older Safaris
+    rest(() => { this.now([...this.waiting.keys()].slice(0, 1)); if (this.waiting.size) this.idle(); });
+  },
+};
+addEventListener("beforeprint", () => later.now());
+
 async function main() {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(document.getElementById("data").textContent), done = (stage) => performance.mark(stage); // for those who measure
   header(data);
+  done("parsed");
   const array = await unpack(data.block);
-  const page = { data, p: data.panels, array, ramp: array(data.cortex.ramps[data.panels.signed ? "diverging" : "viridis"]), ...cortexSection(data, array) };
+  done("unpacked");
+  const cortex = cortexSection(data, array);
+  done("cortex");
+  const page = { data, p: data.panels, array, ramp: array(data.cortex.ramps[data.panels.signed ? "diverging" : "viridis"]), ...cortex };
   drawParts(page);
-  matchMedia("(max-width: 820px)").addEventListener("change", () => drawParts(page)); // text keeps its size
+  matchMedia("screen and (max-width: 820px)").addEventListener("change", () => drawParts(page)); // text keeps its size
   document.documentElement.dataset.ready = "yes";
+  done("ready");
+  later.idle(); // says at once that all is drawn, where nothing waits
 }
 
 main().catch((problem) => {

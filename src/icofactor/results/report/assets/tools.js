@@ -71,9 +71,9 @@ const tip = {
   hide() { document.getElementById("tip").hidden = true; },
 };
 
-/** Show a text while the pointer is over a node, and to readers of the page's accessible names. */
+/** Show a text while the pointer is over a node; that of a button is its accessible name too, after what stands on it. Parts of a chart have none: the chart is one image, its numbers are in a table. */
 function hint(node, text) {
-  node.setAttribute("aria-label", text.replaceAll("\n", ", "));
+  if (node.tagName === "BUTTON") node.setAttribute("aria-label", `${node.textContent}: ${text.replaceAll("\n", ", ")}`);
   node.addEventListener("pointermove", (event) => tip.show(text, event));
   node.addEventListener("pointerleave", tip.hide);
   return node;
@@ -92,4 +92,51 @@ async function unpack(text) {
   const bytes = await new Response(stream).arrayBuffer();
   const kinds = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
   return (ticket) => new kinds[ticket.type](bytes, ticket.at, ticket.n);
+}
+
+// Triangles and what is on them
+
+const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+
+/** Label → some of the vertices that have it, for every label but 0. */
+function partsOf(labels) {
+  const found = new Map();
+  labels.forEach((label, i) => { if (label) found.has(label) ? found.get(label).push(i) : found.set(label, [i]); });
+  for (const [label, all] of found) found.set(label, all.filter((_, i) => i % Math.ceil(all.length / 200) === 0));
+  return found;
+}
+
+/** Values of vertices, `size` each, repeated for every corner of every triangle. */
+function atCorners(values, triangles, size) {
+  const out = new Float32Array(size * triangles.length);
+  for (let i = 0; i < triangles.length; i++) for (let j = 0; j < size; j++) out[size * i + j] = values[size * triangles[i] + j];
+  return out;
+}
+
+/** Unit normals of the vertices of a closed mesh. */
+function normalsOf(p, triangles) {
+  const out = new Float32Array(p.length);
+  for (let t = 0; t < triangles.length; t += 3) {
+    const [a, b, c] = [3 * triangles[t], 3 * triangles[t + 1], 3 * triangles[t + 2]];
+    const n = cross([p[b] - p[a], p[b + 1] - p[a + 1], p[b + 2] - p[a + 2]], [p[c] - p[a], p[c + 1] - p[a + 1], p[c + 2] - p[a + 2]]);
+    for (const at of [a, b, c]) for (let axis = 0; axis < 3; axis++) out[at + axis] += n[axis];
+  }
+  for (let i = 0; i < out.length; i += 3) {
+    const length = Math.hypot(out[i], out[i + 1], out[i + 2]) || 1;
+    for (let axis = 0; axis < 3; axis++) out[i + axis] /= length;
+  }
+  return out;
+}
+
+/** Both ends of every segment on a shape: a point is a weighted mean of three vertices. */
+function linePositions(lines, positions) {
+  const points = new Float32Array(lines.corners.length);
+  for (let i = 0; i < lines.corners.length / 3; i++) {
+    const w0 = lines.weights[2 * i] / 255, w1 = lines.weights[2 * i + 1] / 255, weights = [w0, w1, Math.max(0, 1 - w0 - w1)];
+    for (let corner = 0; corner < 3; corner++)
+      for (let axis = 0; axis < 3; axis++) points[3 * i + axis] += weights[corner] * positions[3 * lines.corners[3 * i + corner] + axis];
+  }
+  const out = new Float32Array(3 * lines.segments.length);
+  lines.segments.forEach((point, i) => out.set(points.subarray(3 * point, 3 * point + 3), 3 * i));
+  return out;
 }

@@ -53,8 +53,6 @@ precision highp float;
 uniform vec4 ink; out vec4 colour;
 void main() { colour = ink; }`;
 
-const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
-
 class Viewer {
   /** Draw `data` (the page's cortex) into `stage`; `array` finds arrays by ticket. */
   constructor(stage, data, array) {
@@ -63,28 +61,27 @@ class Viewer {
     stage.append(this.canvas);
     const gl = (this.gl = this.canvas.getContext("webgl2", { antialias: true, preserveDrawingBuffer: true, alpha: false }));
     if (!gl) throw new Error("This browser has no WebGL2");
-    this.shape = 0;
-    this.yaw = 0;
-    this.pitch = 0;
-    this.zoom = 1;
-    this.lines = false;
-    this.paint = null;
+    Object.assign(this, { shape: 0, yaw: 0, pitch: 0, zoom: 1, lines: false, paint: null });
+    this.surface = this.program(SURFACE_VERTEX, SURFACE_FRAGMENT, ["position", "normal", "value", "known", "fold", "corners"]);
+    this.line = this.program(LINE_VERTEX, LINE_FRAGMENT, ["a", "b"]);
     this.halves = data.halves.map((half) => this.hemisphere(half, array));
-    let first = 0;
-    for (const half of this.halves) {
-      half.first = first;
-      first += half.n;
-    }
-    this.surface = this.program(SURFACE_VERTEX, SURFACE_FRAGMENT);
-    this.line = this.program(LINE_VERTEX, LINE_FRAGMENT);
-    for (const half of this.halves) this.upload(half);
+    this.halves.forEach((half, i) => { half.first = i && this.halves[i - 1].first + this.halves[i - 1].n; });
+    for (const half of this.halves) this.prepare(half);
     this.ramp = gl.createTexture();
     this.panes = this.makePanes();
     this.setShape(0);
+    this.finish(this.surface);
+    this.finish(this.line);
     new ResizeObserver(() => this.resize()).observe(stage);
     addEventListener("resize", () => this.resize());
+    addEventListener("beforeprint", () => { // on paper a browser may leave out what is drawn in this moment, or all of it
+      const [picture] = this.frames(1, 600, 2);
+      picture.className = "paper";
+      this.fillFrames([[picture, this.paint]], 600, 2);
+      stage.parentNode.querySelector(".paper")?.remove();
+      stage.before(picture);
+    });
     this.listen();
-    this.resize();
   }
 
   hemisphere(half, array) {
@@ -107,26 +104,31 @@ class Viewer {
     };
   }
 
-  program(vertex, fragment) {
+  /** Begin to compile; `finish` waits for it, so that surfaces are unpacked meanwhile. */
+  program(vertex, fragment, attributes) {
     const gl = this.gl, program = gl.createProgram();
-    for (const [kind, text] of [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]]) {
+    const shaders = [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]].map(([kind, text]) => {
       const shader = gl.createShader(kind);
       gl.shaderSource(shader, text);
       gl.compileShader(shader);
-      if (!gl.getShaderParameter(shader, gl.COMPILE_STATUS)) throw new Error(gl.getShaderInfoLog(shader));
       gl.attachShader(program, shader);
-    }
+      return shader;
+    });
+    attributes.forEach((name, i) => gl.bindAttribLocation(program, i, name));
     gl.linkProgram(program);
-    if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(program));
-    const at = {};
+    return { program, shaders, at: {}, attribute: (name) => attributes.indexOf(name) };
+  }
+
+  finish({ program, shaders, at }) {
+    const gl = this.gl;
+    if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error([...shaders.map((shader) => gl.getShaderInfoLog(shader)), gl.getProgramInfoLog(program)].filter(Boolean).join(" "));
     for (let i = 0; i < gl.getProgramParameter(program, gl.ACTIVE_UNIFORMS); i++) {
       const name = gl.getActiveUniform(program, i).name;
       at[name] = gl.getUniformLocation(program, name);
     }
-    return { program, at, attribute: (name) => gl.getAttribLocation(program, name) };
   }
 
-  upload(half) {
+  prepare(half) {
     const gl = this.gl;
     half.buffers = {};
     half.array = gl.createVertexArray();
@@ -166,11 +168,16 @@ class Viewer {
       this.load(half, "normal", atCorners(shape.normals, half.triangles, 3));
       this.load(half, "lines", linePositions(half.lines, shape.positions));
     }
-    this.resize();
+    this.resize(true);
   }
 
   /** What to paint: {values, known} over all vertices, {mode, low, high, cut} and the ramp's bytes; with `marks`, the labels' numbers too. */
   setPaint(paint) {
+    this.upload(paint);
+    this.draw();
+  }
+
+  upload(paint) {
     const gl = this.gl;
     this.paint = paint;
     for (const half of this.halves) {
@@ -178,6 +185,8 @@ class Viewer {
       const values = atCorners(paint.values.subarray(half.first, half.first + half.n), half.triangles, 1);
       this.load(half, "value", values);
       this.load(half, "known", atCorners(paint.known.subarray(half.first, half.first + half.n), half.triangles, 1));
+      if (paint.mode === 0 && half.cornered) continue; // only labels and steps look at them
+      half.cornered = true;
       const corners = new Float32Array(3 * values.length); // all three values of a triangle, at each of its corners
       for (let i = 0; i < values.length; i++) for (let j = 0; j < 3; j++) corners[3 * i + j] = values[i - (i % 3) + j];
       this.load(half, "corners", corners);
@@ -187,7 +196,6 @@ class Viewer {
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB8, paint.ramp.length / 3, 1, 0, gl.RGB, gl.UNSIGNED_BYTE, paint.ramp);
     for (const key of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, key, gl.LINEAR);
     for (const key of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, key, gl.CLAMP_TO_EDGE);
-    this.draw();
   }
 
   /** Lateral views above, medial ones below; one hemisphere has its two views side by side. */
@@ -202,49 +210,97 @@ class Viewer {
     return panes;
   }
 
-  resize() {
+  resize(again = false) {
     const width = this.stage.clientWidth;
     if (!width || !this.panes) return;
-    this.stage.style.height = `${this.arrange(width, 2)}px`;
+    const { height, tight, dense } = this.arrange(width, 2);
+    this.stage.style.height = `${height}px`;
+    this.stage.classList.toggle("tight", tight);
+    const size = [Math.round(width * dense), Math.round(height * dense)];
+    if (this.canvas.width === size[0] && this.canvas.height === size[1] && !again) return; // drawn already
+    [this.canvas.width, this.canvas.height] = size;
     for (const pane of this.panes)
       for (const [name, size] of [["left", pane.x], ["top", pane.y], ["width", pane.width], ["height", pane.height]]) pane.label.style[name] = `${size}px`;
     this.draw();
   }
 
-  /** Give the panes their places in so many columns; gives the height of all. */
-  arrange(width, columns) {
+  /** Give the panes their places in so many columns; gives what they take in all, and pixels of the screen per pixel of the page. */
+  arrange(width, columns, words = true) {
     const rows = this.panes.length / columns, paneWidth = width / columns, [wide, tall] = this.reach();
-    this.tight = paneWidth < 300; // no room for words beside the brain
+    this.tight = !words || paneWidth < 300; // no room for words beside the brain
     // controls, views and colour bar fit into the window together, where it is not too low for that
     const roomy = Math.min(paneWidth * 0.72, 330, Math.max(210, (innerHeight - 280) / rows));
     const paneHeight = this.tight ? (tall / wide) * (paneWidth - 6) + 34 : roomy;
-    const dense = (this.dense = Math.min(2, window.devicePixelRatio || 1));
-    this.stage.classList.toggle("tight", this.tight);
-    this.canvas.width = Math.round(width * dense);
-    this.canvas.height = Math.round(paneHeight * rows * dense);
     this.panes.forEach((pane, i) => {
       const [column, row] = columns === this.panes.length ? [i, 0] : [pane.column, pane.row];
       Object.assign(pane, { x: column * paneWidth, y: row * paneHeight, width: paneWidth, height: paneHeight });
     });
-    return Math.round(paneHeight * rows);
+    return { height: Math.round(paneHeight * rows), tight: this.tight, dense: (this.dense = Math.min(2, window.devicePixelRatio || 1)) };
   }
 
-  /** Pictures of all views, one canvas per paint. */
-  snapshots(paints, width, columns) {
-    this.arrange(width, columns);
-    const { dense, canvas: { width: w, height: h } } = this;
-    const found = paints.map((paint) => {
-      const canvas = el("canvas", { width: w, height: h, role: "img" }), context = canvas.getContext("2d");
-      this.setPaint(paint);
-      context.drawImage(this.canvas, 0, 0);
-      context.font = `${11.5 * dense}px system-ui, sans-serif`;
-      context.textAlign = "center";
-      context.fillStyle = "#5b6573";
-      for (const pane of this.panes) context.fillText(pane.title, (pane.x + pane.width / 2) * dense, (pane.y + 12) * dense);
-      return canvas;
-    });
-    this.resize();
+  /** Do something while the panes have other places, and give what it gives. */
+  meanwhile(width, columns, act) {
+    const { paint, tight, dense } = this, places = this.panes.map(({ x, y, width: w, height: h }) => ({ x, y, width: w, height: h }));
+    const found = act(this.arrange(width, columns, false));
+    this.panes.forEach((pane, i) => Object.assign(pane, places[i]));
+    Object.assign(this, { tight, dense });
+    if (this.paint !== paint) this.upload(paint);
     return found;
+  }
+
+  /** Empty canvases for pictures of all views. */
+  frames(n, width, columns) {
+    return this.meanwhile(width, columns, ({ height, dense }) => Array.from({ length: n }, () => el("canvas", { width: Math.round(width * dense), height: Math.round(height * dense), role: "img" })));
+  }
+
+  /** Fill such canvases: [canvas, paint]. What is on the screen stays as it is. */
+  fillFrames(list, width, columns) {
+    const gl = this.gl;
+    this.meanwhile(width, columns, ({ dense }) => {
+      const { width: w, height: h } = list[0][0], bytes = new Uint8ClampedArray(4 * w * h), kept = [];
+      const store = (kind, place, samples) => {
+        const one = gl.createRenderbuffer();
+        kept.push(one);
+        gl.bindRenderbuffer(gl.RENDERBUFFER, one);
+        gl.renderbufferStorageMultisample(gl.RENDERBUFFER, samples, kind, w, h);
+        gl.framebufferRenderbuffer(gl.FRAMEBUFFER, place, gl.RENDERBUFFER, one);
+      };
+      const [smooth, plain] = [gl.createFramebuffer(), gl.createFramebuffer()];
+      gl.bindFramebuffer(gl.FRAMEBUFFER, plain);
+      store(gl.RGBA8, gl.COLOR_ATTACHMENT0, 0);
+      gl.bindFramebuffer(gl.FRAMEBUFFER, smooth);
+      const samples = Math.min(4, gl.getParameter(gl.MAX_SAMPLES));
+      store(gl.RGBA8, gl.COLOR_ATTACHMENT0, samples);
+      store(gl.DEPTH_COMPONENT24, gl.DEPTH_ATTACHMENT, samples);
+      for (const [canvas, paint] of list) {
+        this.upload(paint);
+        gl.bindFramebuffer(gl.FRAMEBUFFER, smooth);
+        this.drawPanes(h, false);
+        gl.disable(gl.SCISSOR_TEST);
+        gl.bindFramebuffer(gl.READ_FRAMEBUFFER, smooth);
+        gl.bindFramebuffer(gl.DRAW_FRAMEBUFFER, plain);
+        gl.blitFramebuffer(0, 0, w, h, 0, 0, w, h, gl.COLOR_BUFFER_BIT, gl.NEAREST);
+        gl.bindFramebuffer(gl.FRAMEBUFFER, plain);
+        gl.readPixels(0, 0, w, h, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+        const context = canvas.getContext("2d"), image = context.createImageData(w, h);
+        for (let row = 0; row < h; row++) image.data.set(bytes.subarray(4 * w * (h - 1 - row), 4 * w * (h - row)), 4 * w * row);
+        context.putImageData(image, 0, 0);
+        context.font = `${11.5 * dense}px system-ui, sans-serif`;
+        context.textAlign = "center";
+        context.fillStyle = "#5b6573";
+        for (const pane of this.panes) context.fillText(pane.title, (pane.x + pane.width / 2) * dense, (pane.y + 12) * dense);
+        context.font = `bold ${13 * dense}px system-ui, sans-serif`;
+        [context.strokeStyle, context.fillStyle, context.lineWidth] = ["#000", "#fff", 3 * dense];
+        for (const pane of this.panes) for (const [part, x, y] of this.marksOf(pane)) {
+          const at = [String(part), (pane.x + x) * dense, (pane.y + y + 5) * dense];
+          context.strokeText(...at);
+          context.fillText(...at);
+        }
+      }
+      gl.bindFramebuffer(gl.FRAMEBUFFER, null);
+      kept.forEach((one) => gl.deleteRenderbuffer(one));
+      [smooth, plain].forEach((one) => gl.deleteFramebuffer(one));
+    });
   }
 
   /** Directions of a pane on the page. The right hemisphere mirrors the left one, so that like places stay in view. */
@@ -276,23 +332,26 @@ class Viewer {
   }
 
   draw() {
-    const gl = this.gl;
-    if (!this.paint || !this.panes?.[0].width) return;
-    const { dense } = this;
+    if (this.paint && this.panes?.[0].width) this.drawPanes(this.canvas.height, true);
+  }
+
+  /** All panes, in so many pixels of height; `words`: what stands around them too. */
+  drawPanes(height, words) {
+    const { gl, dense } = this;
     gl.clearColor(1, 1, 1, 1);
     gl.disable(gl.SCISSOR_TEST);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.DEPTH_TEST);
     gl.enable(gl.SCISSOR_TEST);
     for (const pane of this.panes) {
-      const box = [pane.x * dense, this.canvas.height - (pane.y + pane.height) * dense, pane.width * dense, pane.height * dense];
+      const box = [pane.x * dense, height - (pane.y + pane.height) * dense, pane.width * dense, pane.height * dense];
       gl.viewport(...box);
       gl.scissor(...box);
-      this.drawPane(pane, dense);
+      this.drawPane(pane, dense, words);
     }
   }
 
-  drawPane(pane, dense) {
+  drawPane(pane, dense, words) {
     const gl = this.gl, { half } = pane, camera = this.camera(pane), size = this.magnification(pane);
     const reach = 1.1 * Math.hypot(...half.shapes[this.shape].half);
     const common = (at) => {
@@ -326,25 +385,31 @@ class Viewer {
       }
     }
     gl.bindVertexArray(null);
+    if (!words) return;
     const names = [["left", "right"], ["back", "front"], ["bottom", "top"]];
     const axis = camera.right.reduce((best, value, i) => (Math.abs(value) > Math.abs(camera.right[best]) ? i : best), 0);
     const ends = camera.right[axis] > 0 ? names[axis] : [...names[axis]].reverse();
     pane.label.querySelectorAll("i").forEach((node, i) => { node.textContent = ends[i]; });
-    this.placeMarks(pane, camera, size);
+    this.placeMarks(pane);
   }
 
-  /** The number of each part in sight, at that of its vertices which is nearest to the middle of those in sight. */
-  placeMarks(pane, { right, up, toward }, size) {
-    const { half } = pane, { positions: p, normals: n } = half.shapes[this.shape];
+  /** The number of each part in sight, at that of its vertices which is nearest to the middle of those in sight: [part, x, y]. */
+  marksOf(pane) {
+    const { half } = pane, { positions: p, normals: n } = half.shapes[this.shape], { right, up, toward } = this.camera(pane), size = this.magnification(pane);
     const along = (values, i, axis) => values[3 * i] * axis[0] + values[3 * i + 1] * axis[1] + values[3 * i + 2] * axis[2];
-    for (const node of pane.marks.values()) node.hidden = true;
-    for (const [part, vertices] of half.parts) {
+    return [...half.parts].flatMap(([part, vertices]) => {
       const seen = vertices.filter((i) => along(n, i, toward) > 0.4).map((i) => [along(p, i, right) * size, -along(p, i, up) * size]);
-      if (seen.length < 3 || seen.length < 0.12 * vertices.length) continue;
+      if (seen.length < 3 || seen.length < 0.12 * vertices.length) return [];
       const middle = [0, 1].map((axis) => seen.reduce((sum, at) => sum + at[axis], 0) / seen.length);
       const away = (at) => Math.hypot(at[0] - middle[0], at[1] - middle[1]), best = seen.reduce((a, b) => (away(b) < away(a) ? b : a));
       const [x, y] = [best[0] + pane.width / 2, best[1] + pane.height / 2];
-      if (x < 8 || y < 8 || x > pane.width - 8 || y > pane.height - 8) continue;
+      return x < 8 || y < 8 || x > pane.width - 8 || y > pane.height - 8 ? [] : [[part, x, y]];
+    });
+  }
+
+  placeMarks(pane) {
+    for (const node of pane.marks.values()) node.hidden = true;
+    for (const [part, x, y] of this.marksOf(pane)) {
       if (!pane.marks.has(part)) {
         pane.marks.set(part, el("span", { class: "mark" }, String(part)));
         pane.label.append(pane.marks.get(part));
@@ -394,9 +459,7 @@ class Viewer {
   }
 
   look(yaw, pitch) {
-    this.yaw = yaw;
-    this.pitch = pitch;
-    this.zoom = 1;
+    Object.assign(this, { yaw, pitch, zoom: 1 });
     this.draw();
   }
 
@@ -417,7 +480,7 @@ class Viewer {
     this.canvas.addEventListener("pointermove", (event) => {
       if (!held) return this.hover(event);
       this.turn(held.sign * (event.clientX - held.x) * 0.008, (event.clientY - held.y) * 0.008);
-      held = { ...held, x: event.clientX, y: event.clientY };
+      Object.assign(held, { x: event.clientX, y: event.clientY });
     });
     for (const name of ["pointerup", "pointercancel"]) this.canvas.addEventListener(name, () => { held = null; });
     this.canvas.addEventListener("pointerleave", tip.hide);
@@ -434,47 +497,4 @@ class Viewer {
     if (found && this.describe) tip.show(this.describe(found), event);
     else tip.hide();
   }
-}
-
-/** Label → some of the vertices that have it, for every label but 0. */
-function partsOf(labels) {
-  const found = new Map();
-  labels.forEach((label, i) => { if (label) found.set(label, [...(found.get(label) ?? []), i]); });
-  for (const [label, all] of found) found.set(label, all.filter((_, i) => i % Math.ceil(all.length / 200) === 0));
-  return found;
-}
-
-/** Values of vertices, `size` each, repeated for every corner of every triangle. */
-function atCorners(values, triangles, size) {
-  const out = new Float32Array(size * triangles.length);
-  for (let i = 0; i < triangles.length; i++) for (let j = 0; j < size; j++) out[size * i + j] = values[size * triangles[i] + j];
-  return out;
-}
-
-/** Unit normals of the vertices of a closed mesh. */
-function normalsOf(p, triangles) {
-  const out = new Float32Array(p.length);
-  for (let t = 0; t < triangles.length; t += 3) {
-    const [a, b, c] = [3 * triangles[t], 3 * triangles[t + 1], 3 * triangles[t + 2]];
-    const n = cross([p[b] - p[a], p[b + 1] - p[a + 1], p[b + 2] - p[a + 2]], [p[c] - p[a], p[c + 1] - p[a + 1], p[c + 2] - p[a + 2]]);
-    for (const at of [a, b, c]) for (let axis = 0; axis < 3; axis++) out[at + axis] += n[axis];
-  }
-  for (let i = 0; i < out.length; i += 3) {
-    const length = Math.hypot(out[i], out[i + 1], out[i + 2]) || 1;
-    for (let axis = 0; axis < 3; axis++) out[i + axis] /= length;
-  }
-  return out;
-}
-
-/** Both ends of every segment on a shape: a point is a weighted mean of three vertices. */
-function linePositions(lines, positions) {
-  const points = new Float32Array(lines.corners.length);
-  for (let i = 0; i < lines.corners.length / 3; i++) {
-    const w0 = lines.weights[2 * i] / 255, w1 = lines.weights[2 * i + 1] / 255, weights = [w0, w1, Math.max(0, 1 - w0 - w1)];
-    for (let corner = 0; corner < 3; corner++)
-      for (let axis = 0; axis < 3; axis++) points[3 * i + axis] += weights[corner] * positions[3 * lines.corners[3 * i + corner] + axis];
-  }
-  const out = new Float32Array(3 * lines.segments.length);
-  lines.segments.forEach((point, i) => out.set(points.subarray(3 * point, 3 * point + 3), 3 * i));
-  return out;
 }
