@@ -140,7 +140,8 @@ class Measures:
             return ""
         largest = int(self.variance.argmax())
         share = f"{self.names[largest]} has {100 * self.variance[largest]:.0f} % of the variance of all measures"
-        return f"{share}: the components mostly describe it. Scale the measures (scale='variance', --scale variance) to weight them equally"
+        scale = "Scale the measures (scale='variance', --scale variance) to weight them equally"
+        return f"{share}: the components mostly describe it. {scale}"
 
 
 def measures_of(X: Any) -> Measures | None:
