@@ -487,9 +487,7 @@ def test_an_interrupted_fit_goes_on(
     assert files.fit(*people, "--work-dir", str(work), "--random-seed", "5") == 2
     assert "contains the work of another run" in capsys.readouterr().err
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "icofactor.factorization.statistics._column_sums", interrupt
-        )  # what is kept is not gathered again
+        patch.setattr("icofactor.factorization.gathering._column_sums", interrupt)  # what is kept is not gathered again
         assert files.fit(*people, "--work-dir", str(work)) == 0
     resumed = load_model(files.root / "out" / "model.zip")
     assert files.fit(*people, "--overwrite") == 0

@@ -222,16 +222,25 @@ def undisturbed(stored: Any, tmp_path_factory: pytest.TempPathFactory) -> Cortic
     return fit_as_the_child(stored, tmp_path_factory.mktemp("whole") / "work")
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_killed_process_goes_on_to_the_same_bits(
-    seed: int, stored: Any, undisturbed: CorticalFactorization, tmp_path: Path
-) -> None:
-    """Three of the thirty of `icofactor_lab/docs_tables/scale.py kill`."""
-    argv = [sys.executable, "-W", "ignore", "-c", CHILD, str(stored.path), str(tmp_path / "work")]
+def kill_and_go_on(stored: Any, work: Path, seed: int) -> CorticalFactorization:
+    argv = [sys.executable, "-W", "ignore", "-c", CHILD, str(stored.path), str(work)]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     time.sleep(float(np.random.default_rng(seed).uniform(0.05, 0.6)))
     child.send_signal(signal.SIGKILL)
     said = child.communicate()[0]
     assert child.returncode == -signal.SIGKILL or said == "done\n"
-    assert_same_bits(fit_as_the_child(stored, tmp_path / "work"), undisturbed)
+    return fit_as_the_child(stored, work)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_killed_process_goes_on_to_the_same_bits(
+    seed: int, stored: Any, undisturbed: CorticalFactorization, tmp_path: Path
+) -> None:
+    """Three of the thirty of `icofactor_lab/docs_tables/scale.py kill`."""
+    assert_same_bits(kill_and_go_on(stored, tmp_path / "work", seed), undisturbed)
+
+
+def test_so_does_one_that_read_two_bytes_per_value(cohort: ico.Cohort, tmp_path: Path) -> None:
+    half = create_store(tmp_path / "half", [cohort], chunk_sites=50, chunk_subjects=10, dtype="float16")
+    assert_same_bits(kill_and_go_on(half, tmp_path / "work", 3), fit_as_the_child(half, tmp_path / "whole"))

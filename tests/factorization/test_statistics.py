@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.problems import COVERING, KINDS, masked_sites, positive_data, relative, small
+from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Data, Pyramid, Statistics
+from icofactor.sphere.sites import Sites
+from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import pass_over
 
 MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
@@ -123,6 +126,7 @@ def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: py
     BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
     whole = data.residual(problem.design, BC)
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("icofactor.streaming.blocks._LEAST_SITES", 1)
     monkeypatch.setattr("icofactor.streaming.source._LEAST_BYTES", 1)  # as many parts as large data have
     blocks: list[np.ndarray] = []
     for _ in pass_over(problem.X, lambda part, shared: blocks.extend(x for _, x in part) or {}):
@@ -209,6 +213,27 @@ def test_nothing_to_gather() -> None:
     ):
         with pytest.raises(ValueError, match="X has no sites"):
             gather()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_data_are_looked_at_by_compiled_code(monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
+    rng = np.random.default_rng(0)
+    sites = Sites.named("fsaverage3", hemi="both")
+    sites = sites.weighted(rng.uniform(0.5, 2, sites.n)) if weighted else sites
+    X, design, seen = rng.normal(2, 1, (sites.n, 70)).astype(np.float16), Design(sites, level=1), []
+    for large in (2**30, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        inspector = Inspector(sites.n, 70, names=[f"s{i}" for i in range(70)])
+        seen.append((Statistics.from_data(X, design, inspector=inspector), inspector))
+    assert_same(seen[1][0], seen[0][0])
+    for name in ("mean", "site_energy", "site_variance", "low", "high"):
+        assert relative(getattr(seen[1][1], name), getattr(seen[0][1], name)) < TIGHT
+    assert seen[1][1].differ
+    for bad in (np.nan, np.inf):
+        X[500, 7] = bad
+        with pytest.raises(ArgumentError, match="NaN or infinite values in subject s7"):
+            Statistics.from_data(X, design, inspector=Inspector(sites.n, 70, names=[f"s{i}" for i in range(70)]))
 
 
 # ---------------------------------------------------------------- divisions

@@ -1,9 +1,9 @@
 """What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md §1).
 
 All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
-float64 whatever the data are. `_gather` is the one pass that does so. Two sources answer a division without reading
-everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing. Where sites have
-weights Ω (`Sites.weights`), these are DᵀΩD, XᵀΩD and ‖X‖²_Ω.
+float64 whatever the data are; `gathering.gather` is the one pass that does so. Two sources answer a division without
+reading everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing. Where sites
+have weights Ω (`Sites.weights`), these are DᵀΩD, XᵀΩD and ‖X‖²_Ω.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import scipy.sparse as sp
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.design import Design, others
+from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Blocks, Rows, join, on_device
-from icofactor.streaming.inspect import Inspector, look
+from icofactor.streaming.blocks import Arrays, Rows, on_device
+from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import each_block, pass_over, stream_of
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
-_FEW = 8
 REFERENCE_SIZE = 2.7
 """Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
@@ -138,7 +138,7 @@ class Statistics:
         n_k, partition = design.n_columns, design.kind == "partition"
         D = design.matrix.tocsr() if rows is None else design.matrix.tocsr()[where]
         columns = D if partition else sp.hstack([D, design.roots.matrix.tocsr()[where]], format="csr")
-        sums, site_energy = _gather(X, _weighed(columns, design.sites, where), inspector, report)
+        sums, site_energy = gather(X, _weighed(columns, design.sites, where), inspector, report)
         site_energy = design.sites.weigh(site_energy, where)
         if partition:
             root_Lt = _sum_over_roots(sums, design)
@@ -211,48 +211,6 @@ def root_sums(design: Design, values: np.ndarray) -> np.ndarray:
 def _weighed(columns: Any, sites: Sites, where: Any = slice(None)) -> Any:
     """Ω times sparse columns, whose rows are the sites at `where`."""
     return columns if sites.weights is None else type(columns)(sp.diags_array(sites.weights[where]) @ columns)
-
-
-def _gather(
-    X: Any, columns: sp.csr_array, inspector: Inspector | None, report: Report | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
-    stream = stream_of(X)
-    n_sites, n_subjects = stream.shape
-    if not n_sites:
-        raise ValueError("X has no sites")
-    sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
-    shared = {} if inspector is None else inspector.shared
-    for rows, found in pass_over(stream, _column_sums, shared, [columns], stage="statistics", report=report):
-        sums[found["reached"]] += found["columns"]
-        site_energy[rows] = found["site.energy"]
-        if inspector is not None:
-            inspector.accept(rows, found)
-    return sums, site_energy
-
-
-def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
-    """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
-    reached, columns = _reached(columns)
-    if hasattr(blocks, "column_sums"):  # a part on a device
-        return dict(blocks.column_sums(reached, columns, shared.get("codes")))
-    seen, sums = [], None
-    for rows, x in blocks:
-        seen.append(look(x, shared.get("codes")))
-        at, here = _reached(columns[rows])
-        if sums is None:
-            sums = np.zeros((len(reached), x.shape[1]))
-        # of many subjects a block has few faces: a dense product reads its values once
-        with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-            sums[at] += (here.T.toarray() if len(at) <= _FEW else here.T) @ x
-    assert sums is not None
-    return {**join(seen), "reached": reached, "columns": sums}
-
-
-def _reached(columns: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:
-    """Which columns are not zero, and these alone."""
-    reached, place = np.unique(columns.indices, return_inverse=True)
-    return reached, sp.csr_array((columns.data, place, columns.indptr), shape=(columns.shape[0], len(reached)))
 
 
 def _sum_over_roots(Lt: np.ndarray, design: Design) -> np.ndarray:
@@ -422,7 +380,7 @@ class Pyramid:
         face, n = sites.face_at(level), sites.n_roots * 4**level
         ones = np.ones(sites.n) if sites.weights is None else sites.weights
         columns = sp.csr_array((ones, face, np.arange(sites.n + 1)), shape=(sites.n, n))
-        sums, site_energy = _gather(X, columns, inspector, report)
+        sums, site_energy = gather(X, columns, inspector, report)
         # four children add up to their parent, level by level
         energy, counts = sites.weigh(site_energy), np.bincount(face, sites.weights, minlength=n)
         levels = [(sums, np.bincount(face, energy, minlength=n), counts)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ BLOCK_BYTES = 4 * 2**20
 """Largest float64 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops."""
 _LEAST_BLOCK, _LEAST_BLOCKS = 2**18, 64
 """Small data are cut into smaller blocks, which keeps the memory of the threads a small part of the data."""
-_LEAST_SITES = 32
+_LEAST_SITES = 64
 """Of tens of thousands of subjects blocks are larger: products of fewer sites would mostly wait for the loadings."""
 CACHE_BYTES = 2**19
 """Of a block this much is worked on at a time where several steps follow each other."""
@@ -80,11 +79,14 @@ def as_block(x: Any) -> np.ndarray:
 
 
 def join(pieces: Iterable[Arrays]) -> Arrays:
-    """One result from those of consecutive blocks, in their order."""
-    pieces = list(pieces)
-    found = {}
-    for name in pieces[0]:
-        parts = [piece[name] for piece in pieces]
-        how = name.partition(".")[0]
-        found[name] = np.concatenate(parts) if how == "site" else reduce(_JOIN[how], parts)
-    return found
+    """One result from those of consecutive blocks, in their order; sums, which may be large, are made on the way."""
+    found: Arrays = {}
+    sites: dict[str, list[np.ndarray]] = {}
+    for piece in pieces:
+        for name, values in piece.items():
+            how = name.partition(".")[0]
+            if how == "site":
+                sites.setdefault(name, []).append(values)
+            else:
+                found[name] = _JOIN[how](found[name], values, out=found[name]) if name in found else np.array(values)
+    return {**found, **{name: np.concatenate(parts) for name, parts in sites.items()}}

@@ -1,7 +1,10 @@
 """Larger than memory, clusters and resuming: the commands behind docs/measured.md.
 
 python -m icofactor_lab.docs_tables.scale make STORE --subjects 5000  # 327,680 faces × 5,000 subjects, 6.6 GB
+python -m icofactor_lab.docs_tables.scale make STORE --subjects 50000 --mesh fsaverage6 --dtype float16  # 8.2 GB
 python -m icofactor_lab.docs_tables.scale fit STORE [--cold]  # time, memory and passes, against reading it once
+python -m icofactor_lab.docs_tables.scale fit STORE --subjects 1000,5000,50000 --components 20  # of so many of them
+python -m icofactor_lab.docs_tables.scale resume STORE  # a fit killed by SIGKILL in both passes, and resumed
 python -m icofactor_lab.docs_tables.scale subset STORE  # streamed against held in memory, 200 subjects
 python -m icofactor_lab.docs_tables.scale cluster STORE  # one and two workers; workers killed in every stage
 python -m icofactor_lab.docs_tables.scale kill --runs 30  # processes killed at random moments, and resumed
@@ -22,8 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,9 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
+from icofactor.streaming.blocks import blocks_of, sites_per_block
+from icofactor.streaming.checkpoint import digest
+from icofactor.streaming.runners import in_order
 from icofactor_lab.common.data import simulate_maps
 from icofactor_lab.common.timing import peak_bytes, timed
 from icofactor_lab.docs_tables import number, run_task
@@ -49,20 +54,25 @@ WHAT = ("components_", "loadings_", "mean_", "error_", "total_variance_")
 # ---------------------------------------------------------------------- data
 
 
-def simulated(n_subjects: int, level: int, block: int = 128) -> Iterator[Cohort]:
-    """Cohorts of a few subjects each on the faces of an icosphere, with white noise only, which is cheap."""
-    sites = Sites.icosphere(level, on="faces")
+def simulated(n_subjects: int, level: int, block: int = 128, mesh: str = "") -> Iterator[Cohort]:
+    """Cohorts of a few subjects each on the faces of an icosphere, with white noise only, which is cheap.
+
+    `mesh`: on both hemispheres of this mesh instead.
+    """
+    sites = Sites.named(mesh, hemi="both") if mesh else Sites.icosphere(level, on="faces")
+    hemisphere: Any = "both" if mesh else "left"
     for part, first in enumerate(range(0, n_subjects, block)):
         names = tuple(f"s{i:05d}" for i in range(first, min(first + block, n_subjects)))
         X = simulate_maps(sites.coordinates, len(names), N_COMPONENTS, smooth=0.0, white=0.15, part=part)
-        yield Cohort(X, names, sites, provenance={"simulated": True})
+        yield Cohort(X, names, sites, hemisphere=hemisphere, provenance={"simulated": True})
 
 
 def make(options: argparse.Namespace) -> None:
-    cohorts = simulated(options.subjects, options.level)
-    stored, seconds = timed(lambda: create_store(options.store, cohorts, chunk_sites=options.chunk_sites))
+    cohorts = simulated(options.subjects, options.level, mesh=options.mesh)
+    how = {"chunk_sites": options.chunk_sites or None, "dtype": options.dtype}
+    stored, seconds = timed(lambda: create_store(options.store, cohorts, **how))
     n_bytes = sum(file.stat().st_size for file in files_of(options.store))
-    print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {seconds:.0f} s")
+    print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {seconds:.0f} s; {stored.rounding or 'nothing is rounded'}")
 
 
 def files_of(store: Path) -> list[Path]:
@@ -98,71 +108,97 @@ def child(task: str, *args: Any) -> dict[str, Any]:
     return found
 
 
-def child_read(store: str) -> dict[str, Any]:
-    """Every chunk of the store through zarr once, in whole rows of chunks, by all processors."""
-    import zarr
-
-    stored = open_store(store)
-    part = next(Path(store).glob("part-*"))
-    array = zarr.open_array(part, mode="r")
-    step = array.chunks[0]
-
-    def read() -> int:
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            slabs = pool.map(lambda first: array[first : first + step].nbytes, range(0, array.shape[0], step))
-            return sum(slabs)
-
-    n_bytes, seconds = timed(read)
-    return {"seconds": seconds, "bytes": n_bytes, "subjects": len(stored)}
+def child_read(store: str, n: str) -> dict[str, Any]:
+    """The maps of the first n subjects once, as a fit reads them: bytes, checksums, and their values in float64."""
+    source = open_store(store)[: int(n)].X.map_source()
+    each = lambda task: sum(in_order(task, source.slices()))
+    n_bytes, step = source.n_bytes, sites_per_block(*source.shape)
+    found: dict[str, Any] = {"bytes": n_bytes, **spent("bytes", lambda: each(lambda where: source.read(where).nbytes))}
+    decode = lambda where: sum(x.nbytes for _, x in blocks_of(source.read(where), step))
+    return {**found, **spent("values", lambda: each(decode))}
 
 
-def child_fit(store: str, work: str = "") -> dict[str, Any]:
-    """A fit, with the time of its stages and the peak memory of this process."""
-    marks: dict[str, float] = {}
+def spent(name: str, work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds and processor seconds of a call, as what `child_read` and `child_fit` report."""
+    begin, cpu = time.perf_counter(), time.process_time()
+    work()
+    return {f"{name}_seconds": time.perf_counter() - begin, f"{name}_cpu": time.process_time() - cpu}
+
+
+def child_fit(store: str, n: str = "0", components: str = str(N_COMPONENTS), work: str = "") -> dict[str, Any]:
+    """A fit of the first n subjects, with the time of its stages and the peak memory of this process."""
+    marks: dict[str, tuple[float, float]] = {}
     stage = progress.Stages.stage
+    now = lambda: (time.perf_counter(), time.process_time())
 
     def timed(self: Any, name: str) -> Any:
-        marks[name] = time.perf_counter()
+        marks[name] = now()
         return stage(self, name)
 
+    _warm()
     progress.Stages.stage = timed  # type: ignore[method-assign]
     stored = open_store(store)
-    baseline = peak_bytes()
-    begin = time.perf_counter()
-    model = ico.CorticalFactorization(**SETTINGS).fit(stored, work_dir=work or None)
-    marks["end"] = time.perf_counter()
-    names = list(marks)
-    stages = {a: round(marks[b] - marks[a], 2) for a, b in pairwise(names)}
+    stored = stored[: int(n) or len(stored)]
+    baseline, begin = peak_bytes(), now()
+    model = ico.CorticalFactorization(int(components), random_state=0).fit(stored, work_dir=work or None)
+    marks["end"] = end = now()
+    stages = {a: [round(y - x, 2) for x, y in zip(marks[a], marks[b], strict=True)] for a, b in pairwise(list(marks))}
     return {
-        "seconds": marks["end"] - begin,
+        "seconds": end[0] - begin[0],
+        "cpu": end[1] - begin[1],
         "stages": stages,
         "peak": peak_bytes(),
         "baseline": baseline,
         "passes": model.passes_,
         "bytes_read": model.bytes_read_,
-        "updates": model.starts_.start_n_iter.tolist(),
-        "spread": np.ptp(model.starts_.final_objectives) / model.starts_.final_objectives.min(),
-        "deepest": int(model.design_.faces[:, 0].max()),
         "explained": model.explained_,
+        "digest": digest(model.components_, model.loadings_, model.mean_),
     }
 
 
 def fit(options: argparse.Namespace) -> None:
-    state = "cold (evicted before)" if options.cold else "warm (read just before)"
     prepare = evict if options.cold else touch
-    prepare(options.store)
-    read = child("read", options.store)
-    prepare(options.store)
-    found = child("fit", options.store)
-    print(f"page cache: {state}")
-    print(f"reading once through zarr: {read['seconds']:.1f} s ({read['bytes'] / read['seconds'] / 1e9:.2f} GB/s)")
-    print(f"fit: {found['seconds']:.1f} s, {found['seconds'] / read['seconds']:.1f} × reading; {found['stages']}")
-    print(f"passes: {found['passes']:g}; bytes read: {found['bytes_read'] / 1e9:.2f} GB")
-    print(f"peak memory: {found['peak'] / 1e9:.2f} GB ({found['baseline'] / 1e9:.2f} GB before the fit)")
-    print(
-        f"starts: {N_STARTS}, updates {found['updates']}, spread of objectives {found['spread']:.1e}; "
-        f"deepest level {found['deepest']}; explained {found['explained']:.4f}"
-    )
+    print(f"page cache: {'cold (evicted before each)' if options.cold else 'warm (read just before)'}")
+    for n in map(int, options.subjects.split(",")):
+        n = n or len(open_store(options.store))
+        prepare(options.store)
+        read = child("read", options.store, n)
+        prepare(options.store)
+        found = child("fit", options.store, n, options.components)
+        ratios = [found["seconds"] / read["bytes_seconds"], found["cpu"] / read["bytes_cpu"]]
+        print(
+            f"{n} subjects, {read['bytes'] / 1e9:.2f} GB. Reading once: {read['bytes_seconds']:.1f} s "
+            f"({read['bytes'] / read['bytes_seconds'] / 1e9:.2f} GB/s), {read['bytes_cpu']:.1f} s of processor; "
+            f"with values in float64: {read['values_seconds']:.1f} s, {read['values_cpu']:.1f} s of processor"
+        )
+        print(
+            f"  fit: {found['seconds']:.1f} s, {found['cpu']:.1f} s of processor: {ratios[0]:.1f} and {ratios[1]:.1f} "
+            f"times reading; stages (seconds, processor): {found['stages']}"
+        )
+        print(
+            f"  passes: {found['passes']:g}; peak memory: {found['peak'] / 1e9:.2f} GB, "
+            f"{found['baseline'] / 1e9:.2f} GB before the fit; explained {found['explained']:.4f}",
+            flush=True,
+        )
+
+
+def resume(options: argparse.Namespace) -> None:
+    """A fit of a large store, killed once in each pass, then resumed, against one that was left alone."""
+    task = ("fit", options.store, 0, options.components)
+    with tempfile.TemporaryDirectory(dir=options.store.parent) as folder:
+        whole, work = child(*task, f"{folder}/whole"), Path(folder) / "work"
+        shutil.rmtree(f"{folder}/whole")
+        argv = [sys.executable, "-m", __spec__.name, "child", *map(str, task), str(work)]
+        for stage in ("statistics", "lift"):
+            process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+            while len(list(work.glob(f"{stage}-*.npz"))) < options.pieces and process.poll() is None:
+                time.sleep(0.2)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            print(f"killed in {stage}, {len(list(work.glob('*.npz')))} pieces kept", flush=True)
+        again = child(*task, work)
+    cpu = f"{again['cpu']:.0f} s of processor instead of {whole['cpu']:.0f}"
+    print(f"the same bits: {again['digest'] == whole['digest']}; {cpu}")
 
 
 def subset(options: argparse.Namespace) -> None:
@@ -378,8 +414,21 @@ def main() -> None:
     run_task(
         __doc__,
         {
-            make: {**store, "--subjects": number(5000), "--level": number(7), "--chunk-sites": number(4096)},
-            fit: {**store, "--cold": flag("evict the store from the page cache before")},
+            make: {
+                **store,
+                "--subjects": number(5000),
+                "--level": number(7),
+                "--mesh": {"default": "", "help": "both hemispheres of this mesh instead of the faces of a level"},
+                "--chunk-sites": number(0, "sites per file; 0: the store's own"),
+                "--dtype": {"default": "float32"},
+            },
+            fit: {
+                **store,
+                "--cold": flag("evict the store from the page cache before"),
+                "--subjects": {"default": "0", "help": "numbers of subjects, the first of the store; 0: all"},
+                "--components": number(N_COMPONENTS),
+            },
+            resume: {**store, "--components": number(20), "--pieces": number(20, "kept in a stage before the kill")},
             subset: {**store, "--subjects": number(200)},
             cluster: {**store, "--kill": flag("kill workers instead of timing them")},
             kill: {"--runs": number(30), "--seed": number(0), "--subjects": number(100)},
