@@ -101,6 +101,7 @@ NOT_RUN = {
     "to_fs5 = preprocessing.fs_lr_to_fsaverage": "needs HCPpipelines: tests/preprocessing/test_resampling.py",
     "LocalCluster(n_workers=16": "starts 16 processes: tests/streaming/test_cluster.py fits with a client",
     'Client(scheduler_file="scheduler.json")': "run by tests/streaming/test_cluster_job.py",
+    'open_store("gs://': "needs a bucket: tests/cohort/test_store_remote.py has a server",
     "SLURMCluster(": "needs dask-jobqueue and SLURM, as the page says",
 }
 """What a block of Python contains → why it is not run here; its names and arguments are checked all the same."""
@@ -138,10 +139,10 @@ def test_names_and_arguments_in_blocks_exist(page: Path) -> None:
 def supposed() -> dict[str, Any]:
     """The variables that the texts suppose; a function below for a page that supposes more, or files."""
     rng = np.random.default_rng(0)
-    cohort = ico.simulate_cohort(60, 5, variability=0.008)
+    cohort = ico.simulate_cohort(36, 5, variability=0.008)
     people = {name: cohort.participants[name] for name in ("participant_id", "age", "sex")}
-    people["group"] = np.where(np.arange(60) % 2, "patient", "control")
-    people["site"] = np.where(np.arange(60) % 3, "A", "B")
+    people["group"] = np.where(np.arange(36) % 2, "patient", "control")
+    people["site"] = np.where(np.arange(36) % 3, "A", "B")
     cohort.participants.update(people)
     return {
         "ico": ico,
@@ -204,6 +205,8 @@ def test_blocks_of_python_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
     choose = partial(ico.choose_n_components, n_splits=2, n_starts=2, n_nulls=5, level=1)  # minutes, at its defaults
     quick = lambda cohort, ranks, **given: choose(cohort, list(ranks)[:2], **given)
     monkeypatch.setattr(ico, "choose_n_components", quick)
+    many = ico.multistart
+    monkeypatch.setattr(ico, "multistart", lambda *given, **more: many(*given, **more | {"n_starts": 3, "n_iter": 20}))
     for text in texts:
         if "normative_scores" in text:  # the model of the block before has 80 people
             given["participants"] = {**given["cohort"].participants, "group": np.resize(["control", "patient"], 80)}
