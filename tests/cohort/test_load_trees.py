@@ -117,6 +117,13 @@ def test_hcp_tree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cohort.X, X)
     np.testing.assert_array_equal(cohort.mask, ~WALL)
     assert list(cohort.subjects) == ids and (cohort.modality, cohort.units) == ("myelin", "T1w/T2w")
+    assert "surfaces" not in cohort.provenance
+    for name in ids[1:]:  # to draw on: of those who are in
+        for letter in "LR":
+            place = tmp_path / name / "MNINonLinear" / "fsaverage_LR32k"
+            (place / f"{name}.{letter}.midthickness_MSMAll.32k_fs_LR.surf.gii").touch()
+    found = ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance["surfaces"]
+    assert [Path(path).name[:8] for path in found] == [f"{ids[1]}.{x}" for x in "LR"] + ["HCA60022"] * 2
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
     with pytest.raises(

@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
-from icofactor.cohort.find import Wanted
+from icofactor.cohort.find import N_DRAWN, Wanted
 from icofactor.cohort.find.files import find_sources, rename
 from icofactor.cohort.find.sessions import tell_scans
 from icofactor.cohort.meshes import Mesh, check_array, is_name, joined_images, read_image
@@ -162,7 +162,7 @@ def plan_cohort(
         problems.add("mesh", f"is needed for CIVET's maps: give {CIVETS_MESH}{named}")
         problems.check()
     own = {"mesh": found.mesh if mesh is None else mesh, "measure": found.measure or details.measure}
-    details = replace(details, **own, surfaces=tuple(found.surfaces))
+    details = replace(details, **own)
     regions = read_regions(found, *atlas, hemisphere, measure, selection.skips, problems, journal)
     if regions is not None:
         details = replace(details, mesh=regions.sites, measure=found.measure or details.measure)
@@ -185,7 +185,9 @@ def plan_cohort(
         groups = dict(zip(given, groups.values(), strict=True))
     selection = replace(selection, scans=scans)
     chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
-    details = replace(details, selection=selection.renamed(chosen))
+    theirs = (found.surfaces.get(next(iter(groups[there].values())), []) for _, there in chosen)
+    surfaces = tuple(path for pair in list(filter(None, theirs))[:N_DRAWN] for path in pair)
+    details = replace(details, selection=selection.renamed(chosen), surfaces=surfaces)
     plan = plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
     return replace(plan, modality=told)
 

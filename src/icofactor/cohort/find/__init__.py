@@ -67,7 +67,7 @@ class Found:
     measure : what was measured, where the names tell.
     mesh : name of the mesh, sphere files, or None; see `load_cohort`.
     civet : whether the maps are CIVET's, whose mesh has no name that says where its vertices lie.
-    surfaces : of some of the subjects, on that mesh: the page is drawn on their mean.
+    surfaces : file of maps → surfaces of its subject on that mesh: the page is drawn on the mean of some.
     notes : choices made on the way.
     """
 
@@ -76,7 +76,7 @@ class Found:
     measure: str | None = None
     mesh: Any = None
     civet: bool = False
-    surfaces: list[Path] = field(default_factory=list)
+    surfaces: dict[Path, list[Path]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.find import N_DRAWN, Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, counted, literal
 from icofactor.sphere.names import SIDES
 
@@ -40,9 +40,9 @@ def find_civet(root: str, subjects: list[Path], wanted: Wanted) -> Found:
                 found.sources.append(Source(there[kind, side], subject, side))
             else:
                 found.missing.setdefault(subject, []).append(f"{folder}: no {_named(kind)} of the {side} hemisphere")
-    surfaces = dict.fromkeys(pair for source in found.sources if (pair := civet_mesh(source.path)))
-    found.mesh, found.civet = next(iter(surfaces), None), True
-    found.surfaces = [path for pair in list(surfaces)[:N_DRAWN] for path in pair]
+    surfaces = {source.path: pair for source in found.sources if (pair := civet_mesh(source.path))}
+    found.mesh, found.civet = next(iter(surfaces.values()), None), True
+    found.surfaces = {path: list(pair) for path, pair in surfaces.items()}
     found.notes.append(f"{root}: CIVET, {_named(kind)}")
     return found
 

@@ -158,7 +158,7 @@ def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[
     found.missing.update(tree.missing)
     found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
     found.civet = found.civet or tree.civet
-    found.surfaces += tree.surfaces
+    found.surfaces |= tree.surfaces
     found.notes += tree.notes
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from icofactor.cohort.find import N_DRAWN, Found, Source, Wanted, folders_in, names_in
+from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, literal
 from icofactor.sphere.names import LETTERS
 
@@ -46,17 +46,20 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
             path = map_file(folder, variant, side, density)
             if path.name in names[folder]:
                 found.sources.append(Source(path, subject, side))
+                found.surfaces[path] = _surfaces(path, subject, names[folder], density, wanted)
             else:
                 found.missing.setdefault(subject, []).append(str(path))
-    for folder in subjects[:N_DRAWN]:
-        of = {side: f"{folder.absolute().name}.{letter}" for side, letter in LETTERS.items()}
-        pairs = ([f"{of[side]}.{kind}.{density}_fs_LR.surf.gii" for side in wanted.sides] for kind in _DRAWN)
-        here = next((pair for pair in pairs if names[folder] >= set(pair)), [])
-        found.surfaces += [folder / _FOLDERS[density] / name for name in here]
     spheres = (spheres_beside(source.path) for source in found.sources)
     found.mesh = next((pair for pair in spheres if pair is not None), known(f"fsLR{density}"))
     found.notes.append(f"{root}: HCP subjects, {variant} on fs_LR {density}")
     return found
+
+
+def _surfaces(path: Path, subject: str, names: set[str], density: str, wanted: Wanted) -> list[Path]:
+    """Surfaces of a subject to draw on, beside one of its maps."""
+    ends = (f"{kind}.{density}_fs_LR.surf.gii" for kind in _DRAWN)
+    pairs = ([f"{subject}.{LETTERS[side]}.{end}" for side in wanted.sides] for end in ends)
+    return [path.with_name(name) for name in next((pair for pair in pairs if names >= set(pair)), ())]
 
 
 def _density(target: str | None) -> str:

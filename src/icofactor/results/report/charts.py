@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -227,8 +228,9 @@ def draw_against(d: Diagnostics, item: Association | Grouping, names: Sequence[s
 
 
 def _shortened(name: str) -> str:
-    """A name on a line of its own, as long as small axes are wide."""
-    return f"{verbatim(textwrap.shorten(name, 34, placeholder='…'))}\n" if name else ""
+    """A name without shares on a line of its own, as long as small axes are wide."""
+    plain = re.sub(r" \([\d.]+ %\)", "", name)
+    return f"{verbatim(textwrap.shorten(plain, 34, placeholder='…'))}\n" if name else ""
 
 
 def _grid(names: Sequence[str], foot: float) -> tuple[Any, list[Any]]:

@@ -260,7 +260,8 @@ class _Views:
         """One map, in all views from column `first` on; `values` per hemisphere on its vertices."""
         width, height = figure.get_size_inches()
         bottom = height - _TITLE_HEIGHT - PANEL[1] * (row + 1)
-        figure.text(0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=8)
+        size = 8 if label.count("\n") < 2 else 7  # with a name
+        figure.text(0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=size)
         for column, (number, vertices, raster) in enumerate(self._columns, first):
             box = (_LABEL_WIDTH + PANEL[0] * column, bottom, *PANEL)
             show(figure, box, paint(raster, values[number][vertices], colours, labels))
