@@ -16,8 +16,8 @@ import pytest
 import icofactor
 from icofactor.cli.main import main, option_naming
 from icofactor.errors import CohortError, render
-from icofactor.factorization.engines import kernels
-from icofactor.factorization.engines.cpu import compiled_kernels
+from icofactor.factorization.engines import sweeps
+from icofactor.factorization.engines.cpu import compiled_loop, swept_loop
 from icofactor.progress import Stages, say
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
@@ -101,11 +101,12 @@ def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_first_fit_on_a_machine_says_that_it_compiles(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "is_cached", lambda dtype: False)
+    monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
     monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
-    with Stages(True).stage("starts"):
-        compiled_kernels.__wrapped__("float64")
-    assert "compiling once on this machine" in capsys.readouterr().err
+    for loop in (compiled_loop, swept_loop):
+        with Stages(True).stage("starts"):
+            loop.__wrapped__("float64")
+        assert "compiling once on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

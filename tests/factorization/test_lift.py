@@ -103,6 +103,22 @@ def test_singular_problems(lasso: float, signed: bool) -> None:
     assert (minimise(np.zeros((2, 2)), np.zeros((2, 3)), lasso, signed) == 0).all()
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_sweeps_take_the_best_of_each_coordinate(signed: bool) -> None:
+    rng = np.random.default_rng(0)
+    C = rng.standard_normal((5, 9)) * np.array([1, 1, 1, 1, 0])[:, None]  # a component that died
+    A, rhs, lasso = C @ C.T, C @ rng.standard_normal((9, 40)), 0.7
+    z = np.array(rng.standard_normal((40, 5)).T)  # as it comes: in the order of sites
+    wanted = z if signed else np.maximum(z, 0)
+    for _ in range(3):
+        for j in range(4):
+            free = rhs[j] - sum(A[j, i] * wanted[i] for i in range(5) if i != j)
+            best = np.sign(free) * np.maximum(np.abs(free) - lasso, 0) if signed else np.maximum(free - lasso, 0)
+            wanted = np.vstack([wanted[:j], best / A[j, j], wanted[j + 1 :]])
+    wanted[4] = 0
+    np.testing.assert_allclose(coordinate_descent(A, rhs, lasso, signed, z, sweeps=3), wanted, atol=1e-12)
+
+
 def test_sweeps_never_raise_the_cost() -> None:
     rng = np.random.default_rng(1)
     G = abs(rng.standard_normal((12, 6)))

@@ -16,6 +16,7 @@ from icofactor.factorization.schemes import Problem
 from icofactor.factorization.schemes.base import terms_of
 from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
+from icofactor.factorization.starts import seeds_of, stream
 from icofactor.factorization.update import advance, begin
 
 SITES = ico.Sites.named("fsaverage3")
@@ -166,6 +167,22 @@ def test_parts_hardly_overlap_and_project() -> None:
     cosines = (W.T @ W) / np.outer(*(np.linalg.norm(W, axis=0),) * 2)
     assert (cosines[~np.eye(4, dtype=bool)]).mean() < 0.08
     np.testing.assert_allclose(best.C, best.B.T @ stats.L.T, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
+def test_more_people_than_faces_are_left_out_exactly(method: str) -> None:
+    """The root of M that replaces L has negative entries, where rules that multiply must not see any."""
+    X = deviations(n_subjects=50) + (0 if method == "parts" else 5)
+    stats, scheme = ico.Statistics.from_data(X, ico.Design(SITES, level=0)), METHODS[method].scheme
+    whole = Problem.of(stats, scheme)
+    assert scheme.compactable(whole) and (whole.compact().L < 0).any() and len(whole.compact().L) == 20
+    found = ico.multistart(stats, method, 3, n_starts=1, n_iter=200, engine="numpy", random_state=0)
+    B, C = scheme.draw(stream(seeds_of(0), 0), whole.L, whole.row_sums, 3, False)
+    state = begin(whole, scheme, *scheme.settle(whole, B[None], C[None]))
+    for _ in range(200):
+        state = advance(whole, METHODS[method], state)
+    np.testing.assert_allclose(found.B, state.B[0], rtol=0, atol=1e-10 * state.B.max())
+    np.testing.assert_allclose(found.C, state.C[0], rtol=0, atol=1e-10 * abs(state.C).max())
 
 
 def test_a_start_depends_on_its_number_only() -> None:

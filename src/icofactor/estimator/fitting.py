@@ -101,7 +101,7 @@ def make_fit(
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
     fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
-    engine = "jax" if X is not place.X else "cpu" if starts.engine == "cpu" else settings.engine
+    engine = "jax" if X is not place.X else settings.engine
     with stages.stage("lift") as show:
         basis = _full_basis(settings, method, view, refined, centering.mean_left_in, engine, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)

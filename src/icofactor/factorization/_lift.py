@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ def lift(
     stage : str
         The name of this pass, where passes are kept.
     engine : {"numpy", "cpu", "jax"}
-        Where the blocks are computed: by compiled sweeps ("cpu"), or on the device that JAX finds ("jax").
+        Where the blocks are computed: "jax" on the device that JAX finds, all others by NumPy.
     G : n_d × n_d, optional
         BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
     weights : (n_sites,), optional
@@ -125,20 +124,20 @@ def gram(W: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
 
 def _block_function(engine: str) -> Callable[..., Arrays]:
     if engine != "jax":
-        return partial(_lift_block, engine == "cpu")
+        return _lift_block
     from icofactor.factorization.engines.jax import lift_block
 
     return lift_block
 
 
 def _lift_block(
-    compiled: bool, x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
+    x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
     rhs = shared["C"] @ x.T
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
-    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps, compiled).T)
+    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
     return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
 
 

@@ -21,7 +21,7 @@ from icofactor.factorization._solve import (
     warn_not_converged,
 )
 from icofactor.factorization.arrays import to_numpy
-from icofactor.factorization.engines import Engine, check_engine, choose_engine, operations
+from icofactor.factorization.engines import Engine, check_engine, choose_engine, likely_updates, operations
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
 from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
@@ -185,7 +185,8 @@ def best_of_starts(
     warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty))
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
-        where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
+        updates = likely_updates(chosen, n_starts, n_iter, tol)
+        where = choose_engine(engine, p, chosen, n_components, updates)
         first_tol = tol if chosen.scheme.n_finished is None else LOOSER * tol
         race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, first_tol, where, report)
         best, objectives, made, found_again = race.winner(halving, runner, stats.counts)

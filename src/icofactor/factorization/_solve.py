@@ -27,7 +27,10 @@ from icofactor.factorization.starts import (
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin, first_look, settled
 from icofactor.io.records import Numbers
-from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.runners import in_order, one_blas_thread
+
+GROUP = 5
+"""Runs that one processor makes together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,22 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
             break
     ended.append((active, state))
     return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
+
+
+def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
+    """`iterate`, a few runs on each processor; whatever the machine, so that bits stay."""
+    n_runs = len(state.error)
+    if n_runs <= GROUP or course.halve_at or not isinstance(p.L, np.ndarray):
+        return iterate(p, method, state, course)
+    groups, quiet = np.split(np.arange(n_runs), range(GROUP, n_runs, GROUP)), replace(course, on_update=None)
+    runs = list(in_order(lambda some: iterate(p, method, state.take(some), quiet if some[0] else course), groups))
+    longest = max(run.objectives.shape[1] for run in runs)
+    paths = (
+        np.concatenate([np.pad(path, ((0, 0), (0, longest - path.shape[1])), "edge") for path in of_runs])
+        for of_runs in zip(*((run.objectives, run.errors) for run in runs), strict=True)
+    )
+    ends = (np.concatenate([getattr(run, name) for run in runs]) for name in ("n_iter", "converged", "diverged"))
+    return Run(_gather([(some, run.state) for some, run in zip(groups, runs, strict=True)]), *paths, *ends)
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:

@@ -37,30 +37,27 @@ class Quadratic:
 
 
 def coordinate_descent(
-    A: np.ndarray,
-    rhs: np.ndarray,
-    lasso: float,
-    signed: bool,
-    start: np.ndarray | None = None,
-    sweeps: int = 5,
-    compiled: bool = False,
+    A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool, start: np.ndarray | None = None, sweeps: int = 5
 ) -> np.ndarray:
     """A number of sweeps over the coordinates, all columns at once.
 
-    They begin at `start`, or at the solution without constraints (its positive part when not `signed`). `compiled`:
-    whether the kernel makes them.
+    They begin at `start`, or at the solution without constraints (its positive part when not `signed`).
     """
-    z = np.linalg.pinv(A, hermitian=True) @ rhs if start is None else np.array(start, dtype=np.float64)
+    z = np.linalg.pinv(A, hermitian=True) @ rhs if start is None else np.array(start, dtype=np.float64, order="C")
     if not signed:
         z = np.maximum(z, 0.0)
-    if compiled:
-        from icofactor.factorization.engines.sweeps import descend_columns
-
-        z, rhs, A = (np.ascontiguousarray(x, dtype=np.float64) for x in (z, rhs, A))
-        descend_columns(A, rhs, lasso, signed, z, sweeps)
-    for _ in range(0 if compiled else sweeps):
-        for j in np.flatnonzero(A.diagonal() > 0):
-            z[j] = best_coordinate(A, rhs, z, j, lasso, signed)
+    bent = np.flatnonzero(A.diagonal() > 0)
+    bend = A.diagonal()[bent, None]
+    other = A[bent] / bend  # what the other coordinates do to this one; steps are short, so each call counts
+    other[np.arange(len(bent)), bent] = 0.0
+    targets, edges, free = rhs[bent] / bend, (lasso / bend[:, 0]).tolist(), np.empty(z.shape[1:])
+    if not signed:
+        targets -= lasso / bend
+    rows = [(other[i], targets[i], edges[i], z[j]) for i, j in enumerate(bent)]
+    for _ in range(sweeps):
+        for weights, target, edge, row in rows:
+            np.subtract(target, np.dot(weights, z, out=free), out=free)
+            np.maximum(free, 0.0, out=row) if not signed else np.subtract(free, free.clip(-edge, edge), out=row)
     z[A.diagonal() <= 0] = 0.0
     return z
 

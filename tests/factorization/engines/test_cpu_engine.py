@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +16,9 @@ from helpers.problems import METHODS_AND_RULES, small
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, is_long, refine
-from icofactor.factorization._solve import Course, Run, iterate, solve
-from icofactor.factorization.engines import check_engine, choose_engine, cpu
+from icofactor.factorization._solve import Course, Run, iterate, iterate_in_groups, solve
+from icofactor.factorization.engines import check_engine, choose_engine, cpu, likely_updates
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
-from icofactor.factorization.quadratic import coordinate_descent
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.schemes.parts import hard_parts
 from icofactor.factorization.starts import draw_starts, seeds_of
@@ -88,16 +91,6 @@ def test_compiled_hard_starts_are_those_of_numpy(n_parts: int) -> None:
     draws = np.concatenate([rng.random((6, n_parts)), np.zeros((1, n_parts))])  # zeros: parts that begin empty
     for found, wanted in zip(hard_parts(profiles, draws, compiled=True), hard_parts(profiles, draws), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("lasso", [0.0, 0.7])
-def test_compiled_coordinate_descent_is_that_of_numpy(lasso: float, signed: bool) -> None:
-    rng = np.random.default_rng(0)
-    C = rng.standard_normal((5, 9)) * np.array([1, 1, 1, 1, 0])[:, None]  # a component that died
-    rhs = C @ rng.standard_normal((9, 150))
-    found, wanted = (coordinate_descent(C @ C.T, rhs, lasso, signed, sweeps=7, compiled=c) for c in (True, False))
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n_subjects", "n_d"), [(2, 1), (3, 2), (7, 5), (9, 4), (21, 9)])
@@ -229,14 +222,50 @@ def test_refinement_on_the_compiled_engine() -> None:
     np.testing.assert_allclose(found.solution.objective, wanted.solution.objective, rtol=1e-9)
 
 
-def test_default_fits_and_long_refinements_take_the_kernels() -> None:
+def test_default_fits_compile_little_and_long_runs_take_the_kernels() -> None:
     """100 people, both hemispheres at level 2."""
     stats = small().stats
     like = replace(posed(stats, "parts", "default", 3, 1)[0], L=np.zeros((100, 640)), K=np.ones(640))
-    for name in ("parts", "CD-PNNMF"):
-        method = METHODS[name]
-        assert choose_engine("auto", like, method, 10, method.scheme.n_starts * 3000).name == "cpu"
+    for name, method in METHODS.items():
+        for n_starts, long in ((method.scheme.n_starts, bool(method.scheme.sweeps)), (2000, True)):
+            updates = likely_updates(method, n_starts, 3000, 1e-5)
+            chosen = choose_engine("auto", like, method, 10, updates).name
+            assert chosen == ("cpu" if long and method.scheme.n_finished is None else "numpy"), name
     many = replace(stats, L=np.ones((100, stats.n_columns)), root_L=np.ones((100, 20)), n_sites=20480)
     start = replace(solve(stats, "LE-PNNMF", 3, n_iter=2, random_state=0), B=np.ones((stats.n_columns, 10)))
     for steps, long in ((10, False), (600, True)):
         assert is_long(many, METHODS["LE-PNNMF"], start, Refinement(steps, 5, 10)) == long
+
+
+def test_updates_are_counted_as_they_will_be_made() -> None:
+    for name, n_starts, n_iter, tol, count in (
+        ("LE-PNNMF", 10, 3000, 1e-5, 5000), ("LE-PNNMF", 10, 3000, 0.0, 30_000), ("LE-PNNMF", 10, 50, 1e-5, 500),
+        ("parts", 50, 3000, 1e-5, 1000), ("parts", 4, 3000, 1e-5, 400),
+    ):  # fmt: skip
+        assert likely_updates(METHODS[name], n_starts, n_iter, tol) == count
+
+
+@pytest.mark.slow
+def test_the_first_fit_of_a_machine_is_that_of_later_ones(tmp_path: Path) -> None:
+    """Coordinate descent compiles two kernels, the default nothing: numba is not even loaded."""
+    program = (
+        "import hashlib, sys, icofactor as ico\n"
+        "cohort = ico.simulate_cohort(30, 4, mesh='fsaverage3')\n"
+        "fit = lambda method: ico.CorticalFactorization(4, method=method, mesh='fsaverage3').fit(cohort.X)\n"
+        "fit('parts'), print('numba' in sys.modules)\n"
+        "model = fit('CD-PNNMF')\n"
+        "print(model.starts_.engine, hashlib.sha256(model.components_.tobytes()).hexdigest())\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    call = [sys.executable, "-c", program]
+    first, later = (subprocess.run(call, env=environment, capture_output=True, text=True).stdout for _ in range(2))
+    assert first == later and first.startswith("False\ncpu ")
+    compiled = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert compiled == {"sweeps.half_step", "sweeps.balance_step"}
+
+
+@pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
+def test_groups_of_runs_on_numpy_are_one_batch(name: str) -> None:
+    p, state = posed(small().stats, name, "default", 3, 12)
+    for course in (Course(130, 1e-3), Course(40), Course(60, halve_at=(20,))):
+        assert_same(iterate_in_groups(p, METHODS[name], state, course), iterate(p, METHODS[name], state, course), 1e-10)

@@ -24,8 +24,11 @@ from icofactor.streaming.passes import Stream
 
 ENGINES = ("auto", "numpy", "cpu", "jax")
 
-WORTH_COMPILING = 1e11
-"""Number of operations above which loading the compiled kernels pays off (about a second, when they are cached)."""
+WORTH_COMPILING = 5e10
+"""Number of operations that take the generic functions about as long as compiling takes, some five seconds. What
+"auto" does must not depend on what is compiled already: the same seed gives the same bits."""
+USUAL_UPDATES = {True: 500, False: 100}
+"""Updates until `tol` ends a run, roughly: of methods that begin on a plateau, and of others."""
 STEPPED = 1000
 """Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
 WORTH_A_GPU = 2e11
@@ -75,9 +78,15 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
         return _jax(p, method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
     if engine == "auto" and worth_compiling(work):
         return _cpu(p, method, f"the work is large ({work:.0e} operations)")
-    return Engine(
-        "numpy", solver.iterate, "asked for" if engine == "numpy" else f"the work is small ({work:.0e} operations)"
+    return _numpy(
+        "asked for" if engine == "numpy" else f"the work is small ({work:.0e} operations)",
     )
+
+
+def likely_updates(method: Method, n_starts: int, n_iter: int, tol: float) -> int:
+    """How many updates all starts make together, roughly."""
+    most = method.scheme.n_finished or n_starts
+    return min(n_starts, most) * (min(n_iter, USUAL_UPDATES[method.scheme.plateau]) if tol > 0 else n_iter)
 
 
 def work_of(p: Problem, method: Method, n_components: int, n_updates: float) -> float:
@@ -98,17 +107,19 @@ def operations(p: Problem, n_components: int) -> float:
     return 4 * n_s * n_k * n_d + 4 * n_s * n_d**2 + 4 * n_k * n_d**2 + 2 * times_K
 
 
+def _numpy(reason: str) -> Engine:
+    return Engine("numpy", solver.iterate_in_groups, reason)
+
+
 def _cpu(p: Problem, method: Method, reason: str) -> Engine:
     from icofactor.factorization.engines import cpu
 
     if not cpu.available():
         if reason == "asked for":
             warnings.warn("engine='cpu' needs numba, which is not installed; NumPy is used", UserWarning, stacklevel=4)
-        return Engine("numpy", solver.iterate, "numba is not installed")
+        return _numpy("numba is not installed")
     if not cpu.can_run(p, method):
-        return Engine(
-            "numpy",
-            solver.iterate,
+        return _numpy(
             "the compiled kernels cannot solve this problem (sparse K, another library, or a scheme without a kernel)",
         )
     return Engine("cpu", cpu.iterate, reason)
@@ -135,9 +146,9 @@ def passes_on_device(X: Stream, engine: str) -> Stream:
 
 def _jax(p: Problem, method: Method, reason: str) -> Engine:
     if not method.scheme.jax:
-        return Engine("numpy", solver.iterate, f"{method.name} is written for NumPy only")
+        return _numpy(f"{method.name} is written for NumPy only")
     from icofactor.factorization.engines import jax as jax_engine
 
     if not isinstance(p.L, np.ndarray):
-        return Engine("numpy", solver.iterate, "the data are arrays of another library and are computed there")
+        return _numpy("the data are arrays of another library and are computed there")
     return Engine("jax", jax_engine.iterate, reason, jax_engine.batch_bytes)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from threading import Lock
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +85,10 @@ class Span(NamedTuple):
     settle: Any
 
 
+Loop = Callable[[Rule, Shared, Group, Span], None]
+"""Updates of a group of starts, in place."""
+
+
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
     known = method.extrapolation is None or method.extrapolation.kernel is not None
@@ -124,7 +128,7 @@ class _Batch:
         self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
-        self.kernels = compiled_kernels(np.dtype(dtype).name)
+        self.loop = swept_loop(np.dtype(dtype).name) if method.scheme.sweeps else compiled_loop(np.dtype(dtype).name)
         self._shared = self._constants()
 
     def _constants(self) -> Shared:
@@ -142,7 +146,7 @@ class _Batch:
         n_d, n_k, n_s = self.Bt.shape[1], self.Bt.shape[2], self.C.shape[2]
         plain = self.method.extrapolation is None
         one = n_d * ((3 if plain else 5) * n_s + (4 if plain else 6) * n_k + 4 * n_d) * np.dtype(self.dtype).itemsize
-        return int(min(max(4, CACHE_BYTES // one), 64))
+        return int(min(max(5 if self.method.scheme.sweeps else 4, CACHE_BYTES // one), 64))
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
@@ -164,7 +168,7 @@ class _Batch:
             paths = [path[which, last : mark + 1] for path in (self.objectives, self.errors)]
             rest = self.tau[which], *paths, self.done[which], self.made[which]
             group = Group(*(x.reshape(-1, x.shape[2]) for x in stacked), *rest)
-            self.kernels.run_group(rule, self._shared, group, span)
+            self.loop(rule, self._shared, group, span)
             for name, value in zip(("Bt", "C", "yB", "yC"), stacked, strict=True):
                 getattr(self, name)[which] = value
             self.tau[which], self.done[which], self.made[which] = group.tau, group.done, group.made + last
@@ -202,8 +206,8 @@ class _Batch:
 
 
 @cache
-def compiled_kernels(dtype: str) -> ModuleType:
-    """The module `kernels`, whose loop for arrays of this type lies in numba's cache on disk.
+def compiled_loop(dtype: str) -> Loop:
+    """`kernels.run_group`, whose code for arrays of this type lies in numba's cache on disk.
 
     On its first use on a machine another process compiles it there. This process then loads what every later one will:
     code compiled in place differs from its cached copy in the last bits (which of two copies of a function is called).
@@ -212,11 +216,26 @@ def compiled_kernels(dtype: str) -> ModuleType:
 
     with _COMPILING:
         if not kernels.is_cached(dtype):
-            say("compiling once on this machine (about 11 s)")
+            say("compiling once on this machine (about 10 s)")
             program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
             with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
                 subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
-    return kernels
+    loop: Loop = kernels.run_group
+    return loop
+
+
+@cache
+def swept_loop(dtype: str) -> Loop:
+    """`sweeps.sweep_group`, whose kernels are compiled here: they call no others, so cached copies are the same."""
+    from icofactor.factorization.engines import sweeps
+
+    with _COMPILING:
+        found = sweeps.of_descent(dtype)
+        if not all(sweeps.is_cached(*one) for one in found.items()):
+            say("compiling once on this machine (about 2 s)")
+        for kernel, types in found.items():
+            kernel.compile(types)
+    return sweeps.sweep_group
 
 
 def available() -> bool:

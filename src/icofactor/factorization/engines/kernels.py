@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
 from icofactor.factorization.engines.sweeps import clipped_powers, compiled
 from icofactor.factorization.schemes.projective import STEPS
@@ -241,32 +242,6 @@ def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Lo
 
 
 @njit(**_part)
-def _sweep(scheme: int, sweeps: int, r: int, n_d: int, x: Loose, up: Loose, A: Loose, K: Loose, diagonal: bool,
-           row_sums: Loose, weights: Loose, c: Loose, mixed: Loose, spread: Loose, back: Loose,
-           y: Loose) -> None:  # fmt: skip
-    """Coordinate descent over the components of one factor (`schemes.nonnegative`), as in `_plain`; K is 1 for C."""
-    tiny, zero, one, n = c[TINY], c[ZERO], c[ONE], x.shape[1]
-    ridge, lasso = (c[PENALTY], zero) if scheme == RIDGE else (zero, c[PENALTY])
-    _copy(x, y, r, r + n_d)
-    for j in range(n_d):
-        bend = A[r + j, j]
-        for k in range(n):
-            back[j, k] = one / max(bend * row_sums[k] + ridge * weights[k], tiny)
-    for _ in range(sweeps):
-        for j in range(n_d):
-            _combine(A, r + j, y, r, n_d, mixed, _top(r))  # (B CCᵀ)_j
-            if diagonal:
-                for k in range(n):
-                    spread[0, k] = K[0, k] * mixed[0, k]
-            else:
-                np.dot(mixed, K, spread)
-            for k in range(n):
-                b = y[r + j, k]
-                pull = up[r + j, k] - spread[0, k] - weights[k] * (ridge * b + lasso)
-                y[r + j, k] = max(b + pull * back[j, k], zero)
-
-
-@njit(**_part)
 def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose,
                  bits: Loose, exponents: Loose, out: Loose) -> None:  # fmt: skip
     """eq. 10 and 11."""
@@ -352,7 +327,7 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
 @njit(**compiled)
 def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     """Updates of a group of starts, in place."""
-    scheme, kind, literal, sweeps, plain_updates = rule
+    scheme, kind, literal, _, plain_updates = rule
     L, Lt, K, diagonal, row_sums, weights, c, penalty, sq_norm = shared
     Bt, C, yB, yC, tau, objectives, errors, done, made = group
     known, age, t0, n_updates, tol, settle = span
@@ -364,9 +339,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     growth = np.empty(max(n_k, n_s))
     bits, exponents = growth.view(np.int64), np.empty_like(growth)
     down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
-    mixed_B, spread_B = np.empty((1, n_k), dtype), np.empty((1, n_k), dtype)
-    mixed_C, spread_C, one_row = np.empty((1, n_s), dtype), np.empty((1, n_s), dtype), np.ones((1, n_s), dtype)
-    ones = one_row[0]
+    ones = np.ones(n_s, dtype)
     P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     A1, A2 = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
@@ -395,10 +368,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
         going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
         for i in range(g):
             r = i * n_d
-            if sweeps:
-                _sweep(scheme, sweeps, r, n_d, Bt, LC, CC, K, diagonal, row_sums, weights, c, mixed_B, spread_B, more,
-                       yBn)  # fmt: skip
-            elif scheme == DESCENT:
+            if scheme == DESCENT:
                 _descend(r, n_d, Bt, KB, C, LC, CC, G, Lt, K, diagonal, row_sums, c, down_B, more, down_C, A1, A2,
                          P, Q, yBn)  # fmt: skip
             else:
@@ -424,11 +394,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
                     _dot(Bn, r, r + n_d, Lt, BL)
                     _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
                 _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
-                if sweeps:
-                    _sweep(scheme, sweeps, r, n_d, C, BL, Gn, one_row, True, ones, ones, c, mixed_C, spread_C, down_C,
-                           yCn)  # fmt: skip
-                else:
-                    _update_C(scheme, literal, r, n_d, BL, C, Gn, ones, c, down_C, P, Q, yCn)
+                _update_C(scheme, literal, r, n_d, BL, C, Gn, ones, c, down_C, P, Q, yCn)
                 if going and both and not again:
                     weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
                     _extrapolate(kind, signed, r, n_d, yCn, yC, weight, c, growth, bits, exponents, Cn)
@@ -491,10 +457,4 @@ def compile_for(dtype: str) -> None:
 
 def is_cached(dtype: str) -> bool:
     """Whether `run_group` for this type lies in the cache; then it is loaded from there."""
-    from numba.core.compiler_lock import global_compiler_lock
-
-    try:
-        with global_compiler_lock:  # numba's contexts are not made for two threads
-            return run_group._cache.load_overload(_signature(dtype), run_group.targetctx) is not None
-    except Exception:  # numba's inside changed, or its cache is out of reach: compile as usual
-        return True
+    return sweeps.is_cached(run_group, _signature(dtype))

@@ -1,7 +1,7 @@
-"""Compiled copies of NumPy loops that walk in steps too short for it: of the lift, of the hard starts, and powers.
+"""Compiled copies of NumPy loops that walk in steps too short for it: coordinate descent, hard starts, and powers.
 
-`quadratic.coordinate_descent`, `schemes.parts.hard_sweeps` and `extrapolation` are the definitions; tests hold these to
-them.
+`schemes.nonnegative`, `schemes.parts.hard_sweeps` and `extrapolation` are the definitions; tests hold these to them. No
+kernel here calls another: each is compiled alone, when it is first called.
 """
 
 from __future__ import annotations
@@ -11,39 +11,218 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
+from icofactor.factorization.update import settled
+
 compiled = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
-_WIDTH = 64
-"""Columns that make their sweeps together: they stay in the first-level cache."""
 
 
-@njit("void(f8[:, ::1], f8[:, ::1], f8, b1, f8[:, ::1], i8)", **compiled)
-def descend_columns(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool, z: np.ndarray, sweeps: int) -> None:
-    """`quadratic.coordinate_descent` from z, in place."""
-    n, m = z.shape
-    free = np.empty(_WIDTH)
-    for first in range(0, m, _WIDTH):
-        width = min(_WIDTH, m - first)
+@njit(**compiled)
+def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, A: Any, up: Any,
+              x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any, sizes: Any) -> None:  # fmt: skip
+    """One factor of the starts `which`: sweeps over its components (`schemes.nonnegative`) from x to y, eq. 10 with
+    weight `momentum` from y to `out`, and of that out K outᵀ (where K is diagonal: its one row) and, per component,
+    Σ weights out^c[3]. Factors are (starts, n_d, n); c: ridge, lasso, least denominator, exponent, 0, 1.
+    """
+    n_d, n = x.shape[1:]
+    ridge, lasso, least, squared = c[0], c[1], c[2], c[3] == 2
+    back, mixed, spread = np.empty((n_d, n), x.dtype), np.empty(n, x.dtype), np.empty(n, x.dtype)
+    for g in which:
+        Y = y[g]
+        for j in range(n_d):
+            bend = A[g, j, j]
+            for k in range(n):
+                Y[j, k] = x[g, j, k]
+                back[j, k] = 1 / max(bend * row_sums[k] + ridge * weights[k], least)
         for _ in range(sweeps):
-            for j in range(n):
-                if A[j, j] <= 0:
-                    continue
-                for s in range(width):
-                    free[s] = rhs[j, first + s]
-                for i in range(n):
-                    if i != j:
-                        a = A[j, i]
-                        for s in range(width):
-                            free[s] -= a * z[i, first + s]
-                inverse = 1.0 / A[j, j]
-                if signed:
-                    for s in range(width):
-                        z[j, first + s] = (max(free[s] - lasso, 0.0) - max(-free[s] - lasso, 0.0)) * inverse
+            for j in range(n_d):
+                if n_d >= 5:  # five at a time: sums stay in registers
+                    a0, a1, a2, a3, a4 = A[g, j, 0], A[g, j, 1], A[g, j, 2], A[g, j, 3], A[g, j, 4]
+                    for k in range(n):
+                        mixed[k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
                 else:
-                    for s in range(width):
-                        z[j, first + s] = max(free[s] - lasso, 0.0) * inverse
+                    a0 = A[g, j, 0]
+                    for k in range(n):
+                        mixed[k] = a0 * Y[0, k]
+                for i in range(5, n_d - n_d % 5, 5):
+                    a0, a1, a2, a3, a4 = A[g, j, i], A[g, j, i + 1], A[g, j, i + 2], A[g, j, i + 3], A[g, j, i + 4]
+                    for k in range(n):
+                        mixed[k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
+                                     + a4 * Y[i + 4, k])  # fmt: skip
+                for i in range(max(n_d - n_d % 5, 1), n_d):
+                    a0 = A[g, j, i]
+                    for k in range(n):
+                        mixed[k] += a0 * Y[i, k]
+                if diagonal:
+                    for k in range(n):
+                        spread[k] = K[0, k] * mixed[k]
+                else:
+                    for k in range(n):
+                        spread[k] = 0
+                    for m in range(n):
+                        a0 = mixed[m]
+                        for k in range(n):
+                            spread[k] += a0 * K[m, k]
+                for k in range(n):
+                    b = Y[j, k]
+                    pull = up[g, j, k] - spread[k] - weights[k] * (ridge * b + lasso)
+                    Y[j, k] = max(b + pull * back[j, k], 0)
+        for j in range(n_d):
+            size, weight = c[4], momentum[g]
+            for k in range(n):
+                value = max(Y[j, k] + weight * (Y[j, k] - before[g, j, k]), 0)
+                out[g, j, k] = value
+                size += weights[k] * (value * value if squared else value)
+            sizes[g, j] = size
+            for i in range(j + 1 if diagonal else 0):
+                total = c[4]
+                for k in range(n):
+                    total += K[0, k] * out[g, j, k] * out[g, i, k]
+                gram[g, j, i], gram[g, i, j] = total, total
 
 
-@njit("void(f8[:, ::1], f8[:, ::1], f8[::1], f8[:, :, ::1], f8[:, :, ::1], i8[:, ::1], i8)", **compiled)
+@njit(**compiled)
+def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G: Any, CC: Any, sizes: Any,
+                 sizes_C: Any, objectives: Any, errors: Any) -> None:  # fmt: skip
+    """The starts `which` scaled so that the penalty is least, their objectives and errors (eq. 1); products follow."""
+    n_d, n_k, n_s = B.shape[1], B.shape[2], C.shape[2]
+    scale = np.ones(n_d, B.dtype)
+    for g in which:
+        size, error = 0.0, sq_norm
+        for j in range(n_d):
+            b, d, change = sizes[g, j], sizes_C[g, j], c[5]
+            if b > 0 and d > 0:
+                change = np.sqrt(d / b)
+            size += b * change + d / change
+            up = np.sqrt(change) if c[3] == 2 else change
+            down, fit = 1 / up, c[4]
+            scale[j] = up
+            for k in range(n_s):
+                C[g, j, k] *= down
+            for k in range(n_k):
+                B[g, j, k] *= up
+                LC[g, j, k] *= down
+                fit += B[g, j, k] * LC[g, j, k]
+            error -= 2 * fit
+        for j in range(n_d):
+            for i in range(n_d):
+                pair = scale[i] * scale[j]
+                G[g, j, i] *= pair
+                CC[g, j, i] /= pair
+                error += G[g, j, i] * CC[g, j, i]
+        errors[g] = error
+        objectives[g] = (error if c[3] == 2 else 0.5 * error) + (c[0] + c[1]) * size
+
+
+def sweep_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
+    """`kernels.run_group` for coordinate descent: half updates are compiled, what joins them is NumPy.
+
+    Sweeps take so long that this costs little, and two kernels of a few loops are compiled within seconds.
+    """
+    known, age, first, n_updates, tol, settle = span
+    going, n = np.flatnonzero(group.done == 0), len(group.tau)
+    stacks = [x.reshape(n, -1, x.shape[1]) for x in group[:4]]
+    if not known:
+        stacks[2][:], stacks[3][:] = 0, 0
+    t, last = first, first + n_updates
+    while len(going) and t < last:
+        run, begun, paths = _Sweeps(rule, shared, [x[going] for x in stacks], group.tau[going]), t, []
+        ended, value = np.zeros(len(going), np.int64), group.objectives[going, t]
+        path = list(group.objectives[going, : t + 1].T)
+        while t < last and not ended.any():
+            paths.append(run.update(value, known and age + t - first >= rule.plain_updates).copy())
+            value, known, t = paths[-1][0], True, t + 1
+            path.append(value)
+            if not np.isfinite(value).all():
+                ended[~np.isfinite(value)] = 2
+            if tol > 0 and t >= settle[0]:
+                ended[(ended == 0) & settled(path, tol, settle[2] > 0)] = 1
+        for whole, part in zip((group.objectives, group.errors), np.stack(paths, -1), strict=True):
+            whole[going, begun + 1 : t + 1], whole[going, t + 1 : last + 1] = part, part[:, -1:]
+        for whole, part in zip(stacks, run.factors, strict=True):
+            whole[going] = part
+        group.tau[going], group.done[going], group.made[going] = run.tau, ended, t
+        going = going[ended == 0]
+
+
+class _Sweeps:
+    """Some starts of `sweep_group`: `factors` are B, C and the plain updates that they came from."""
+
+    def __init__(self, rule: Rule, shared: Shared, factors: list[Any], tau: Any) -> None:
+        B, C = factors[:2]
+        n, n_d, _ = B.shape
+        kind, penalty, ridge = B.dtype, shared.penalty, rule.scheme == 1
+        c = [penalty if ridge else 0.0, 0.0 if ridge else penalty, np.finfo(kind).tiny, 2.0 if ridge else 1.0, 0.0, 1.0]
+        self.c, ones, self.slack = np.array(c, kind), np.ones(C.shape[2], kind), 16 * 2.0**-52 * shared.sq_norm
+        self.fixed_B = self.c, shared.K, shared.diagonal, shared.row_sums, shared.weights
+        self.fixed_C = self.c, ones[None], True, ones, ones
+        self.shared, self.sweeps, self.factors, self.tau, self.all = shared, rule.sweeps, factors, tau, np.arange(n)
+        self.new, self.LC, self.BL = [np.empty_like(x) for x in factors], np.empty_like(B), np.empty_like(C)
+        self.G, self.CC = np.empty((n, n_d, n_d), kind), C @ C.swapaxes(1, 2)
+        self.sizes, self.values = np.empty((2, n, n_d), kind), np.empty((2, n))
+        self._times(self.all, C, shared.L, self.LC)
+
+    def _times(self, which: Any, x: Any, M: Any, out: Any) -> None:
+        """out = x M of some starts; of all of them in one product."""
+        if which is self.all:
+            np.matmul(x.reshape(-1, x.shape[2]), M, out=out.reshape(-1, M.shape[1]))
+        else:
+            for g in which:
+                np.matmul(x[g], M, out=out[g])
+
+    def update(self, before: Any, extrapolated: bool) -> Any:
+        """All starts one update on; their objectives and errors."""
+        still, which = np.zeros_like(self.tau), self.all
+        weight = (self.tau - 1) / (self.tau + 1) if extrapolated else still
+        half_step(which, self.sweeps, *self.fixed_B, self.CC, self.LC, self.factors[0], self.factors[2], weight,
+                  self.new[2], self.new[0], self.G, self.sizes[0])  # fmt: skip
+        self._finish(which, weight)
+        if extrapolated:
+            which = np.flatnonzero(~(self.values[0] <= before + self.slack))
+            self.tau[which] = 1
+            self.tau = (1 + np.sqrt(1 + 4 * self.tau * self.tau)) / 2
+        if extrapolated and len(which):  # uphill: the plain update
+            y = self.new[2]
+            half_step(which, 0, *self.fixed_B, self.CC, self.LC, y, y, still, y, self.new[0], self.G, self.sizes[0])
+            self._finish(which, still)
+        self.factors, self.new = self.new, self.factors
+        return self.values
+
+    def _finish(self, which: Any, weight: Any) -> None:
+        """C from the new B, balanced; objectives, errors and LᵀCᵀ."""
+        B, C, _, y_C = self.new
+        if not self.shared.diagonal:
+            self.G[which] = (B[which] @ self.shared.K) @ B[which].swapaxes(1, 2)
+        self._times(which, B, self.shared.Lt, self.BL)
+        half_step(which, self.sweeps, *self.fixed_C, self.G, self.BL, self.factors[1], self.factors[3], weight,
+                  y_C, C, self.CC, self.sizes[1])  # fmt: skip
+        self._times(which, C, self.shared.L, self.LC)
+        balance_step(which, self.c, self.shared.sq_norm, B, C, self.LC, self.G, self.CC, *self.sizes, *self.values)
+
+
+def of_descent(dtype: str) -> dict[Any, tuple[Any, ...]]:
+    """The kernels of coordinate descent and the types that they are called with."""
+    from numba import typeof
+
+    which, number, (row, table, stack) = np.zeros(1, np.int64), 0.0, (np.zeros((1,) * n, dtype) for n in (1, 2, 3))
+    fixed, path = (row, table, True, row, row), np.zeros(1)
+    half = which, 1, *fixed, stack, stack, stack, stack, row, stack, stack, stack, table
+    whole = which, row, number, stack, stack, stack, stack, stack, table, table, path, path
+    return {kernel: tuple(map(typeof, given)) for kernel, given in ((half_step, half), (balance_step, whole))}
+
+
+def is_cached(function: Any, types: tuple[Any, ...]) -> bool:
+    """Whether a kernel for these types lies in the cache; then it is loaded from there."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    try:
+        with global_compiler_lock:  # numba's contexts are not made for two threads
+            return function._cache.load_overload(types, function.targetctx) is not None
+    except Exception:  # numba's inside changed, or its cache is out of reach: compile as usual
+        return True
+
+
+@njit(**compiled)
 def hard_sweeps(profiles: np.ndarray, turned: np.ndarray, energy: np.ndarray, centres: np.ndarray, fit: np.ndarray,
                 own: np.ndarray, sweeps: int) -> None:  # fmt: skip
     """`schemes.parts.hard_sweeps` into `fit` and `own`, one start after the other; `turned` is profilesᵀ."""
