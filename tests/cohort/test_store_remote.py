@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,27 @@ def test_a_pass_reads_every_chunk_once_and_ahead(server: Server, folder: Path) -
     assert 2 < server.most_at_once <= remote._AT_ONCE
 
 
-def test_what_waits_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("readers", [1, 6])
+def test_what_waits_is_bounded(server: Server, readers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is read, and by many threads too; and nothing is read twice."""
     stored = open_store(f"{server.url}/a.store")
-    size = stored.X._parts[0].chunk_bytes
+    size, expected = stored.X._parts[0].chunk_bytes, COHORT.X[:, stored.order].T
+    reader, held, server.delay = stored.path._reader, list[int](), 0.002  # type: ignore[union-attr]
     monkeypatch.setattr(remote, "AHEAD_BYTES", 12 * size)
-    reader, most = stored.path._reader, 0  # type: ignore[union-attr]
-    for first in (0, 320, 128, 512, 0):
-        np.testing.assert_array_equal(
-            stored.read_sites(slice(first, first + 128)), COHORT.X[:, stored.order][:, first : first + 128].T
-        )
-        most = max(most, sum(held for _, held in reader._coming.values()))
-    assert 0 < most <= 13 * size
+
+    def read(where: slice) -> bool:
+        found = stored.read_sites(where)
+        with reader._lock:
+            held.append(sum(one.held for one in reader._coming.values()))
+        return np.array_equal(found, expected[where])
+
+    with ThreadPoolExecutor(readers) as pool:
+        assert all(pool.map(read, stored.site_blocks()))
+        assert 0 < max(held) <= 12 * size and held[-1] == 0
+        assert {server.asked[f"a.store/part-000001-00000001/c/{i}/{j}"] for i in range(11) for j in range(3)} == {1}
+        assert all(pool.map(read, [slice(first, first + 100) for first in (500, 0, 320, 128)]))
+    monkeypatch.setattr(remote, "_STALE", 2)
+    assert read(slice(0, 64)) and read(slice(64, 128)) and 0 < max(held) <= 12 * size
 
 
 @pytest.mark.parametrize("fault", [servers.cut, servers.cut_silently, servers.status(503), servers.status(429)])
@@ -311,36 +322,54 @@ def bucket(folder: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def keys(bucket: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a user: nothing of AWS but this server; its keys are returned."""
+    from s3fs import S3FileSystem
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    known = {"AWS_ENDPOINT_URL": bucket, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    known |= dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()
+    remote._filesystem.cache_clear()
+    return {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
 @pytest.mark.slow
-def test_s3_with_credentials_of_the_environment(bucket: str, folder: Path, tmp_path: Path) -> None:
-    """In processes of their own, which find what the environment says; dask's workers read for themselves."""
-    code = """
-import sys, numpy as np, icofactor as ico
-from icofactor.io import remote
-remote._FIRST_PAUSE = 0.01
+def test_s3_without_credentials(keys: dict[str, str]) -> None:
+    with pytest.raises(RemoteError, match="no valid credentials were found in the environment"):
+        open_store("s3://data/a.store")
+
+
+@pytest.mark.slow
+def test_s3_with_credentials_of_the_environment(keys: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    check_same(open_store("s3://data/a.store"), COHORT)
+    with pytest.raises(FileNotFoundError, match="no cohort store s3://data/none"):
+        open_store("s3://data/none")
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_read_for_themselves(keys: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    script, out = tmp_path / "fit.py", tmp_path / "components.npy"
+    script.write_text(
+        f"""
+import numpy as np, icofactor as ico
+from distributed import Client
 if __name__ == "__main__":
     stored = ico.cohort.open_store("s3://data/a.store")
-    if sys.argv[1] == "cluster":
-        from distributed import Client
-        with Client(n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
-            model = ico.CorticalFactorization(3, n_starts=2, random_state=0).fit(stored, client=client)
-    else:
-        model = ico.CorticalFactorization(3, n_starts=2, random_state=0).fit(stored)
-    np.save(sys.argv[2], model.components_)
+    with Client(n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        model = ico.CorticalFactorization(3, n_starts=2, random_state=0).fit(stored, client=client)
+    assert stored.bytes_read == 0
+    np.save({str(out)!r}, model.components_)
 """
-    script = tmp_path / "read.py"
-    script.write_text(code)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    env |= {"AWS_ENDPOINT_URL": bucket, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
-    env |= {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    here = fit(open_store(folder / "a.store"))
-    for kind in ("threads", "cluster"):
-        call = [sys.executable, str(script), kind, str(tmp_path / f"{kind}.npy")]
-        done = subprocess.run(call, env={**env, **keys}, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        np.testing.assert_allclose(np.load(tmp_path / f"{kind}.npy"), here.components_, rtol=1e-8, atol=1e-12)
-    done = subprocess.run(
-        [sys.executable, str(script), "threads", "x"], env=env, capture_output=True, text=True, timeout=120
     )
-    assert "RemoteError" in done.stderr and "no valid credentials" in done.stderr
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, **keys}, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(out), fit(open_store(folder / "a.store")).components_, rtol=1e-8, atol=1e-12)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from icofactor.errors import RemoteError
 from icofactor.io.guard import Unreadable
@@ -25,7 +25,7 @@ ATTEMPTS = 5
 """How often a file is asked for before its store is given up."""
 AHEAD_BYTES = 2**26
 """Bytes that may wait for their use."""
-_AT_ONCE, _PIECE, _RECENT = 8, 2**20, 64
+_AT_ONCE, _PIECE, _RECENT, _STALE = 8, 2**20, 64, 256
 _FIRST_PAUSE, _PATIENCE, _SLOWEST = 0.5, 30.0, 2**18
 """Seconds before the second attempt, which double; seconds for one attempt, and one more for so many bytes."""
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "https": "aiohttp", "http": "aiohttp"}
@@ -57,13 +57,22 @@ def _filesystem(scheme: str, process: int) -> Any:
     return found
 
 
+class _Coming(NamedTuple):
+    """A file that was asked for: its content, its bytes at most, and how many had been taken then."""
+
+    content: Future[bytes]
+    held: int
+    since: int
+
+
 class Reader:
     """Reads files of one store, several at a time on fsspec's own thread, and keeps what was read ahead."""
 
     def __init__(self, scheme: str) -> None:
         self._scheme, self._lock = scheme, threading.Lock()
-        self._coming: OrderedDict[str, tuple[Future[bytes], int]] = OrderedDict()
+        self._coming: OrderedDict[str, _Coming] = OrderedDict()
         self._recent: OrderedDict[str, None] = OrderedDict()
+        self._taken = 0
 
     @cached_property
     def _fs(self) -> Any:
@@ -78,7 +87,8 @@ class Reader:
         with self._lock:
             coming = self._coming.pop(url, None)
             self._recent[url] = None
-        return (self._begun(url, most, size) if coming is None else coming[0]).result()
+            self._taken += 1
+        return (self._begun(url, most, size) if coming is None else coming.content).result()
 
     def take_all(self, urls: Sequence[str], after: Sequence[str], size: int) -> Iterator[bytes]:
         most = max(1, min(_AT_ONCE, AHEAD_BYTES // size))
@@ -94,17 +104,25 @@ class Reader:
         except Exception:
             with self._lock:
                 while self._coming:
-                    self._coming.popitem()[1][0].cancel()
+                    self._coming.popitem()[1].content.cancel()
             raise
 
     def ahead(self, urls: Sequence[str], most: int, size: int | None = None, new: bool = False) -> None:
-        """Begin to read files; `new`: not those that others have just read."""
+        """Begin to read files, as far as there is room; `new`: not those that others have just read."""
         with self._lock:
+            held = sum(one.held for one in self._coming.values())
             for url in urls:
-                if url not in self._coming and not (new and url in self._recent):
-                    self._coming[url] = self._begun(url, most, size), most
-            while sum(held for _, held in self._coming.values()) > AHEAD_BYTES + most:
-                self._coming.popitem(last=False)[1][0].cancel()  # the oldest: nobody came for it
+                if url in self._coming or (new and url in self._recent):
+                    continue
+                oldest = next(iter(self._coming), "")
+                if held + most > AHEAD_BYTES and oldest and self._taken > self._coming[oldest].since + _STALE:
+                    left = self._coming.pop(oldest)  # nobody came for it
+                    left.content.cancel()
+                    held -= left.held
+                if held + most > AHEAD_BYTES:
+                    return
+                self._coming[url] = _Coming(self._begun(url, most, size), most, self._taken)
+                held += most
 
     def is_there(self, url: str, most: int) -> bool:
         found = self._begun(url, most, None)
@@ -113,7 +131,7 @@ class Reader:
         except FileNotFoundError:
             return False
         with self._lock:
-            self._coming[url] = found, most
+            self._coming[url] = _Coming(found, len(found.result()), self._taken)
         return True
 
     def _begun(self, url: str, most: int, size: int | None) -> Future[bytes]:
