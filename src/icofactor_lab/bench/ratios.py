@@ -54,7 +54,7 @@ LEVEL, MARGIN = 0.95, 1.05
 REPEATS = 7
 _FIRST_FIT = (
     "import numpy, icofactor as i; X = numpy.random.default_rng(0).gamma(2, size=(30, 642));"
-    "i.CorticalFactorization(3, mesh='fsaverage3', hemi='left').fit(X)"
+    "i.CorticalFactorization(3, method={!r}, mesh='fsaverage3', hemi='left').fit(X)"
 )
 Works = dict[str, tuple[str, Callable[[], Any]]]
 """What is measured → what it is compared with, and a call."""
@@ -176,7 +176,8 @@ def _works(scale: Scale, folder: Path) -> tuple[dict[str, Callable[[], Any]], Wo
     if scale.fresh:
         small = ico.CorticalFactorization(4, n_starts=2, random_state=0)
         works["fit with report and figures"] = DGEMM, lambda: ico.fit_cohort(cohort, small, folder / str(next(number)))
-        works["first fit, nothing compiled"] = DGEMM, partial(_fresh, folder, number)
+        for method in ("parts", "CD-PNNMF"):
+            works[f"first fit of {method}, nothing compiled"] = DGEMM, partial(_fresh, method, folder, number)
     return bases, works
 
 
@@ -207,10 +208,10 @@ def _refining(data: Any, steps: int) -> Callable[[], Any]:
     return work
 
 
-def _fresh(folder: Path, number: Any) -> None:
+def _fresh(method: str, folder: Path, number: Any) -> None:
     """A small fit in a new process whose kernels were never compiled."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(folder / f"cache-{next(number)}")}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", _FIRST_FIT], env=env, check=True)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _FIRST_FIT.format(method)], env=env, check=True)
 
 
 # ------------------------------------------------------------------ intervals
