@@ -316,7 +316,7 @@ def test_google_cloud(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def bucket(folder: Path) -> Iterator[str]:
     pytest.importorskip("s3fs", reason="needs the extra icofactor[remote]")
-    pytest.importorskip("moto", reason="moto[server] is not installed")
+    pytest.importorskip("moto.server", reason="moto and flask are not installed")
     with servers.s3_server("data") as (url, client):
         servers.upload(client, "data", folder / "a.store")
         yield url
