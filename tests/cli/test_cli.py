@@ -361,6 +361,35 @@ def test_ctrl_c_while_python_loads_or_ends_shows_no_traceback(program: str, when
     assert bool(ended.stdout) == (when == "last")
 
 
+def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> None:
+    """As on Windows, where a pipe may be cp1252."""
+    code = "import sys, icofactor.__main__ as m, icofactor.cli; "
+    code += "sys.modules['icofactor.cli.main'].main = lambda: print('λ ≤ ½') or 0; m.main()"
+    env = os.environ | {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=env)
+    assert (ended.returncode, ended.stdout.split()) == (0, [rb"\u03bb", rb"\u2264", b"\xbd"])
+
+
+LOADING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Stopping:
+    def find_spec(name, *more):
+        if name == "icofactor.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stopping)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_while_the_package_of_commands_loads_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LOADING)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [sys.executable, "-m", "icofactor.cli", "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_what_is_said_is_one_line() -> None:
     words, buffered = [sys.executable, "-m", "icofactor", "--version"], os.environ | {"PYTHONUNBUFFERED": ""}

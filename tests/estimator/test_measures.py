@@ -281,6 +281,7 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         ("missing", "'skip'", pair, {"share": "maps", "missing": "drop"}),
         ("measures", "name → cohort", [a, b], {"share": "maps"}),
         ("measures", "letters and digits", {"a b": a}, {"share": "maps"}),
+        ("measures", "more than case", {"a": a, "A": b}, {"share": "loadings"}),
         ("measures", "cohorts", {"a": a.X}, {"share": "maps"}),
         ("measures", "on one mesh", {"a": a, "b": ico.simulate_cohort(N, K, mesh="fsaverage4")}, {"share": "maps"}),
         ("measures", "on one mesh", {"a": a, "b": replace(b, hemisphere="right")}, {"share": "maps"}),

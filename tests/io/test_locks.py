@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from icofactor.io import atomic
-from icofactor.io.atomic import alone_in, atomic_path, nobody_in, sync
+from icofactor.io.atomic import alone_in, atomic_path, nobody_in, remove_abandoned, sync
 from icofactor.io.publish import Publication
 
 
@@ -100,6 +100,21 @@ def test_results_appear_whole_and_are_replaced(tmp_path: Path) -> None:
             assert not list(tmp_path.glob("out/a.txt")) or text == "two"
         assert (tmp_path / "out" / "a.txt").read_text() == text
     assert not list((tmp_path / "out").glob(".tmp-*"))
+
+
+@pytest.mark.usefixtures("windows")
+def test_files_of_dead_writers_are_swept_when_they_are_old(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / f".tmp-0000000{i}-{name}" for i, name in enumerate(("a.txt", "a.txt", "b.txt")))
+    for place in (old, young, other):
+        place.write_text("half")
+    with atomic_path(tmp_path / "a.txt") as living:
+        living.write_text("whole")
+        for place in (old, other, living):
+            os.utime(place, (0, 0))
+        remove_abandoned(tmp_path, {"a.txt"})
+        assert living.exists() and young.exists() and other.exists() and not old.exists()
+    assert (tmp_path / "a.txt").read_text() == "whole"
+    assert not list((tmp_path / "temporary").iterdir())  # nothing stays in the temporary folder
 
 
 @pytest.mark.parametrize(("refusals", "windows", "moved"), [(3, True, True), (99, True, False), (1, False, False)])

@@ -397,6 +397,9 @@ def _check(measures: Any, share: str) -> None:
     for name, one in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
             raise ArgumentError("measures", name, "names of letters and digits, because file names contain them")
+        if twice := [other for other in measures if other != name and str(other).lower() == name.lower()]:
+            expected = "names that differ in more than case: on Windows and macOS their files would be the same"
+            raise ArgumentError("measures", [name, *twice], expected)
         if not all(hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")):
             raise ArgumentError("measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts")
         if hasattr(one, "steps") or measures_of(one) is not None:

@@ -21,6 +21,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 _WINDOWS = os.name == "nt"
 _TRIES, _PAUSE = 20, 0.05
 """How often, and after how many seconds, Windows is asked again."""
+_DAY = 86400.0
 _READERS = 64
 """Bytes of a lock's file on Windows: a reader locks one of them, a writer all."""
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}-(.+)", re.DOTALL)
@@ -42,30 +43,48 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """
     target = Path(path)
     check_target(target, overwrite)
-    temporary, number = target.with_name(f".tmp-{secrets.token_hex(4)}-{target.name}"), -1
+    temporary = target.with_name(f".tmp-{secrets.token_hex(4)}-{target.name}")
     try:
-        number = _claim(temporary)
-        yield temporary
-        found = temporary.stat() if temporary.is_file() else None
-        if found is None or not (found.st_size or found.st_mtime_ns):
-            raise FileNotFoundError(f"nothing was written to {target}")
-        # again: a long computation may have passed, and another process may have written meanwhile
-        check_target(target, overwrite)
-        replace(temporary, target)
+        with _claimed(temporary):
+            try:
+                yield temporary
+                found = temporary.stat() if temporary.is_file() else None
+                if found is None or not (found.st_size or found.st_mtime_ns):
+                    raise FileNotFoundError(f"nothing was written to {target}")
+                # again: a long computation may have passed, and another process may have written meanwhile
+                check_target(target, overwrite)
+                replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError as problem:
         raise _about(problem, target, temporary) from problem
+
+
+@contextmanager
+def _claimed(temporary: Path) -> Iterator[None]:
+    """Others can know that the writer of this file lives. On Windows, where open files cannot be moved, another file
+    says so."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        try:
+            with _locked_file(temporary, with_others=False, wait=True):
+                yield
+        finally:
+            with suppress(OSError):
+                _lock_of(temporary).unlink()
+        return
+    number = _claim(temporary)
+    try:
+        yield
     finally:
-        temporary.unlink(missing_ok=True)
-        if number >= 0:
-            os.close(number)
+        os.close(number)
 
 
 def _claim(temporary: Path) -> int:
-    """Make and lock a file, whose time is 0 until something is written; -1 where open files cannot be moved."""
-    try:
-        import fcntl
-    except ImportError:
-        return -1
+    """Make and lock a file, whose time is 0 until something is written."""
+    import fcntl
+
     while True:
         number = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError):  # some network disks have no locks
@@ -78,14 +97,18 @@ def _claim(temporary: Path) -> int:
 
 def remove_abandoned(folder: Path, names: Container[str]) -> None:
     """Remove what killed processes left of these files while `atomic_path` wrote them; where that cannot be known,
-    nothing."""
-    try:
-        import fcntl
-    except ImportError:
-        return
+    nothing. Windows does not know about writers of other users and machines: there they are at least a day old."""
     for place in folder.glob(".tmp-*"):
         found = _TEMPORARY.fullmatch(place.name)
         if found is None or found[1] not in names or place.is_symlink() or not place.is_file():
+            continue
+        try:
+            import fcntl
+        except ImportError:
+            with suppress(OSError):
+                if place.stat().st_mtime < time.time() - _DAY and nobody_in(place):
+                    place.unlink()
+                    _lock_of(place).unlink()
             continue
         with suppress(OSError):
             number = os.open(place, os.O_RDONLY | _AT_ONCE)
@@ -187,8 +210,7 @@ def _locked_file(folder: Path, with_others: bool, wait: bool) -> Iterator[bool]:
     except ImportError:
         yield False
         return
-    known = hashlib.sha256(os.path.normcase(os.path.realpath(folder)).encode()).hexdigest()[:32]
-    number = os.open(Path(tempfile.gettempdir()) / f"icofactor-{known}.lock", os.O_RDWR | os.O_CREAT)
+    number = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT)
     places = [(at, 1) for at in range(_READERS)] if with_others else [(0, _READERS)]
     locking = getattr(msvcrt, "locking")  # noqa: B009 - type checkers know it on Windows only
     try:
@@ -203,6 +225,11 @@ def _locked_file(folder: Path, with_others: bool, wait: bool) -> Iterator[bool]:
             locking(number, msvcrt.LK_UNLCK, taken[1])  # type: ignore[attr-defined]
     finally:
         os.close(number)
+
+
+def _lock_of(place: Path) -> Path:
+    known = hashlib.sha256(os.path.normcase(os.path.realpath(place)).encode()).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"icofactor-{known}.lock"
 
 
 def _lock(locking: Callable[[int, int, int], None], number: int, at: int, length: int) -> bool:
