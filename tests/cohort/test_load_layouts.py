@@ -455,7 +455,9 @@ def test_from_a_folder_to_a_page(
         mid = [read_surface(path)[0] for path in (tmp_path / "data").glob("*/surfaces/*rsl_left_81920.obj")]
         cortex = read_fit(out).cortex
         np.testing.assert_allclose(cortex.hemispheres[0].shapes["midthickness"], np.mean(mid, axis=0), rtol=1e-6)
-        assert cortex.note == "Drawn on the mean surface of 6 subjects."
+        assert cortex.note == "Drawn on the mean surface of subjects." and list(
+            out.glob("hemi-R*_midthickness.surf.gii")
+        )
         assert "of CIVET's mesh (642 vertices per hemisphere)" in (out / "methods.md").read_text()
 
 

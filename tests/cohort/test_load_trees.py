@@ -122,8 +122,9 @@ def test_hcp_tree(tmp_path: Path) -> None:
         for letter in "LR":
             place = tmp_path / name / "MNINonLinear" / "fsaverage_LR32k"
             (place / f"{name}.{letter}.midthickness_MSMAll.32k_fs_LR.surf.gii").touch()
-    found = ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance["surfaces"]
-    assert [Path(path).name[:8] for path in found] == [f"{ids[1]}.{x}" for x in "LR"] + ["HCA60022"] * 2
+    found = ico.load_cohort(tmp_path, measure="myelin").provenance["surfaces"]
+    assert [Path(path).name[:8] for path in found] == [f"{i}.{x}" for i in ids[1:3] for x in "LR"] + ["HCA60022"] * 2
+    assert "surfaces" not in ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance  # too few
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
     with pytest.raises(

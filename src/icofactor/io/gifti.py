@@ -319,6 +319,23 @@ def write_maps(
     return _save(GiftiImage(darrays=arrays, meta=meta), path, overwrite)
 
 
+def write_surface(path: str | Path, coordinates: ArrayLike, faces: ArrayLike, hemi: str) -> Path:
+    """Write a surface as GIFTI.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> write_surface(f"{tempfile.mkdtemp()}/a.surf.gii", [[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]], "left").name
+    'a.surf.gii'
+    """
+    _check_file(path, hemi)
+    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
+
+    points = GiftiDataArray(np.asarray(coordinates, dtype=np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32")
+    triangles = GiftiDataArray(np.asarray(faces, dtype=np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32")
+    return _save(GiftiImage(darrays=[points, triangles], meta=GiftiMetaData(_structure(hemi))), path, False)
+
+
 def write_label_gii(
     path: str | Path,
     labels: ArrayLike,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.atlas import certain_names, read_regions
+from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.people import People, Scans, people_of
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.estimator.saving import MODEL, load_model
@@ -33,8 +34,9 @@ from icofactor.results.report.association_files import (
 from icofactor.results.report.selection_files import LOADINGS as LOADINGS
 from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
-from icofactor.sphere.names import mesh_name_of
+from icofactor.sphere.names import OWN, mesh_name_of
 
+SURFACE = "midthickness.surf.gii"
 DIAGNOSTICS, PROVENANCE, METHODS = "diagnostics.npz", "provenance.json", "methods.md"
 
 
@@ -96,6 +98,7 @@ class FitDescription:
         diagnostics: Diagnostics,
         surfaces: Surfaces | None = None,
         atlas: Sequence[str | Path] | None = None,
+        mean_of: Sequence[str | Path] = (),
         **known: Any,
     ) -> FitDescription:
         """A description of a fit, with the surfaces and the atlas read; `known` are further attributes.
@@ -104,11 +107,10 @@ class FitDescription:
         ----------
         surfaces : surface files or folders, for meshes other than fsaverage.
         atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
+        mean_of : surfaces of subjects, whose mean is drawn where `surfaces` are not given.
         """
         sites = model.sites_.of_measure()
-        data = (known.get("provenance") or {}).get("data")
-        own = data.get("surfaces") if isinstance(data, Mapping) else None
-        cortex = cortex_or_reason(sites, model.hemi_, surfaces, own if isinstance(own, list | tuple) else ())
+        cortex = cortex_or_reason(sites, model.hemi_, surfaces, mean_of)
         if sites.regions is not None and cortex.hemispheres and not atlas:
             halves = np.split(sites.regions.labels, sites.n_hemispheres)
             names = dict(enumerate(sites.regions.names))
@@ -201,6 +203,8 @@ def describe_fit(
     return FitDescription.of(
         model,
         diagnose(model, data, groups=groups, timing=timing, warnings=warnings, report=report),
+        # as just found by reading a tree; what a store names may be anything
+        mean_of=cohort.provenance.get("surfaces", ()) if isinstance(cohort, Cohort) else (),
         provenance=provenance,
         methods=methods_text(model, cohort, scans),
         participants=cohort.participants,
@@ -228,7 +232,9 @@ def read_fit(
             "selection": read_selection_files(place, model, diagnostics.subjects),
             **_tests_beside(place, model),
         }
-    return FitDescription.of(model, diagnostics, surfaces, atlas, **known)
+    return FitDescription.of(
+        model, diagnostics, surfaces, atlas, sorted(place.glob(f"hemi-?_*_desc-{OWN}_{SURFACE}")), **known
+    )
 
 
 def _tests_beside(folder: Path, model: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@
     hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a vertex was used (with a mask)
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.label.gii         winner-takes-all parcellation
     hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
+    hemi-L_space-civet_den-41k_desc-icofactor_midthickness.surf.gii      mean of the subjects' surfaces, where drawn on
     space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
     space-fsLR_den-32k_desc-icofactor_components.pscalar.nii             the same for parcels (on fs_LR 32k only)
     space-fsLR_den-32k_desc-icofactor_dseg.dlabel.nii                    the parcellation (on fs_LR 32k only)
@@ -25,8 +26,7 @@
     tables/                                                          what the page shows and no table above has
 
 `icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
-that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has. Meshes
-other than fsaverage's and fs_LR have their own name as space and no density.
+that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has.
 
 Components are numbered. Once `icofactor select --atlas` has found where they lie, `name_components` gives those that
 an atlas names (q ≤ 0.05) their names in the label tables and in what describes the columns.
@@ -47,14 +47,14 @@ from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.saving import MODEL, model_at
 from icofactor.io.cifti import write_dlabel, write_dscalar, write_pscalar
 from icofactor.io.freesurfer import write_annot
-from icofactor.io.gifti import write_label_gii, write_maps
+from icofactor.io.gifti import write_label_gii, write_maps, write_surface
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
 from icofactor.io.publish import FIGURES, Names, Publication, list_of
 from icofactor.io.tables import GIVEN, numbered, sidecar, write_json, write_table
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
-from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, FitDescription
+from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, SURFACE, FitDescription
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
 from icofactor.results.report.page import PAGE, panels_in, render_page
@@ -193,6 +193,9 @@ def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> N
 
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
+    for half in fit.cortex.hemispheres if fit.cortex.mean else ():
+        place = folder / map_file(fit.mesh_name, SURFACE, half.side)
+        write_surface(place, half.shapes["midthickness"], half.triangles, half.side)
     for measure, one in fit.by_measure():
         _write_map_files(folder, one, measure or OWN)
     measures = fit.model.measures_

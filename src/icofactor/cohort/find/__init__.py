@@ -80,8 +80,8 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-N_DRAWN = 10
-"""Subjects whose surfaces are averaged to draw on."""
+N_DRAWN = (3, 10)
+"""Subjects whose surfaces are averaged to draw on, at least (so that it is nobody's own) and at most."""
 
 
 def folders_in(root: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase, counted, literal
+from icofactor.errors import ArgumentError, FileError, Phrase, literal
 from icofactor.io.gifti import parse_gifti, read_gifti_surface
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
@@ -75,11 +75,13 @@ class Cortex:
     hemispheres : left first; none where the mesh cannot be drawn
     note : what a reader should know about it: why it cannot be drawn, or what it is drawn on
     drawn : views that were worked out already, by side, shape and view
+    mean : whether it is the mean of the subjects' surfaces, which the fit's folder keeps
     """
 
     hemispheres: tuple[Hemisphere, ...]
     note: str = ""
     drawn: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    mean: bool = False
 
     @property
     def shapes(self) -> list[str]:
@@ -299,9 +301,8 @@ def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path], mean:
             ", ".join(map(str, given)),
             f"no surface of the {' and the '.join(missing)} hemisphere with {wanted} vertices",
         )
-    n = max(counts.values())
-    note = f"Drawn on the mean surface of {counted(n, 'subject')}." if mean else ""
-    return Cortex(tuple(_hemisphere(sites, side, found[side]) for side in sides), note)
+    halves = tuple(_hemisphere(sites, side, found[side]) for side in sides)
+    return Cortex(halves, "Drawn on the mean surface of subjects." if mean else "", mean=mean)
 
 
 def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
