@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import re
 import runpy
 import shlex
@@ -22,7 +21,7 @@ import pytest
 import icofactor as ico
 from helpers import region_tables
 from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, write_npz
-from icofactor.cli import bids, main
+from icofactor.cli import bids
 from icofactor.cli.main import _options, _parser
 
 ROOT = Path(__file__).parents[1]
@@ -77,23 +76,6 @@ def test_options_in_sentences_exist(page: Path) -> None:
             continue
         known = {flag for action in parsers[command]._actions for flag in action.option_strings}
         assert not set(re.findall(r"(?<=\s)--?[a-z][\w-]*", rest)) - known, f"{command}{rest}"
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_first_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FreeSurfer in README: fit, then transform, as they stand there, on a folder as recon-all leaves it."""
-    cohort = ico.simulate_cohort(24, 3, hemisphere="both", variability=0.008)
-    maps = hemispheres(cohort.X)
-    for name, rows in {"SUBJECTS_DIR": slice(0, 16), "NEW_SUBJECTS_DIR": slice(16, 24)}.items():
-        tree = freesurfer_tree(tmp_path / name, cohort.subjects[rows], {side: X[rows] for side, X in maps.items()})
-        monkeypatch.setenv(name, str(tree))
-    monkeypatch.chdir(tmp_path)
-    shown = next(text for text in blocks(ROOT / "README.md", "") if "$NEW_SUBJECTS_DIR" in text)
-    for words in commands(shown):
-        filled = [os.path.expandvars(word) for word in words]
-        assert main([*filled[1:], "--quiet", *(["--no-figures"] if words[1] == "fit" else [])]) == 0
-    assert (tmp_path / "out" / "report.html").is_file()
-    assert len((tmp_path / "new_loadings.tsv").read_text().splitlines()) == 9
 
 
 NOT_RUN = {

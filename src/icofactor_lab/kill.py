@@ -15,6 +15,7 @@ and bit by bit but for times and memory; one that is refused must leave nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import itertools
 import os
@@ -180,6 +181,7 @@ class Campaign:
         self.all = commands(self.data)
         with redirect_stdout(io.StringIO()):
             self._warm()
+        gc.freeze()  # or each child copies what it finds loaded, only to look for garbage
         self._known: dict[str, tuple[State, State, float]] = {}
         self._outcomes: dict[str, tuple[list[int], State]] = {}
 

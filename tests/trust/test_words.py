@@ -258,6 +258,7 @@ def test_very_long_names_are_shortened(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.slow
 def test_paths_that_are_not_utf8_work_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("icofactor.results.report.panels.DPI", 40)
     place = Path(os.fsdecode(b"caf\xe9"))
     place.mkdir()
     maps, table, mask = (str(place / os.fsdecode(name)) for name in (b"m\xe9.npz", b"p\xe9.tsv", b"lh.m\xe9.npy"))
