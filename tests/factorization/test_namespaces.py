@@ -16,12 +16,15 @@ from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import solve
 from icofactor.factorization.arrays import asarray_like, namespace, ratio, to_numpy
+from icofactor.factorization.methods import METHODS
 from icofactor.factorization.statistics import Data, Statistics
 
 pytestmark = pytest.mark.slow
 
-N_ITER = 30
-"""Ten plain updates and twenty extrapolated ones."""
+
+def updates(method: str) -> int:
+    """Ten plain updates and twenty extrapolated ones; one of coordinate descent is several sweeps."""
+    return 6 if METHODS[method].scheme.sweeps else 30
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,10 @@ def assert_same(found: Any, expected: np.ndarray, like: Any) -> None:
 @pytest.mark.parametrize(("method", "rules"), METHODS_AND_RULES)
 def test_solve(method: str, rules: str, kind: str, library: Library) -> None:
     stats = small(kind).stats
-    start = drawn_start(stats, method, 3, rules, 1)
-    expected = solve(stats, method, start=start, n_iter=N_ITER, rules=rules)
+    start, n_iter = drawn_start(stats, method, 3, rules, 1), updates(method)
+    expected = solve(stats, method, start=start, n_iter=n_iter, rules=rules)
     there = library.moved(stats)
-    found = solve(there, method, start=tuple(map(library.asarray, start)), n_iter=N_ITER, rules=rules)
+    found = solve(there, method, start=tuple(map(library.asarray, start)), n_iter=n_iter, rules=rules)
     assert_same(found.B, expected.B, there.L)
     assert_same(found.C, expected.C, there.L)
     np.testing.assert_allclose(found.objective, expected.objective, rtol=1e-9)
@@ -114,7 +117,7 @@ def test_multistart(method: str, library: Library) -> None:
     """Starts are drawn in NumPy, so that they are the same everywhere; halving ends them one by one."""
     stats = small().stats
     halving = method in ("LE-PNNMF", "PPNMF")  # batches of three sizes
-    given: dict[str, Any] = {"n_starts": 4, "n_iter": 25, "random_state": 0, "halving": halving}
+    given: dict[str, Any] = {"n_starts": 4, "n_iter": updates(method), "random_state": 0, "halving": halving}
     expected = multistart(stats, method, 3, **given)
     there = library.moved(stats)
     found = multistart(there, method, 3, **given)
