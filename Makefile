@@ -45,8 +45,7 @@ docs: $(VENV)/.installed-docs
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports; layers=$$?; wait $$types && exit $$layers
 
 clean:
 	rm -rf $(VENV) $(OUT) docs/_build docs/tutorials docs/reference/commands docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
