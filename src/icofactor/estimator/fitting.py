@@ -12,7 +12,7 @@ from icofactor.cohort.measures import Measures
 from icofactor.estimator.earlier import Earlier
 from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings, product_block, weighed
-from icofactor.factorization._multistart import Multistart, best_of_starts
+from icofactor.factorization._multistart import Multistart, Search, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
 from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
@@ -238,8 +238,7 @@ def _fit_coarse(
     scheme = method.scheme
     n_starts = scheme.n_starts if settings.n_starts is None else settings.n_starts
     with stages.stage("starts") as show:
-        starts = best_of_starts(
-            seen.stats,
+        search = Search(
             method,
             settings.n_components,
             n_starts,
@@ -249,10 +248,8 @@ def _fit_coarse(
             settings.rules,
             settings.penalty,
             settings.engine,
-            place.seeds,
-            show,
-            place.runner,
         )
+        starts = best_of_starts(seen.stats, search, place.seeds, show, place.runner)
     with stages.stage("refinement") as show:
         schedule, penalty, engine = settings.schedule, settings.penalty, settings.engine
         refined = refined_by(seen.source, design, seen.stats, starts, schedule, penalty, engine, show, place.checkpoint)

@@ -147,49 +147,44 @@ def multistart(
     check_rules(rules, chosen.scheme)
     check_penalty(penalty, chosen.scheme)
     check_engine(engine)
-    return best_of_starts(
-        stats,
-        chosen,
-        n_components,
-        n_starts,
-        n_iter,
-        tol,
-        halving,
-        rules,
-        penalty,
-        engine,
-        random_state,
-        report,
-        runner,
-    )
+    search = Search(chosen, n_components, n_starts, n_iter, tol, halving, rules, penalty, engine)
+    return best_of_starts(stats, search, random_state, report, runner)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What `best_of_starts` looks for, and how; the parameters of `multistart`, checked."""
+
+    method: Method
+    n_components: int
+    n_starts: int
+    n_iter: int
+    tol: float
+    halving: bool
+    rules: str
+    penalty: str | float
+    engine: str
 
 
 def best_of_starts(
     stats: Statistics,
-    chosen: Method,
-    n_components: int,
-    n_starts: int,
-    n_iter: int,
-    tol: float,
-    halving: bool,
-    rules: str,
-    penalty: str | float,
-    engine: str,
+    search: Search,
     random_state: RandomState,
     report: Callable[[float], None] | None,
     runner: Runner | None,
 ) -> Multistart:
     """`multistart` with parameters that are checked already."""
-    check_problem(stats, chosen, n_components)
-    whole = Problem.of(stats, chosen.scheme, rules, penalty)
-    warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty))
+    chosen, n_iter, tol, rules = search.method, search.n_iter, search.tol, search.rules
+    check_problem(stats, chosen, search.n_components)
+    whole = Problem.of(stats, chosen.scheme, rules, search.penalty)
+    warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, search.penalty))
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
-        updates = likely_updates(chosen, n_starts, n_iter, tol)
-        where = choose_engine(engine, p, chosen, n_components, updates)
-        first_tol = tol if chosen.scheme.n_finished is None else LOOSER * tol
-        race = _Race(p, chosen, n_components, seeds_of(random_state), int(n_starts), n_iter, first_tol, where, report)
-        best, objectives, made, found_again = race.winner(halving, runner, stats.counts)
+        updates = likely_updates(chosen, search.n_starts, n_iter, tol)
+        where = choose_engine(search.engine, p, chosen, search.n_components, updates)
+        first_tol, seeds = tol if chosen.scheme.n_finished is None else LOOSER * tol, seeds_of(random_state)
+        race = _Race(p, chosen, search.n_components, seeds, int(search.n_starts), n_iter, first_tol, where, report)
+        best, objectives, made, found_again = race.winner(search.halving, runner, stats.counts)
         if first_tol > tol and np.isfinite(best.error) and best.n_iter < n_iter:
             best = race.gone_on(best, tol)
             index = int(np.argmin(objectives[:, -1]))

@@ -278,8 +278,7 @@ class Data:
         D_changed = fine.columns(changed)
         support = np.sort(D_changed.indices) if fine.kind == "partition" else np.unique(D_changed.indices)
         x = self.X.read(support)
-        L = np.empty((stats.n_subjects, fine.n_columns))
-        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L = np.take(to_numpy(stats.L), fine.parent, axis=1, mode="clip")  # at once: the changed ones are written below
         WD_changed = _weighed(D_changed, self.sites)
         L[:, changed] = (WD_changed.tocsr()[support].T @ x).T
         held = fine.site_column
@@ -430,9 +429,7 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        same = others(changed, fine.n_columns)
-        L = np.empty((stats.n_subjects, fine.n_columns))
-        L[:, same] = to_numpy(stats.L)[:, fine.parent[same]]
+        L = np.take(to_numpy(stats.L), fine.parent, axis=1, mode="clip")  # at once: the changed ones are written below
         L[:, changed] = self._gather(self._sums, fine.faces[changed]).T
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
