@@ -222,7 +222,7 @@ def test_large_data_are_looked_at_by_compiled_code(monkeypatch: pytest.MonkeyPat
     sites = Sites.named("fsaverage3", hemi="both")
     sites = sites.weighted(rng.uniform(0.5, 2, sites.n)) if weighted else sites
     X, design, seen = rng.normal(2, 1, (sites.n, 70)).astype(np.float16), Design(sites, level=1), []
-    for large in (2**30, 0):
+    for large in (2**40, 0):
         monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
         inspector = Inspector(sites.n, 70, names=[f"s{i}" for i in range(70)])
         seen.append((Statistics.from_data(X, design, inspector=inspector), inspector))

@@ -13,7 +13,7 @@ from icofactor.streaming.inspect import Inspector, look, look_for_bounds
 from icofactor.streaming.passes import pass_over, stream_of
 
 _FEW = 8
-LARGE = 2**30
+LARGE = 2**28
 """Values from which on a compiled look at them pays."""
 Report = Callable[[float], None]
 

@@ -184,7 +184,7 @@ def fit(options: argparse.Namespace) -> None:
 
 def resume(options: argparse.Namespace) -> None:
     """A fit of a large store, killed once in each pass, then resumed, against one that was left alone."""
-    task = ("fit", options.store, 0, options.components)
+    task = ("fit", options.store, options.subjects, options.components)
     with tempfile.TemporaryDirectory(dir=options.store.parent) as folder:
         whole, work = child(*task, f"{folder}/whole"), Path(folder) / "work"
         shutil.rmtree(f"{folder}/whole")
@@ -428,7 +428,12 @@ def main() -> None:
                 "--subjects": {"default": "0", "help": "numbers of subjects, the first of the store; 0: all"},
                 "--components": number(N_COMPONENTS),
             },
-            resume: {**store, "--components": number(20), "--pieces": number(20, "kept in a stage before the kill")},
+            resume: {
+                **store,
+                "--subjects": number(0, "the first of the store; 0: all"),
+                "--components": number(20),
+                "--pieces": number(20, "kept in a stage before the kill"),
+            },
             subset: {**store, "--subjects": number(200)},
             cluster: {**store, "--kill": flag("kill workers instead of timing them")},
             kill: {"--runs": number(30), "--seed": number(0), "--subjects": number(100)},
