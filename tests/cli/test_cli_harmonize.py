@@ -103,6 +103,7 @@ def test_what_is_refused(
     assert not (place / "refused").exists()
 
 
+@pytest.mark.slow
 def test_a_selection_is_harmonized_in_every_part(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

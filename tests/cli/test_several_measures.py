@@ -133,6 +133,7 @@ def test_what_else_is_asked_of_a_fit(fitted: tuple[str, Path], stores: Path, tmp
     assert any(over in note for note in shown["notes"]) == bool(each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", SHARES)
 def test_confounds_of_each_measure(
     share: str, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import icofactor as ico
-from icofactor.assessment.selection.data import Cohorts, Fit, Fitter, gather
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, gather
+from icofactor.assessment.selection.heldout import _Block, _signed_loadings
 from icofactor.cohort import simulate
 from icofactor.cohort.cohort import Cohort
 from icofactor.estimator.inputs import read_input
@@ -64,3 +65,12 @@ class Recorder(Fitter):
         found = super().__call__(stats, rank, *where)
         self.seen.append(found)  # type: ignore[attr-defined]
         return found
+
+
+def predict_block(
+    data: Coarse, fit: Fitter, rank: int, out_subjects: np.ndarray, out_faces: np.ndarray, *where: int
+) -> tuple[Fit, np.ndarray]:
+    """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it."""
+    block = _Block.of(data, out_subjects, out_faces)
+    found = fit(block.view.subset(block.train, block.known), rank, *where)
+    return found, block.predicted(found, fit.chosen.scheme, _signed_loadings(data, fit))

@@ -182,6 +182,7 @@ def test_pscalar_to_page_and_back(tmp_path: Path) -> None:
     assert found.regions == sites.regions.names and content_of(out / "report.html")["summary"]["mesh"].endswith("32k")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("atlas", [True, False])
 def test_a_store_of_parcels_gives_the_fit_of_the_tables(atlas: bool, tmp_path: Path) -> None:
     aparcstats2table(tmp_path / "in", toy_values(24))

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers.coarse_cohorts import METHOD, Recorder, gathered, three_components, with_X
+from helpers.coarse_cohorts import METHOD, Recorder, gathered, predict_block, three_components, with_X
 from icofactor.assessment.selection.data import Coarse, Fitter
 from icofactor.assessment.selection.heldout import (
     bicross_validation,
     face_groups,
     heldout_full,
     heldout_subjects,
-    predict_block,
 )
 from icofactor.factorization._lift import lift, loadings
 from icofactor.factorization.methods import method_named

@@ -7,17 +7,17 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
 import icofactor as ico
-from helpers.coarse_cohorts import SMALL, smooth_noise, three_components, with_X
+from helpers.coarse_cohorts import SMALL, predict_block, smooth_noise, three_components, with_X
 from icofactor.assessment.selection.agreement import (
     agreement,
     deal_thirds,
-    split_half,
+    split_halves,
     stability_coefficient,
     third_people,
 )
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.assessment.selection.data import Coarse, Fitter, gather
-from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects, predict_block
+from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
 from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import read_input
@@ -172,7 +172,7 @@ def test_people_in_neither_group() -> None:
 def test_halves_of_the_same_subjects_agree_wholly() -> None:
     data = coarse()
     twice = data.with_means(np.vstack([data.means, data.means]))
-    found = split_half(twice, Fitter("parts", 10, 0), RANK, np.repeat([0, 1], 48), 7)
+    found = split_halves([twice], Fitter("parts", 10, 0), RANK, [np.repeat([0, 1], 48)], [(7,)])[0]
     np.testing.assert_allclose(found[[0, 1, 2, 4, 5]], 1, atol=0.02)
     assert 0 < found[3] < 1
 

@@ -68,11 +68,6 @@ def deal(strata: np.ndarray, n_parts: int, rng: np.random.Generator, groups: Row
     return part
 
 
-def split_half(data: Coarse, fit: Fitter, rank: int, part: np.ndarray, *where: int) -> np.ndarray:
-    """`MEASURES` of one split; `part` is 0 or 1 for each subject."""
-    return split_halves([data], fit, rank, [part], [where])[0]
-
-
 def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts, wheres: Wheres) -> np.ndarray:
     """(n, measures) `MEASURES` of one split of each of several cohorts, or of several of one; fits go together."""
     problems = []

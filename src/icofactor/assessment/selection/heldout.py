@@ -95,18 +95,6 @@ def bicross_validation(
     return np.array([b.error(b.predicted(found, scheme, signed)) for b, found in zip(blocks, fits, strict=True)])
 
 
-def predict_block(
-    data: Coarse, fit: Fitter, rank: int, out_subjects: np.ndarray, out_faces: np.ndarray, *where: int
-) -> tuple[Fit, np.ndarray]:
-    """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it.
-
-    The basis and loadings are fitted where neither is left out.
-    """
-    block = _Block.of(data, out_subjects, out_faces)
-    found = fit(block.view.subset(block.train, block.known), rank, *where)
-    return found, block.predicted(found, fit.chosen.scheme, _signed_loadings(data, fit))
-
-
 def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
     return fit.chosen.scheme.signed_loadings or data.center != "none"
 
