@@ -468,6 +468,10 @@ UNNAMED = """() => {
 def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Opened, tmp_path: Path) -> None:
     second = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
     assert opened.page.evaluate(UNNAMED) == second.page.evaluate(UNNAMED) == []
+    cells = second.page.locator(".cells td button").evaluate_all("nodes => nodes.map((node) => node.style.background)")
+    light = [np.array(re.findall(r"\d+", colour), dtype=float) / 255 for colour in cells]
+    light = [float(np.array([0.2126, 0.7152, 0.0722]) @ one**2.2) for one in light if len(one) == 3]
+    assert (min(light) + 0.05) / (0.0173 + 0.05) >= 4.5  # contrast with the text on them, #1d2430
     page = second.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"

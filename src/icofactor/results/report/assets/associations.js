@@ -68,7 +68,7 @@ function associationsPanel(a, p, array, choose) {
   const cells = el("table", {}, el("tr", {}, el("td"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
     ...[...terms.values()].map((tests) => el("tr", {}, el("th", { scope: "row", class: "side" }, `${t.term[tests[0]]}${ofMeasure(t, tests[0])}`), ...[...tests].sort((i, j) => t.component[i] - t.component[j]).map((i) => {
       const value = t.standardized[i], node = el("button", { type: "button", class: t.p[i] !== null && t.p[i] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(i); choose(t.component[i]); } }, fixed(value, 2));
-      node.style.background = shade(0.75 * (value ?? 0));
+      node.style.background = shade(0.7 * Math.max(-1, Math.min(1, value ?? 0)));
       buttons.set(i, hint(node, testText(t, i)));
       return el("td", {}, node);
     }))));

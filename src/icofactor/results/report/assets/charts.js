@@ -109,6 +109,7 @@ function relations({ data, p }, j) {
 /** Map, name, size, trust, loadings and associations of every component. */
 function componentsPanel(page) {
   const { data, p, array, choose, pictures } = page, L = array(p.loadings), k = p.n_components, drawn = pictures(Math.min(640, room()));
+  const where = data.cortex.missing && p.regions ? "regions" : "cortex"; // those of a table without an atlas lie nowhere
   const fact = (name, value) => (value === null || value === undefined ? [] : [el("div", {}, el("dt", {}, name), el("dd", {}, value))]);
   const cards = Array.from({ length: k }, (_, j) => {
     const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
@@ -116,7 +117,7 @@ function componentsPanel(page) {
       el("h4", { id: `component-${j + 1}` }, data.cortex.distinct ? swatch(data, array, j) : null, nameOf(data, j)),
       drawn[j] ? el("div", { class: "views" }, ...drawn[j]) : null,
       el("div", { class: "facts" },
-        el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact("of the cortex", percent(p.components.extent[j], 0)),
+        el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact(`of the ${where}`, percent(p.components.extent[j], 0)),
           ...fact("of starts find it again", again), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),
         related.length ? el("ul", {}, ...related.map(([text, clear]) => el("li", {}, clear ? el("strong", {}, text) : text))) : null,
         drawn[j] ? el("button", { type: "button", class: "screen", onclick: () => { choose(j); document.getElementById("cortex").scrollIntoView(); } }, "Show on the large brain") : null),
@@ -124,7 +125,7 @@ function componentsPanel(page) {
   });
   const theory = data.associations && !data.associations.n_permutations;
   const tests = data.associations ? "Tests by icofactor associate" : p.columns.length ? "Relations to columns of the participants" : "";
-  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the cortex: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : `corrected over ${data.associations ? data.associations.over : "components"}`}.` : ""}`, cards, true);
+  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the ${where}: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : `corrected over ${data.associations ? data.associations.over : "components"}`}.` : ""}`, cards, true);
 }
 
 function variancePanel(p, summary) {
@@ -341,7 +342,7 @@ function participantsPanel(p, array, choose) {
   const table = el("table", {}, el("tr", {}, el("td"), ...Array.from({ length: k }, (_, j) => el("th", { scope: "col", title: p.titles[j] }, String(j + 1)))),
     ...listed.map((column, c) => el("tr", {}, side(`${column.column} ${column.labels ? "(η²)" : "(r)"}`), ...column.strength.map((value, j) => {
       const node = el("button", { type: "button", class: column.p[j] < 0.05 ? "clear" : "", "aria-pressed": "false", onclick: () => { pick(c, j); choose(j); } }, k > MANY ? fixed(value, 2).replace("0.", ".") : fixed(value, 2));
-      node.style.background = shade(0.75 * value);
+      node.style.background = shade(0.7 * value);
       hint(node, `${column.column}, ${called(p, j)}\n${column.labels ? "η²" : "r"} = ${show(value, 3)}, n = ${column.n}\n${probability(column.p[j])}`);
       buttons.set(`${c},${j}`, node);
       return el("td", {}, node);
