@@ -178,6 +178,11 @@ def test_a_choice_that_is_missing_is_explained(
         "--scale zscore makes values negative, which --method CD-PNNMF cannot": [
             *(*two, "--share", "maps", "--scale", "zscore", "--method", "CD-PNNMF", "--missing", "skip")
         ],
+        "cannot factorize; use --scale variance": [  # before anything is read
+            *(*two, "--share", "loadings", "--scale", "zscore", "--method", "CD-PNNMF", "--missing", "skip"),
+            "--dry-run",
+        ],
+        "T1w_T2w must be letters and digits only": [f"T1w_T2w={two[1]}", two[0], "--share", "maps"],
         "Covariate 'measure' is thickness in all": [
             *(*two, "--share", "maps", "--covariates", "measure", "--missing", "skip")
         ],
@@ -202,6 +207,8 @@ def test_tables_of_regions_are_joined_too(
             file.write_text(text.replace("_thickness", f"_{name}"))
     inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
     atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", share]
+    assert main(["fit", *inputs, "--share", share, "-o", str(out), "--dry-run", "-q"]) == 2
+    assert "_thickness: name regions alike, or give their atlas (--parcels)" in capsys.readouterr().err
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
     assert "16 regions of the atlas toy on fsaverage3, both" in capsys.readouterr().out and not out.exists()
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0

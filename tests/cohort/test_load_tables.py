@@ -175,6 +175,19 @@ def test_the_hemisphere_of_names_that_do_not_say_it(atlas: tuple[Path, Path], tm
         ico.load_cohort(tmp_path / "lh.aparc.stats", parcels=atlas)
 
 
+def test_atlas_of_one_hemisphere(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+    both = write_rows(
+        tmp_path / "t.tsv",
+        ["id", *(f"{h}_{name}" for h in ("L", "R") for name in NAMES)],
+        [[f"sub-{i:02d}", *row] for i, row in enumerate(toy_values(5))],
+    )
+    said = f"has {len(NAMES)} columns of the right hemisphere; the atlas has only the left"
+    with pytest.raises(CohortError, match=said):
+        ico.load_cohort(both, parcels=atlas[0])
+    cohort = ico.load_cohort(both, parcels=atlas[0], hemisphere="left")
+    assert cohort.hemisphere == "left" and cohort.sites.n == len(NAMES)
+
+
 def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tmp_path: Path) -> None:
     header, rows = _wrong("")
     rows = [[*row[:3], "NaN", *row[4:]] for row in rows]

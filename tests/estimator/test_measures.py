@@ -424,7 +424,7 @@ def test_confounds_of_halves_are_found_in_them(pair: dict[str, ico.Cohort], shar
 
 def test_one_measure_that_outweighs_the_others_is_named(pair: dict[str, ico.Cohort]) -> None:
     small = {"thickness": pair["thickness"], "reho": replace(pair["myelin"], X=pair["myelin"].X / 10)}
-    with pytest.warns(UserWarning, match=r"thickness has \d+ % of the variance of all measures.*scale='variance'"):
+    with pytest.warns(UserWarning, match=r"thickness has 99\.\d % of the variance of all measures.*scale='variance'"):
         model().fit(ico.join_measures(small, "loadings"))
     model().fit(ico.join_measures(small, "loadings", weights={"thickness": 9}))  # as it was chosen
 

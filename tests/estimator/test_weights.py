@@ -252,4 +252,5 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "midthickness" in str(ico.load_model(tmp_path / "out").weighting_)
     assert "weighted by its area" in (tmp_path / "out" / "methods.md").read_text()
     assert main([*fit, "-o", str(tmp_path / "no"), "--site-weights", "lost.gii"]) == 2
-    assert "--site-weights" in capsys.readouterr().err
+    expected = "--site-weights must be 'area', 'none', or files of a surface or of areas; found lost.gii"
+    assert expected in capsys.readouterr().err

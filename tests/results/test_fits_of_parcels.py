@@ -89,6 +89,9 @@ def test_weights_of_parcels(tmp_path: Path) -> None:
     expected = np.bincount(labels, areas)[1:]
     np.testing.assert_allclose(by_file, expected / expected.mean(), rtol=1e-6)
     assert "midthickness" in fit(weights="area").weighting_
+    for weights in ("area", tmp_path / "lh.area.shape.gii"):  # nobody knows how large regions of unknown position are
+        with refused("weights", "Areas of regions come from their atlas, which is not known"):
+            ico.CorticalFactorization(2, mesh=Sites.parcels(None, NAMES), weights=weights).fit(X)
 
 
 def test_objective_of_scikit_learn(data_folder: Path) -> None:

@@ -11,7 +11,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from icofactor.sphere.meshes import fs_lr_sites
+from icofactor.sphere.meshes import fs_lr_sites, same_sites
+from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.standard import fs_lr_sphere
 from icofactor.sphere.surfaces import read_surface
@@ -49,3 +50,12 @@ def test_mirrored_and_closed() -> None:
         "nd,nd->n", np.cross(*(left[faces[:, i]] - left[faces[:, 0]] for i in (1, 2))), left[faces[:, 0]]
     )
     assert (outward > 0).all()
+
+
+def test_named() -> None:
+    both = Sites.named("fsLR32k", hemi="both")
+    for half, (_, side) in enumerate(SIDES):
+        one = Sites.named("fs_LR 32k", hemi=side)
+        assert mesh_name_of(one) == "fsLR32k" and same_sites(one, fs_lr_sites(side))
+        np.testing.assert_array_equal(both.coordinates[both.hemisphere == half], one.coordinates)
+    assert Sites.named("fsLR32k", on="faces").n == 64980

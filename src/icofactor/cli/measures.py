@@ -52,8 +52,12 @@ def measure_weights(text: str) -> dict[str, float]:
 
 def named_input(text: str) -> tuple[str | None, str]:
     """Name of a measure, where one is given, and path: thickness=a.store → thickness, a.store."""
-    found = re.fullmatch("([0-9A-Za-z]+)=(.+)", text)
-    return (None, text) if found is None or Path(text).exists() else (found[1], found[2])
+    found = re.fullmatch("([^=/\\\\]+)=(.+)", text)
+    if found is None or has_magic(found[1]) or Path(text).exists():
+        return None, text
+    if not re.fullmatch("[0-9A-Za-z]+", found[1]):
+        raise ArgumentError("inputs", None, f"NAME=INPUT: {literal(found[1])} must be letters and digits only")
+    return found[1], found[2]
 
 
 def are_measures(options: argparse.Namespace) -> bool:

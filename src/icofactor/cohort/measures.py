@@ -19,6 +19,7 @@ from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.io.records import Numbers
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.names import mesh_name_of
+from icofactor.sphere.parcels import only_in_one
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.joined import Chained, Stacked
 from icofactor.streaming.source import MapSource, source_of
@@ -73,12 +74,12 @@ class Measures:
                 "X", None, "X has 1 person with all measures; fit needs at least 2 (transform takes one)"
             )
 
-    def center(self, center: str, asked: str, allowed: tuple[str, ...], method: str) -> str:
+    def center(self, center: str, asked: str, method: Any) -> str:
         """What a fit takes out of every site of each measure: `center`, or z-scores where the scale says so."""
         if self.scale != "zscore":
             return center
-        if "zscore" not in allowed:
-            text = f"{{scale='zscore'}} makes values negative, which {{method={method!r}}} cannot factorize; use "
+        if "zscore" not in method.scheme.centers:
+            text = f"{{scale='zscore'}} makes values negative, which {{method={method.name!r}}} cannot factorize; use "
             raise ArgumentError("scale", None, text + "{scale='variance'}, or {method='parts'}")
         if asked not in ("auto", "zscore"):
             raise ArgumentError("center", None, f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out")
@@ -139,7 +140,9 @@ class Measures:
         if self.variance is None or self.n < 2 or self.variance.max() <= DOMINANT or np.ptp(self.weights):
             return ""
         largest = int(self.variance.argmax())
-        share = f"{self.names[largest]} has {100 * self.variance[largest]:.0f} % of the variance of all measures"
+        share = (
+            f"{self.names[largest]} has {min(100 * self.variance[largest], 99.9):.3g} % of the variance of all measures"
+        )
         scale = "Scale the measures (scale='variance', --scale variance) to weight them equally"
         return f"{share}: the components mostly describe it. {scale}"
 
@@ -419,7 +422,12 @@ def check_sites_alike(measures: Mapping[str, Any]) -> None:
             continue
         mesh = mesh_name_of(reference.sites)
         if reference.sites.regions is not None or one.sites.regions is not None:
-            remedy = "give both in the same regions, in one order"
+            lost = only_in_one(reference.sites.regions, one.sites.regions)
+            remedy = (
+                "give both in the same regions, in one order"
+                if lost is None
+                else (f"only one has a region {literal(lost)}: name regions alike, or give their atlas ({{parcels}})")
+            )
         elif mesh_name_of(one.sites) != mesh:
             remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {literal(mesh)})"
         elif one.hemisphere != reference.hemisphere:

@@ -227,7 +227,7 @@ def read_regions(
     if hemisphere in SIDES:  # of names that do not say it
         tables = [replace(table, side=table.side or hemisphere) for table in tables]
     whole = whole_atlas(parcels, mesh, tables)
-    matched = _match(tables, whole, problems, journal)
+    matched = _match(tables, whole, hemisphere, problems, journal)
     problems.check()
     sites = _on_regions(matched, whole, hemisphere)
     _note(tables, sites, parcels, journal)
@@ -252,7 +252,11 @@ def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcel
 
 
 def _match(
-    tables: Sequence[Table], whole: Parcels | Sites | None, problems: Problems, journal: Journal
+    tables: Sequence[Table],
+    whole: Parcels | Sites | None,
+    hemisphere: str | None,
+    problems: Problems,
+    journal: Journal,
 ) -> list[tuple[Table, dict[str, int]]]:
     """The regions' names of each table, in the atlas or without one by their own names, and their columns."""
     atlas = whole.regions if isinstance(whole, Sites) else whole
@@ -282,12 +286,22 @@ def _match(
         away = [names[i] for i in lost if is_off(region_key(names[i]))]
         if away:
             journal.note(f"{table.path.name}: left out {counted(len(away), 'region')} not on the surface: {some(away)}")
-        wrong = [names[i] for i in lost if names[i] not in away]
+        side = lambda name, table=table: region_key(name, table.side)[0]
+        asked = lambda name, side=side: hemisphere not in SIDES or side(name) in (None, hemisphere)
+        wrong = [names[i] for i in lost if names[i] not in away and asked(names[i])]
         own = {atlas.names[number]: i for i, number in enumerate(numbers) if number is not None}
         if wrong and not own:
             text = f"none of its columns ({some(wrong, 3)}) is a region of the atlas ({some(atlas.names, 3)})"
             problems.add(table.path, f"{text}. Give the atlas that was used for the table")
         elif wrong:
+            if atlas.hemi in SIDES and not {atlas.hemi, None} & set(map(side, wrong)):
+                other = (
+                    f"has {counted(len(wrong), 'column')} of the {side(wrong[0])} hemisphere; the atlas has only the "
+                )
+                problems.add(
+                    table.path, f"{other}{atlas.hemi}. Give the atlas of both, or {{hemisphere={atlas.hemi!r}}}"
+                )
+                continue
             text = f"has {counted(len(wrong), 'column')} that the atlas does not have: {did_you_mean(wrong, atlas)}"
             problems.add(table.path, f"{text}; rename or remove them")
         twice = [atlas.names[k] for k, n in Counter(k for k in numbers if k is not None).items() if n > 1]
@@ -451,7 +465,7 @@ def frame_on_regions(frame: Any, parcels: Any, mesh: Any, journal: Journal) -> t
     except Unreadable as problem:
         raise CohortError("paths", f"The DataFrame {problem}") from None
     whole = whole_atlas(parcels, mesh)
-    matched = _match([table], whole, problems, journal)
+    matched = _match([table], whole, None, problems, journal)
     problems.check()
     sites = _on_regions(matched, whole, None)
     _note([table], sites, parcels, journal)

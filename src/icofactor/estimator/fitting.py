@@ -130,7 +130,7 @@ def _look_at(
     """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a second for z-scores."""
     center, codes = settings.centers_by, None
     if measures is not None:
-        center = measures.center(center, settings.center, method.scheme.centers, method.name)
+        center = measures.center(center, settings.center, method)
         codes = measures.codes(X.shape[1])
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names, codes)
     passed, gathered, changed = [X], X, False

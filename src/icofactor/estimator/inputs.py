@@ -137,8 +137,8 @@ def check_weights(weights: Any) -> None:
         return
     for file in files:
         if not file.exists():
-            what = f"{file}: no such file; {{weights}} are 'area', or files of a surface or of areas"
-            raise ArgumentError("weights", None, what)
+            expected = "'area', 'none', or files of a surface or of areas"
+            raise ArgumentError("weights", Phrase(f"{file}, which is no file"), expected)
 
 
 def weighted_sites(
@@ -164,6 +164,9 @@ def weighted_sites(
             return sites.weighted(sites.weights, mask), "its number of vertices"
         vertices, by = weighted_sites(sites.surface, None, weights, hemi)
         return sites.weighted(sites.regions.summed(np.asarray(vertices.weights)), mask), by
+    if sites.regions is not None and (area or _files(weights) is not None):
+        what = "Areas of regions come from their atlas, which is not known: give it ({parcels})"
+        raise ArgumentError("weights", None, f"{what}, or leave {{weights}} out")
     if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
         return sites.weighted(sites.weights, mask), "its own weight"
     if area:

@@ -143,6 +143,14 @@ def places_of(ours: Parcels | None, theirs: Parcels | None) -> Ints | None:
     return None if -1 in found else np.array(found, dtype=np.int64)
 
 
+def only_in_one(a: Parcels | None, b: Parcels | None) -> str | None:
+    """The first region that only one of two sets has; None where there is none, or either is not of regions."""
+    if a is None or b is None:
+        return None
+    first, second = ({region_key(name): name for name in one.names} for one in (a, b))
+    return next((name for key, name in (first | second).items() if (key in first) != (key in second)), None)
+
+
 def parcel_sites(atlas: Any, regions: Sequence[str] | None, mesh: Any = None) -> Sites:
     """The sites of `Sites.parcels`."""
     names = None if regions is None else [str(name) for name in regions]

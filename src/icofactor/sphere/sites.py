@@ -15,10 +15,10 @@ from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.io.records import Numbers
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
-from icofactor.sphere.names import civet_name, hemispheres
+from icofactor.sphere.names import civet_name, hemispheres, is_fs_lr
 from icofactor.sphere.parcels import Parcels, parcel_sites
 from icofactor.sphere.recognise import IcosahedralMatch, icosphere_within, recognise
-from icofactor.sphere.standard import freesurfer_mesh, parse_name, same_listing, same_mesh
+from icofactor.sphere.standard import freesurfer_mesh, fs_lr_sphere, parse_name, same_listing, same_mesh
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
 On = Literal["vertices", "faces"]
@@ -312,21 +312,19 @@ class Sites:
 
     @classmethod
     def named(cls, name: str, on: On = "vertices", hemi: Hemi = "left") -> Sites:
-        """Vertices or faces of "fsaverage3" to "fsaverage7" ("fsaverage" is the last), as FreeSurfer orders them.
-
-        Left and right share one sphere; `hemi="both"` gives the left sites, then the right ones.
-        """
-        level, numbering = parse_name(name)
-        mesh = freesurfer_mesh(level, numbering)
-        one = _mesh_sites(mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, level, mesh.name)
+        """Vertices or faces of "fsaverage3" to "fsaverage7" ("fsaverage" is the last) or "fsLR32k"; left first."""
+        if isinstance(name, str) and is_fs_lr(name):
+            sides = [cls.from_sphere(*fs_lr_sphere(side), on=on) for side in hemispheres(hemi)]
+            return cls.both(*sides) if len(sides) == 2 else sides[0]
+        mesh = freesurfer_mesh(*parse_name(name))
+        one = _mesh_sites(mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, mesh.level, mesh.name)
         return _hemispheres(one, hemi)
 
     @classmethod
     def icosphere(cls, level: int, on: On = "vertices", hemi: Hemi = "left") -> Sites:
         """Vertices or faces of the mesh of the hierarchy at `level`, with faces in quadtree order."""
         mesh = icosphere(level)
-        one = _mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level)
-        return _hemispheres(one, hemi)
+        return _hemispheres(_mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level), hemi)
 
     @classmethod
     def from_sphere(cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices") -> Sites:

@@ -190,8 +190,8 @@ def parse_name(name: str) -> tuple[int, str | None]:
     raise ArgumentError(
         "mesh",
         None,
-        f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}. For other meshes (fs_LR, "
-        "CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
+        f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}, fsLR32k. For other meshes "
+        "(CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
     )
 
 

@@ -161,7 +161,7 @@ def choose_n_components(
     sites, weighting = weighted_sites(given.sites, check_mask(given.mask, given.sites), weights, given.hemi)
     given = replace(given, sites=sites)
     if given.measures is not None:
-        center = given.measures.center(center, asked, chosen.scheme.centers, method)
+        center = given.measures.center(center, asked, chosen)
     n_subjects = int(given.X.shape[0])
     if covariates or harmonize is not None:
         names = getattr(cohort, "subjects", tuple(map(str, range(n_subjects))))
