@@ -212,7 +212,10 @@ def test_tables_of_regions_are_joined_too(
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
     assert "16 regions of the atlas toy on fsaverage3, both" in capsys.readouterr().out and not out.exists()
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0
-    assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv")]) == 0
+    said, rows = capsys.readouterr().out, ("32 rows (16 subjects × 2 measures)", "32 fitted rows")
+    assert all(word in said for word in (rows if share == "maps" else ("of 16 subjects", "16 fitted subjects"))), said
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
     found = np.array([table["component01"], table["component02"]], dtype=float).T
     np.testing.assert_allclose(found, model.loadings_, atol=1e-6)

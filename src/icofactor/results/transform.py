@@ -62,6 +62,7 @@ class NewLoadings:
     quality : column of `QUALITY` → one value per subject, see there.
     fitted : "explained_variance", "residual" and "distance" of the fitted subjects, as far as they are known.
     rule : what counts as unusual, and how many of the fitted subjects would.
+    n_measures : how many rows each subject has, one per measure of shared maps.
     """
 
     subjects: tuple[str, ...]
@@ -70,6 +71,7 @@ class NewLoadings:
     quality: Mapping[str, np.ndarray] = field(default_factory=dict)
     fitted: Mapping[str, np.ndarray] = field(default_factory=dict)
     rule: str = ""
+    n_measures: int = 1
 
     @property
     def summary(self) -> list[str]:
@@ -83,9 +85,11 @@ class NewLoadings:
             f"{literal(s)} ({what})" for s, what in zip(self.subjects, self.quality["unusual"], strict=True) if what
         ]
         listed = f": {some(strange, 20)}" if strange else ""
+        n = self.n_measures
+        rows = counted(few, "subject") if n == 1 else f"{few} rows ({counted(few // n, 'subject')} × {n} measures)"
         return [
             f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
-            f"{len(strange)} of {counted(few, 'subject')} unusual{listed}. {self.rule}",
+            f"{len(strange)} of {rows} unusual{listed}. {self.rule}",
         ]
 
 
@@ -179,7 +183,9 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     residual = np.sqrt(error / np.maximum(sums.weight, np.finfo(float).tiny))
     known = {"explained_variance": explained, "residual": residual, "missing_sites": sums.n_missing}
     quality, null, rule = _judged(model, found, known, fitted)
-    return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule)
+    measures = model.measures_
+    n_measures = measures.n if measures is not None and measures.share == "maps" else 1
+    return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule, n_measures)
 
 
 def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
@@ -401,7 +407,8 @@ def _judged(
         "beyond 99 % of the fitted subjects"
     )
     if among:
-        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted subjects would be"
+        rows = "subjects" if model.measures_ is None or model.measures_.share == "loadings" else "rows"
+        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted {rows} would be"
     return quality, null, rule + "."
 
 
