@@ -86,19 +86,29 @@ def test_nan_zero_and_constant_maps_keep_their_values(tmp_path: Path, cohort: Co
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "words"), [("float16", 70000, "up to 65504"), ("int16", np.inf, "infinite")]
+    ("dtype", "value", "words"),
+    [("float16", 70000, "up to 65504"), ("int16", np.inf, "infinite"), ("int16", np.finfo(np.float32).max, "beyond")],
 )
 def test_values_that_do_not_fit_are_refused(
     tmp_path: Path, cohort: Cohort, dtype: str, value: float, words: str
 ) -> None:
     X = np.array(cohort.X)
-    X[5, 7] = value
+    X[5, 7:9] = value, -value
     with pytest.raises(CohortError, match=words) as raised:
         save_store(replace(cohort, X=X), tmp_path / "a", dtype=dtype)
     assert raised.value.path == str(tmp_path / "a") and not (tmp_path / "a").exists()
     with pytest.raises(ArgumentError) as wrong:
         save_store(cohort, tmp_path / "a", dtype="float8")
     assert wrong.value.argument == "dtype"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int16", "float32"])
+def test_a_store_of_a_rounded_store_says_what_both_changed(tmp_path: Path, cohort: Cohort, dtype: str) -> None:
+    first = save_store(cohort, tmp_path / "a", dtype="float16")
+    again = save_store(first, tmp_path / "b", dtype=dtype)
+    said, error = again.provenance["rounding"], np.abs(again.X[:, :] - cohort.X.astype(np.float64))
+    assert error.max() <= said["largest"] <= 1.2 * error.max()
+    assert np.sqrt((error**2).mean()) * (1 - 1e-9) <= said["rms"] <= 1.2 * np.sqrt((error**2).mean())
 
 
 def test_coarse_rounding_is_warned_of(tmp_path: Path, cohort: Cohort) -> None:

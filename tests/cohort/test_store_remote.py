@@ -195,7 +195,7 @@ def test_secrets_in_urls_are_refused_and_never_shown(
     assert "secret" not in repr(caught.value) + str(caught.value) and "environment" in str(caught.value)
     for argv in (["fit", url, "-o", str(tmp_path / "o")], ["fit", str(tmp_path), "-o", url],
                  ["fit", url, url, "-o", str(tmp_path / "o"), "--share", "maps"],
-                 ["fit", url, str(tmp_path), "-o", str(tmp_path / "o")],
+                 ["fit", url, str(tmp_path), "-o", str(tmp_path / "o")], ["fit", f"a={url}", "-o", str(tmp_path / "o")],
                  ["fit", url, "--mesh", "fsaverage5", "-o", str(tmp_path / "o")]):  # fmt: skip
         assert main(argv) == 2
         said = capsys.readouterr()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from icofactor.cli.main import main
+from icofactor.errors import FileError
 from icofactor_lab.bench import ratios
 from icofactor_lab.bench.ratios import compare, interval, mann_whitney, quotient
 
@@ -110,3 +111,15 @@ def test_what_is_in_one_file_only_is_said() -> None:
     rows, slower = compare(of(["a", "b"]), of(["b", "c"]))
     assert [row["what"] for row in rows] == ["b", "a", "c"] and not slower
     assert [row[""] for row in rows[1:]] == ["not compared: in one of the files only"] * 2
+    changed = of(["b"])
+    changed["ratios"]["b"]["to"] = "reading"
+    assert compare(changed, of(["b"]))[0] == [{"what": "b", "": "not compared: over something else"}]
+
+
+def test_a_file_without_ratios_is_damaged_and_medians_are_of_its_rounds(tmp_path: Path) -> None:
+    file, head = tmp_path / "a.json", {"format": ratios.FORMAT, "version": ratios.VERSION, "machine": {}, "scale": {}}
+    file.write_text(json.dumps({**head, "ratios": {}}))
+    with pytest.raises(FileError, match="it has no ratios"):
+        ratios.read_ratios(file)
+    file.write_text(json.dumps({**head, "ratios": {"a": {"to": "dgemm", "median": "x", "each": [1.0, 3.0, 2.0]}}}))
+    assert ratios.read_ratios(file)["ratios"]["a"]["median"] == 2.0

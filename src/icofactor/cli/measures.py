@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from icofactor.cli.options import plan_inputs, words
 from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.url import is_url
 
 if TYPE_CHECKING:
     from icofactor.cohort.measures import Measures
@@ -76,6 +77,9 @@ def are_measures(options: argparse.Namespace) -> bool:
         text = "Several measures" if several else "Several stores are measures of the same people"
         maps = ": choose {share='maps'}, one set of maps with a loading per person, component and measure, or "
         raise ArgumentError("share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component")
+    for name, path in map(named_input, options.inputs):
+        if name is not None and is_url(path):  # as the name of a file it would be shown, with what may be secret
+            raise ArgumentError("inputs", None, f"INPUT names the measure {literal(name)}: give its URL alone")
     return False
 
 

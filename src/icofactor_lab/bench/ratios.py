@@ -258,6 +258,9 @@ def read_ratios(file: Path) -> dict[str, Any]:
             each = np.asarray(one["each"], dtype=np.float64)
             if one["to"] not in (DGEMM, SKLEARN, READING) or each.ndim != 1 or not (each > 0).all() or not each.size:
                 raise Unreadable("is damaged: a ratio is not a list of numbers above 0")
+            one["median"] = float(np.median(each))
+        if not found["ratios"]:
+            raise Unreadable("is damaged: it has no ratios")
         return {**found, "machine": dict(found["machine"]), "scale": dict(found["scale"])}
 
 
@@ -293,7 +296,8 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[Row
             slower.append(f"{name}: {by:.2f} × ({low:.2f} to {high:.2f}) as slow beside {new[name]['to']}")
         change = {"change": f"{by:.2f} ×", "interval": f"{low:.2f} to {high:.2f}", "": verdict}
         rows.append({"what": name, "before": old[name]["median"], **_shown(new[name]), **change})
-    rows += [{"what": name, "": "not compared: in one of the files only"} for name in sorted(old.keys() ^ new.keys())]
+    why = lambda name: "over something else" if name in old and name in new else "in one of the files only"
+    rows += [{"what": name, "": f"not compared: {why(name)}"} for name in sorted({*old, *new} - {*both})]
     return rows, slower
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import icofactor as ico
 from icofactor.factorization import engines
@@ -60,7 +61,7 @@ def test_a_fit_with_its_maps_on_the_device(method: str, room: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, ">f4", np.int64])
 def test_statistics_of_any_type(dtype: Any, room: str) -> None:
     """Also with columns that overlap, sites of unequal weight, and maps adjusted on the way."""
-    X = (100 * maps()).astype(dtype)
+    X = (100 * maps(np.float64)).astype(dtype)
     rng = np.random.default_rng(2)
     step = Adjustment(
         rng.normal(size=(len(X), 2)), rng.normal(size=(2, SITES.n)), X.mean(0, np.float64), rng.random(SITES.n) + 1
@@ -100,6 +101,16 @@ def test_a_second_pass_reads_only_what_is_not_kept(monkeypatch: pytest.MonkeyPat
         for _ in range(2):
             ico.Statistics.from_data(stream, ico.Design(SITES, level=1))
         assert stream.passes == passes
+
+
+def test_a_work_folder_of_a_device_with_other_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Its parts are others: they are computed, not taken for those of this one."""
+    model = ico.CorticalFactorization(2, mesh=SITES, engine="jax", method="PNNMF", level=1, n_starts=1, n_iter=5, tol=0)
+    X, found = maps(n=60), []
+    for limit in (None, 2**33):
+        monkeypatch.setattr(device, "memory_limit", lambda limit=limit: limit)
+        found.append(clone(model).fit(X, work_dir=tmp_path / "work").components_)
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
 def test_large_maps_go_to_a_gpu_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

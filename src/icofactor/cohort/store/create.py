@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
 from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
-from icofactor.cohort.store.encoding import Encoder, Rounding, Unstorable, check_dtype
+from icofactor.cohort.store.encoding import Encoder, Rounding, Unstorable, check_dtype, rounding_in
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
@@ -319,6 +319,7 @@ class _Part:
     subjects, participants : of those written so far.
     inputs : provenance of the cohorts they came from, each once.
     rounding : what storing their maps changed; None where it changed nothing.
+    before : what storing them had changed where they came from.
     """
 
     name: str
@@ -326,10 +327,11 @@ class _Part:
     participants: dict[str, Column] = field(default_factory=dict)
     inputs: list[dict[str, Any]] = field(default_factory=list)
     rounding: Rounding | None = None
+    before: list[Rounding] = field(default_factory=list)
 
     @property
     def record(self) -> dict[str, dict[str, Any]]:
-        return {} if self.rounding is None else {self.name: asdict(self.rounding)}
+        return {} if self.rounding is None else {self.name: asdict(self.rounding.after(self.before))}
 
     def add(self, cohort: AnyCohort) -> None:
         """Take down who and what a cohort is."""
@@ -341,6 +343,8 @@ class _Part:
         source = plain(cohort.provenance)
         if source not in self.inputs:
             self.inputs.append(source)
+            if (rounding := rounding_in(source)) is not None:
+                self.before.append(rounding)
 
 
 def _write_part(

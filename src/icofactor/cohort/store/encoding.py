@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from icofactor.io.records import rebuild
 from icofactor.streaming.blocks import cut
 
 DTYPES = ("float32", "float16", "int16")
-MISSING, _LARGEST = -32768, 32767
+MISSING, _LARGEST, _MOST = -32768, 32767, 3.4e38
 _AT_ONCE = 32
 """Maps that are encoded together."""
 COARSE = 0.05
@@ -66,6 +66,11 @@ class Rounding:
         known = [(one.deviation, one.values) for one in found if one.deviation is not None]
         rms, deviation = mean([(one.rms, one.values) for one in found]), mean(known) if known else None
         return cls(found[0].dtype, max(one.largest for one in found), rms, deviation, n)
+
+    def after(self, before: Sequence[Rounding]) -> Rounding:
+        """Of maps that had been rounded already: at most, errors add up."""
+        largest, rms = (max((getattr(one, name) for one in before), default=0.0) for name in ("largest", "rms"))
+        return replace(self, largest=self.largest + largest, rms=self.rms + rms)
 
     @property
     def share(self) -> float | None:
@@ -171,8 +176,8 @@ def _scales(maps: NDArray[np.float32]) -> NDArray[np.float32]:
     """Step and offset of each map, and whether it has NaN."""
     low, high = (one.reduce(maps, axis=1).astype(np.float64) for one in (np.fmin, np.fmax))
     low, high = np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), 0.0, high)
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        raise Unstorable("int16 cannot hold infinite values: use float32")
+    if np.maximum(-low, high).max(initial=0.0) > _MOST:  # one step further float32 ends
+        raise Unstorable(f"int16 cannot hold infinite values or values beyond ±{_MOST:.2g}: use float32")
     # two steps of slack, for the middle that falls on a step; a constant map is one step from 0
     least = np.nextafter(((high - low) / (2 * _LARGEST - 2)).astype(np.float32), np.float32(np.inf))
     step = np.where(high > low, least, np.where(high == 0, 1.0, np.abs(high))).astype(np.float32)

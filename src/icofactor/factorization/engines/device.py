@@ -48,12 +48,13 @@ class OnDevice(Changed):
 
     def __init__(self, base: MapSource) -> None:
         super().__init__(base)
-        self.held, self.label = False, "device-"  # not held: divisions and resamples shall not fetch it back
+        self.held = False  # divisions and resamples shall not fetch it back
         self._lock, self._left = threading.Lock(), int(_KEPT_SHARE * (memory_limit() or 0))
         self._kept: dict[tuple[int, int], Array] = {}
         self._again: set[tuple[int, int]] = set()
         self._whole: Array | None = None
         self._sends_whole = self._can_be_whole()
+        self.label = "device-whole-" if self._sends_whole else "device-"  # other parts, on a device with other memory
 
     def identity(self) -> str:
         return self._base.identity()
@@ -113,9 +114,14 @@ class OnDevice(Changed):
         step = max(1, _SENT_BYTES // max(1, X[:1].nbytes))
         chunks = [X[first : first + step] for first in range(0, len(X), step)]
         with ThreadPoolExecutor(_SENDERS) as pool:
-            sent = list(pool.map(jax.device_put, chunks))
+            sent = list(pool.map(_sent, chunks))
         found = jnp.concatenate(sent)
         return found if places is None else found[:, places]
+
+
+def _sent(x: np.ndarray) -> Array:
+    with settings():  # of each thread: without them float64 would arrive as float32
+        return jax.device_put(x)
 
 
 def _native(dtype: np.dtype) -> np.dtype:
