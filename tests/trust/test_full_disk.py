@@ -278,7 +278,7 @@ PLACES = {
     *("io/atomic.py", "io/archive.py", "io/cifti.py", "io/gifti.py", "io/tables.py"),
     *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
     "io/publish.py",
-    *("results/associations.py", "results/comparison.py", "results/report/panels.py"),  # figures, drawn in memory
+    *("results/associations.py", "results/comparison.py"),  # figures, drawn in memory
     "results/transform_files.py",
     "cli/main.py",  # os.devnull
 }

@@ -217,7 +217,7 @@ def test_agreement_counts_by_what_is_explained() -> None:
     assert recommend(evidence([0.9, 0.85, 0.6], [0.3] * 3, [0.8, 0.4, 0.38]))[0] == 3
     recommended, reasons = recommend(evidence([0.9, 0.6, 0.5, 0.4], [0.3] * 4, [0.4, 0.38, 0.36, 0.3]))
     assert recommended == 2
-    assert "subjects share more variation than these components carry" in reasons[3]
+    assert "Subjects share more variation than these components carry" in reasons[3]
 
 
 def test_agreement_within_the_spread_of_the_null_is_no_structure() -> None:
