@@ -217,6 +217,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
         ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
         ("exists; pass {overwrite=True} to replace it", "exists; pass --overwrite to replace it"),
         ("{penalty=2}", "penalty=2"),
+        ("use {hemi='left' or 'right'}", "use --hemisphere left or right"),
         ("choose with {mesh} or {hemisphere}", "choose with --mesh or --hemisphere"),
         ("{mesh=('lh.gii', 'rh.gii')}", "--mesh lh.gii,rh.gii"),
         ("{random_state} and {clip=False}", "--random-seed and --no-clip"),

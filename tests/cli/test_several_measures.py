@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from helpers.region_tables import aparcstats2table, toy_values, write_toy_atlas
+from helpers.region_tables import aparcstats2table, toy_values, write_rows, write_toy_atlas
 from helpers.trees import freesurfer_tree
 from icofactor.cli.main import main
 from icofactor.cohort import save_store
@@ -207,8 +207,18 @@ def test_tables_of_regions_are_joined_too(
             file.write_text(text.replace("_thickness", f"_{name}"))
     inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
     atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", share]
-    assert main(["fit", *inputs, "--share", share, "-o", str(out), "--dry-run", "-q"]) == 2
+    other = write_rows(tmp_path / "t.tsv", ["id", "lh_bankssts_mt30", "lh_x_mt30"], [["a", 1, 2], ["b", 2, 3]])
+    dry = ["--share", share, "-o", str(out), "--dry-run", "-q"]
+    assert main(["fit", str(other), *dry[2:], "--n-components", "1", "--site-weights", "area"]) == 2
+    assert "Areas of regions come from their atlas" in capsys.readouterr().err
+    assert main(["fit", inputs[0], f"mt30={other}", *dry]) == 2
     assert "_thickness: name regions alike, or give their atlas (--parcels)" in capsys.readouterr().err
+    if share == "maps":  # without an atlas, whichever comes first
+        few = ["--n-components", "2", "--no-figures", "-q"]
+        assert main(["fit", *inputs[::-1], "--share", share, "-o", str(tmp_path / "bars"), *few]) == 0
+        assert main(["transform", str(tmp_path / "bars"), *inputs, "-o", str(tmp_path / "bars.tsv"), "-q"]) == 0
+        loadings = np.array(read_table(tmp_path / "bars.tsv")[0]["component01"], dtype=float)
+        np.testing.assert_allclose(loadings, ico.load_model(tmp_path / "bars").loadings_[:, 0], atol=1e-6)
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--dry-run", "-q"]) == 0
     assert "16 regions of the atlas toy on fsaverage3, both" in capsys.readouterr().out and not out.exists()
     assert main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"]) == 0

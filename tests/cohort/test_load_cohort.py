@@ -221,7 +221,9 @@ def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
 def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
     faces = (RNG.random((3, 1280)) + 1).astype(np.float32)
     np.save(tmp_path / "faces.npy", faces)
-    with pytest.raises(CohortError, match="has 1280 sites and does not name its hemisphere; pass hemisphere="):
+    with pytest.raises(
+        CohortError, match="has 1280 sites and does not name its hemisphere; pass hemisphere='left' or 'right'"
+    ):
         ico.load_cohort(tmp_path / "faces.npy")
     cohort = ico.load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
     assert cohort.sites.on == "faces" and cohort.hemisphere == "right" and cohort.mask is None

@@ -184,8 +184,12 @@ def test_atlas_of_one_hemisphere(atlas: tuple[Path, Path], tmp_path: Path) -> No
     said = f"has {len(NAMES)} columns of the right hemisphere; the atlas has only the left"
     with pytest.raises(CohortError, match=said):
         ico.load_cohort(both, parcels=atlas[0])
+    with pytest.raises(CohortError, match=f"{said}. Give the atlas of the right hemisphere$"):
+        ico.load_cohort(both, parcels=atlas[0], hemisphere="right")
     cohort = ico.load_cohort(both, parcels=atlas[0], hemisphere="left")
     assert cohort.hemisphere == "left" and cohort.sites.n == len(NAMES)
+    with refused("mesh", "give their atlas"):
+        ico.load_cohort(both, mesh="fsaverage5")
 
 
 def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tmp_path: Path) -> None:

@@ -73,6 +73,11 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
     )
     with pytest.raises(CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"):
         ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
+    freesurfer_tree(tmp_path / "full", IDS, MAPS, smoothing=5, target="fsaverage")
+    with pytest.raises(CohortError) as caught:
+        ico.load_cohort(tmp_path / "full", smoothing=5, target="fsaverage5")
+    how = "--measure thickness --smoothing 5 --target fsaverage -o STORE --resample-to fsaverage5"
+    assert caught.value.problem.endswith(f"(4 subjects). To resample: icofactor prepare {tmp_path / 'full'} {how}")
     with pytest.raises(CohortError, match="no subject has volume on a common mesh; there are area, thickness"):
         ico.load_cohort(tmp_path, measure="volume")
 

@@ -126,6 +126,7 @@ def penalty(text: str) -> float | str:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.cohort.people import choose_scans
+    from icofactor.estimator.inputs import check_weights
     from icofactor.estimator.saving import load_model
     from icofactor.factorization.methods import method_named
     from icofactor.results.fit_cohort import fit_cohort
@@ -137,6 +138,7 @@ def run(options: argparse.Namespace) -> None:
     seed = model.random_state if isinstance(model.random_state, int) else 0
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options, confounds_asked(options))
+    check_weights(model.weights, plan.sites)
     if plan.measures is not None:  # before the maps are read
         plan.measures.center(model.centers_by, model.center, method_named(model.method))
     scans = choose_scans(plan, options.fit_on, options.groups, options.order, seed)

@@ -243,7 +243,9 @@ def option_naming(parser: argparse.ArgumentParser) -> Naming:
 
 
 def _as_word(value: str) -> str:
-    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b."""
+    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b, 'a' or 'b' → a or b."""
+    if " or " in value:
+        return " or ".join(map(_as_word, value.split(" or ")))
     try:
         found = ast.literal_eval(value)
     except (ValueError, SyntaxError):

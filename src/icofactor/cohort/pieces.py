@@ -171,7 +171,7 @@ def _by_hemisphere(
             text = f"has {n} sites, which is not the size of a known mesh (fsaverage5: 10242 per hemisphere)"
             raise Unreadable(f"{text}; give its sphere with {{mesh}}, or for regions their atlas with {{parcels}}")
         else:
-            raise Unreadable(f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left'}} or 'right'")
+            raise Unreadable(f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left' or 'right'}}")
     elif told is not None and told not in parts:
         raise Unreadable(f"is named {told}, but its metadata say {next(iter(parts))}: which is right?")
     if reader.hemisphere in SIDES:

@@ -38,6 +38,7 @@ from icofactor.sphere.parcels import (
     parcels_of,
     region_key,
     sites_of_regions,
+    without_measure,
 )
 from icofactor.sphere.sites import Sites
 
@@ -248,6 +249,9 @@ def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcel
     if parcels is not None:
         return parcel_sites(parcels, None, mesh).regions
     brings = next((table for table in tables if table.maps.atlas), None)
+    if brings is None and mesh is not None and not isinstance(mesh, Sites):
+        what = "Tables of regions are on no mesh: give their atlas ({parcels}), or leave {mesh} out"
+        raise ArgumentError("mesh", None, what)
     return None if brings is None else parcels_of(brings.maps.atlas, [brings.path], mesh)
 
 
@@ -279,7 +283,10 @@ def _match(
         numbers = find_regions(names, atlas, table.side)
         ends = {name.rpartition("_")[2] for name in names}
         if len(ends) == 1 and not any(number is not None for number in numbers):  # a measure that is not listed
-            numbers = find_regions([name.rpartition("_")[0] for name in names], atlas, table.side)
+            bare = [name.rpartition("_")[0] for name in names]
+            numbers = find_regions(bare, atlas, table.side)
+            if not atlas.placed and not any(number is not None for number in numbers):
+                numbers = find_regions(bare, replace(atlas, names=tuple(without_measure(atlas.names))), table.side)
         off = set(map(region_key, atlas.elsewhere))
         is_off = lambda key, off=off: key in off or (None, key[1]) in off or not is_region(key[1])
         lost = [i for i, number in enumerate(numbers) if number is None]
@@ -298,9 +305,10 @@ def _match(
                 other = (
                     f"has {counted(len(wrong), 'column')} of the {side(wrong[0])} hemisphere; the atlas has only the "
                 )
-                problems.add(
-                    table.path, f"{other}{atlas.hemi}. Give the atlas of both, or {{hemisphere={atlas.hemi!r}}}"
-                )
+                what = f"Give the atlas of both, or {{hemisphere={atlas.hemi!r}}}"
+                if hemisphere in SIDES:
+                    what = f"Give the atlas of the {hemisphere} hemisphere"
+                problems.add(table.path, f"{other}{atlas.hemi}. {what}")
                 continue
             text = f"has {counted(len(wrong), 'column')} that the atlas does not have: {did_you_mean(wrong, atlas)}"
             problems.add(table.path, f"{text}; rename or remove them")

@@ -126,8 +126,12 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
 # ---------------------------------------------------------------------- how much each site counts
 
 
-def check_weights(weights: Any) -> None:
+def check_weights(weights: Any, sites: Sites | None = None) -> None:
     """Refuse what cannot be weights of sites, before anything is read."""
+    unplaced = sites is not None and sites.regions is not None and not sites.placed
+    if unplaced and (files := _files(weights)) is not None and files != [Path("none")]:
+        what = "Areas of regions come from their atlas, which is not known: give it ({parcels})"
+        raise ArgumentError("weights", None, f"{what}, or leave {{weights}} out")
     if weights is None or (isinstance(weights, str) and weights in ("area", "none")):
         return
     if (files := _files(weights)) is None:
@@ -150,7 +154,7 @@ def weighted_sites(
     ----------
     weights : as in `CorticalFactorization`; None: those that the sites have already, if any
     """
-    check_weights(weights)
+    check_weights(weights, sites)
     if isinstance(weights, str) and weights == "none":
         return sites.weighted(None), None
     if weights is None and sites.weights is None:
@@ -164,9 +168,6 @@ def weighted_sites(
             return sites.weighted(sites.weights, mask), "its number of vertices"
         vertices, by = weighted_sites(sites.surface, None, weights, hemi)
         return sites.weighted(sites.regions.summed(np.asarray(vertices.weights)), mask), by
-    if sites.regions is not None and (area or _files(weights) is not None):
-        what = "Areas of regions come from their atlas, which is not known: give it ({parcels})"
-        raise ArgumentError("weights", None, f"{what}, or leave {{weights}} out")
     if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
         return sites.weighted(sites.weights, mask), "its own weight"
     if area:

@@ -33,7 +33,7 @@ def hemispheres(hemi: Any, argument: str = "hemi") -> tuple[str, ...]:
     argument : what the caller calls it, for the error.
     """
     if hemi is None:
-        raise ArgumentError(argument, None, f"{{{argument}}} is not known: pass {{{argument}='left'}} or 'right'")
+        raise ArgumentError(argument, None, f"{{{argument}}} is not known: pass {{{argument}='left' or 'right'}}")
     if not isinstance(hemi, str) or hemi not in HEMISPHERES:
         raise ArgumentError(argument, hemi, "'left', 'right' or 'both'")
     return SIDES if hemi == "both" else (hemi,)

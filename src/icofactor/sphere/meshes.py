@@ -53,7 +53,7 @@ def sites_for(
             raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}")
         both = mesh.n_hemispheres == 2
         if hemi is not None and both != (hemi == "both"):
-            held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left'} or 'right'"
+            held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left' or 'right'}"
             raise _unknown(f"{{hemi={hemi!r}}}, but {{mesh}} is {mesh!r}, {held}, or None")
         return mesh, "both" if both else hemi
     if isinstance(mesh, tuple | list) and len(mesh) == 2:
@@ -86,8 +86,8 @@ def _on_fs_lr(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
     if n_columns == N_FS_LR and hemi in SIDES:
         return fs_lr_sites(hemi), hemi
     if n_columns == N_FS_LR and hemi is None:
-        raise ArgumentError("hemi", None, f"{found}, one hemisphere of fs_LR 32k: use {{hemi='left'}} or 'right'")
-    what = "{hemi='both'}" if n_columns == 2 * N_FS_LR else "{hemi='left'} or 'right'"
+        raise ArgumentError("hemi", None, f"{found}, one hemisphere of fs_LR 32k: use {{hemi='left' or 'right'}}")
+    what = "{hemi='both'}" if n_columns == 2 * N_FS_LR else "{hemi='left' or 'right'}"
     fits = f"; use {what}" if n_columns in (N_FS_LR, 2 * N_FS_LR) else ""
     raise _unknown(f"fs_LR 32k has {N_FS_LR} vertices per hemisphere; {found}{fits}")
 
@@ -125,7 +125,7 @@ def _does_not_fit(mesh: str, level: int, n_columns: int, hemi: str | None, found
     if hemi in SIDES and n_columns in (2 * V, 2 * F):
         hint = "; that is both hemispheres: use {hemi='both'}"
     if hemi == "both" and n_columns in (V, F):
-        hint = "; that is one hemisphere: use {hemi='left'} or 'right'"
+        hint = "; that is one hemisphere: use {hemi='left' or 'right'}"
     return f"{{mesh}} {literal(mesh)} has {V} vertices (or {F} faces) per hemisphere{both}; {found}{hint}"
 
 
@@ -160,7 +160,7 @@ def _inferred(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
     if hemi in SIDES and n_columns in [2 * n for n in sizes]:
         hint = "; it has both hemispheres: use {hemi='both'}"
     if hemi == "both" and n_columns in sizes:
-        hint = "; it has one hemisphere: use {hemi='left'} or 'right'"
+        hint = "; it has one hemisphere: use {hemi='left' or 'right'}"
     raise _unknown(
         f"{found}, which is not the size of a known mesh ({known} vertices per hemisphere){hint}; otherwise "
         "pass {mesh}, Sites.from_sphere(coordinates, faces) or the sphere's file"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -134,12 +135,29 @@ def region_key(name: str, side: str | None = None) -> tuple[str | None, str]:
     return side, text
 
 
+def without_measure(names: Sequence[str]) -> Sequence[str]:
+    """Names of regions without the word that all of them end with, such as a measure that is not listed."""
+    ends = {name.rpartition("_")[2] for name in names}
+    alike = len(names) > 1 and len(ends) == 1 and not ends.pop().isdigit()
+    if not alike or not all("_" in region_key(name)[1] for name in names):
+        return names
+    return [name.rpartition("_")[0] for name in names]
+
+
+def _keys(a: Parcels, b: Parcels) -> tuple[list[Any], ...]:
+    """Keys of the regions of both, without their measures where regions of unknown position then agree better."""
+    forms = [[one.names] if one.placed else [one.names, without_measure(one.names)] for one in (a, b)]
+    pairs = [tuple(list(map(region_key, names)) for names in pair) for pair in product(*forms)]
+    return max(pairs, key=lambda pair: len(set(pair[0]) & set(pair[1])))
+
+
 def places_of(ours: Parcels | None, theirs: Parcels | None) -> Ints | None:
     """Number among `theirs` of each of `ours`, by name; None where one is missing, or either is not of regions."""
     if ours is None or theirs is None:
         return None
-    number = {region_key(name): i for i, name in enumerate(theirs.names)}
-    found = [number.get(region_key(name), -1) for name in ours.names]
+    own, others = _keys(ours, theirs)
+    number = {key: i for i, key in enumerate(others)}
+    found = [number.get(key, -1) for key in own]
     return None if -1 in found else np.array(found, dtype=np.int64)
 
 
@@ -147,7 +165,7 @@ def only_in_one(a: Parcels | None, b: Parcels | None) -> str | None:
     """The first region that only one of two sets has; None where there is none, or either is not of regions."""
     if a is None or b is None:
         return None
-    first, second = ({region_key(name): name for name in one.names} for one in (a, b))
+    first, second = (dict(zip(keys, one.names, strict=True)) for keys, one in zip(_keys(a, b), (a, b), strict=True))
     return next((name for key, name in (first | second).items() if (key in first) != (key in second)), None)
 
 

@@ -16,9 +16,11 @@ from urllib.request import url2pathname
 import numpy as np
 import pytest
 
+import icofactor as ico
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription, read_fit
+from icofactor.results.diagnostics import diagnose
 from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
@@ -364,6 +366,24 @@ def test_every_panel_is_named_and_nothing_is_small(
             columns = np.flatnonzero(image[: len(image) // 2, : image.shape[1] // 2].any(axis=0))
             assert np.ptp(columns) >= 150
         found.page.set_viewport_size(before)
+
+
+def test_labels_of_axes_fit_into_the_panels_of_shared_maps(browser: Any, tmp_path: Path) -> None:
+    cohorts = {kind: ico.simulate_cohort(20, 2, kind, mesh="fsaverage3") for kind in ("thickness", "myelin")}
+    cohort = ico.join_measures(cohorts, share="maps", scale="variance")
+    model = ico.CorticalFactorization(2, n_starts=1, level=1).fit(cohort)
+    path = tmp_path / "report.html"
+    path.write_text(render_page(FitDescription.of(model, diagnose(model, cohort))), encoding="utf-8")
+    found = Opened(browser, path)
+    outside = """charts => charts.flatMap((chart) => [...chart.querySelectorAll("text")].filter((text) => {
+      const own = text.getBoundingClientRect(), box = chart.getBoundingClientRect();
+      return own.top < box.top - 1 || own.bottom > box.bottom + 1;
+    }).map((text) => text.textContent))"""
+    for width in (390, 1400):
+        found.page.set_viewport_size({"width": width, "height": 844})
+        charts = found.page.locator("article.component .spread svg")
+        assert charts.count() == 2 and charts.evaluate_all(outside) == []
+    found.page.close()
 
 
 SMALL_TEXT = """() => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 
 from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.cohort.people import choose_stream
@@ -94,7 +95,12 @@ def _choose(
     )
     apart = [name for at, name in enumerate(("{smoothing}", "{target}")) if len({v[at] or 0 for v in left}) > 1]
     what = f"choose with {' and '.join(apart) or '{smoothing}'}" if fitting else f"nothing matches {asked}"
-    raise CohortError(root, f"{what}; there are {literal(listed)}")
+    remedy = ""
+    if not fitting and wanted.target in ("fsaverage5", "fsaverage6") and "fsaverage" in {target for _, target in left}:
+        smoothed = "" if wanted.smoothing is None else f" --smoothing {wanted.smoothing:g}"
+        reads = f"{quote(root)} --measure {measure}{smoothed} --target fsaverage -o STORE"
+        remedy = f". To resample: icofactor prepare {reads} --resample-to {wanted.target}"
+    raise CohortError(root, f"{what}; there are {literal(listed + remedy)}")
 
 
 def _fits(variant: Variant, wanted: Wanted) -> bool:

@@ -91,7 +91,7 @@ function histogram(p, L, j) {
   const values = p.subjects.map((_, i) => L[i * p.n_components + j]), n = 14, [low, high] = padded(Math.min(...values), Math.max(...values), 0.001);
   const counts = new Array(n).fill(0);
   for (const value of values) counts[Math.min(n - 1, Math.floor((n * (value - low)) / (high - low)))]++;
-  const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: p.rows, ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
+  const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: p.rows.split(" ")[0], ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
   const step = (high - low) / n, side = (px(high) - px(low)) / n;
   counts.forEach((count, i) => node.append(hint(svg("rect", { x: px(low + i * step), width: Math.max(0.5, side - 1), y: py(count), height: Math.max(0, py(0) - py(count)), fill: INK.blue }), `loading ${show(low + i * step, 3)} to ${show(low + (i + 1) * step, 3)}\n${many(count)} ${p.rows}`)));
   node.setAttribute("aria-label", `Loadings of component ${j + 1}: ${show(Math.min(...values), 3)} to ${show(Math.max(...values), 3)}`);
