@@ -29,6 +29,9 @@ from icofactor.streaming.blocks import (
 from icofactor.streaming.runners import Runner, Threads
 from icofactor.streaming.source import Adjusted, MapSource, Reader, Subset, transposed
 
+ONE_THREAD_BYTES = 32 * 2**20
+"""Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
+
 
 class Stream:
     """Maps as sites × subjects, with the runner that works on their parts.
@@ -93,6 +96,8 @@ def pass_over(
     """
     stream = stream_of(X)
     source, runner = stream.source, stream.runner
+    if isinstance(runner, Threads) and source.held and 8 * source.shape[0] * source.shape[1] <= ONE_THREAD_BYTES:
+        runner = Threads(runner.checkpoint, workers=1)
     parts, step = source.slices(), sites_per_block(*source.shape)
     rows = lambda where: where if source.order is None else source.order[where]
 

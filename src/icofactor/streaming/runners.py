@@ -100,15 +100,16 @@ class Threads:
 
     remote, client = False, None
 
-    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint | None = None, workers: int | None = None) -> None:
         self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
+        self._workers = workers
 
     def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
         def one(i: int) -> Arrays:
             key, make = keys[i], lambda: task(shared, *item(i))
             return make() if key is None else self.checkpoint.piece(key, make)
 
-        return in_order(one, range(len(keys)))
+        return in_order(one, range(len(keys)), self._workers)
 
 
 _AHEAD = 2

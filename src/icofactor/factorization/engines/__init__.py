@@ -15,7 +15,6 @@ import numpy as np
 
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
-from icofactor.factorization import _solve as solver
 from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
@@ -108,7 +107,9 @@ def operations(p: Problem, n_components: int) -> float:
 
 
 def _numpy(reason: str) -> Engine:
-    return Engine("numpy", solver.iterate_in_groups, reason)
+    from icofactor.factorization.engines import cpu
+
+    return Engine("numpy", cpu.iterate_short, reason)
 
 
 def _cpu(p: Problem, method: Method, reason: str) -> Engine:

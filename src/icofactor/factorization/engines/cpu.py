@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.factorization._solve import Course, Run
+from icofactor.factorization._solve import Course, Run, iterate_in_groups
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate, first_look
@@ -98,8 +98,22 @@ def can_run(p: Problem, method: Method) -> bool:
 
 def iterate(p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating] = np.float64) -> Run:
     """`solver.iterate`, compiled. With dtype float32 the updates are, and the last errors are computed in float64."""
+    return _iterate(_Batch(p, method, state, course.tol, dtype), course)
+
+
+def iterate_short(p: Problem, method: Method, state: State, course: Course) -> Run:
+    """`solver.iterate` for runs too short to compile for: parts one by one, all others by the generic functions."""
+    plain = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
+    nesterov = method.extrapolation is None or method.extrapolation.kernel == 1
+    if not (plain and nesterov and method.scheme.kernel_for(p) == "descent"):
+        return iterate_in_groups(p, method, state, course)
+    from icofactor.factorization.engines.descent import descend_group
+
+    return _iterate(_Batch(p, method, state, course.tol, np.float64, descend_group), course)
+
+
+def _iterate(batch: _Batch, course: Course) -> Run:
     n_iter, halve_at = course.n_iter, course.halve_at
-    batch = _Batch(p, method, state, course.tol, dtype)
     marks = sorted({*range(STRETCH, n_iter, STRETCH), *(h for h in halve_at if 0 < h < n_iter), n_iter})
     with one_blas_thread():
         for mark in marks if n_iter else []:
@@ -116,7 +130,15 @@ def iterate(p: Problem, method: Method, state: State, course: Course, dtype: typ
 class _Batch:
     """The starts in the kernels' layout, those that ended set aside."""
 
-    def __init__(self, p: Problem, method: Method, state: State, tol: float, dtype: type[np.floating]) -> None:
+    def __init__(
+        self,
+        p: Problem,
+        method: Method,
+        state: State,
+        tol: float,
+        dtype: type[np.floating],
+        loop: Loop | None = None,
+    ) -> None:
         self.p, self.method, self.tol, self.state, self.dtype = p, method, tol, state, dtype
         turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
         self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
@@ -128,7 +150,9 @@ class _Batch:
         self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
-        self.loop = swept_loop(np.dtype(dtype).name) if method.scheme.sweeps else compiled_loop(np.dtype(dtype).name)
+        self.workers = None if loop is None else 1  # a loop in NumPy: threads would wait for each other in Python
+        name = np.dtype(dtype).name
+        self.loop = loop or (swept_loop(name) if method.scheme.sweeps else compiled_loop(name))
         self._shared = self._constants()
 
     def _constants(self) -> Shared:
@@ -174,7 +198,7 @@ class _Batch:
             self.tau[which], self.done[which], self.made[which] = group.tau, group.done, group.made + last
             self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1] = paths
 
-        for _ in in_order(one, groups):
+        for _ in in_order(one, groups, self.workers):
             pass
         self.active, self.at = self.active[self.done[self.active] == 0], mark
 
