@@ -138,7 +138,8 @@ def _maps(folder: Path) -> list[Specimen]:
 def _reading_cohort(file: Path) -> Callable[[], Any]:
     def read() -> None:
         given: dict[str, Any] = {} if file.name.endswith((".nii", ".tsv")) else {"hemisphere": "left"}
-        found = load_cohort(file, mesh="fsaverage3", subjects=None, **given)
+        given |= {} if file.suffix == ".tsv" else {"mesh": "fsaverage3"}  # tables of regions are on no mesh
+        found = load_cohort(file, subjects=None, **given)
         np.asarray(found.X).sum()
 
     return read

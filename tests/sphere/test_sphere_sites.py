@@ -81,7 +81,7 @@ def test_fsaverage_is_fsaverage7() -> None:
     assert Sites.named("fsaverage").name == "fsaverage7"
 
 
-@pytest.mark.parametrize("name", ["fsLR32k", "fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""])
+@pytest.mark.parametrize("name", ["fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""])
 def test_unknown_names_point_to_files(name: str) -> None:
     with pytest.raises(
         ArgumentError, match=r"not known by name.*fsaverage5.*Sites\.from_file.*Sites\.from_sphere"

@@ -34,6 +34,7 @@ def test_it_is_that_of_the_generic_functions(
     name: str, course: Course, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
+    monkeypatch.setattr(cpu, "ONE_BY_ONE", 0)
     made = descent.descend_group
     monkeypatch.setattr(descent, "descend_group", lambda *given: (calls.append(1), made(*given)))
     p, state = posed(name, kind)

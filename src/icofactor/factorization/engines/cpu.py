@@ -26,6 +26,8 @@ from icofactor.streaming.runners import in_order, one_blas_thread
 
 CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
+ONE_BY_ONE = 20_000
+"""Entries of L from which parts go one by one; batches of smaller ones cost the generic functions little."""
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
 KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
@@ -105,7 +107,7 @@ def iterate_short(p: Problem, method: Method, state: State, course: Course) -> R
     """`solver.iterate` for runs too short to compile for: parts one by one, all others by the generic functions."""
     plain = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
     nesterov = method.extrapolation is None or method.extrapolation.kernel == 1
-    if not (plain and nesterov and method.scheme.kernel_for(p) == "descent"):
+    if not (plain and nesterov and method.scheme.kernel_for(p) == "descent" and p.L.size >= ONE_BY_ONE):
         return iterate_in_groups(p, method, state, course)
     from icofactor.factorization.engines.descent import descend_group
 
