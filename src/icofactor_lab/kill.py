@@ -45,7 +45,7 @@ from icofactor_lab.kill_commands import (
     store_state,
 )
 
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT") if hasattr(signal, name))
 _LONGEST = 300.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,27 @@ def test_it_is_a_fit(derivatives: Path, tmp_path: Path) -> None:
     options = _options(bids.as_fit(words))
     assert (options.command, options.out, options.level) == ("fit", Path("OUT"), 1)
     assert options.inputs == [str(derivatives / "sub-01")] and options.entities == {"ses": "1"}
+
+
+def test_labels_and_entities_choose_together(derivatives: Path) -> None:
+    words = [str(derivatives), "OUT", "group", "--task-label", "rest", "--entities", "run=1,desc=denoised"]
+    assert _options(bids.as_fit(words)).entities == {"task": "rest", "run": "1", "desc": "denoised"}
+
+
+@pytest.mark.parametrize("wrong", [["--measure", "alff"], ["--bogus", "3"]])
+def test_errors_begin_with_the_name_of_the_program(
+    derivatives: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        bids.main([str(derivatives), "OUT", "group", *wrong])
+    assert capsys.readouterr().err.splitlines()[-1].startswith("icofactor-bids: ")
+
+
+def test_series_alone_name_the_command_that_computes_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = hemispheres(simulate_cohort(2, 2, "reho", "both", mesh="fsaverage3").X)
+    fmriprep_tree(tmp_path / "fmriprep", names(2), maps, "task-rest", "space-fsaverage3", "bold.func")
+    assert bids.main([str(tmp_path / "fmriprep"), str(tmp_path / "out"), "group", "--measure", "reho"]) == 2
+    assert "icofactor prepare reho" in capsys.readouterr().err
 
 
 def test_the_table_of_the_dataset_is_used_for_all_participants(derivatives: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import icofactor as ico
 from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hemispheres, names, write_gifti
-from icofactor.cli.main import main
+from icofactor.cli import bids
+from icofactor.cli.main import _parser, main
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import CohortError
 
@@ -207,3 +209,12 @@ def test_fit_and_select_have_one_name_for_starts(flag: str, place: Path, capsys:
     assert "from 3 starts" in capsys.readouterr().out
     assert main(["select", str(place / "fs"), "--smoothing", "0", "-o", str(place / "out"), flag, "0"]) == 2
     assert "--n-starts must be a whole number ≥ 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("parser", [*_parser()[1].values(), bids.parser()], ids=lambda parser: parser.prog)
+def test_help_keeps_names_whole(parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line ends inside CD-SPNNMF or --limit-outliers, and INPUT names no option that the command lacks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = parser.format_help()
+    assert not [line for line in text.splitlines() if line.endswith("-")]
+    assert ("--share" in text) == ("--share" in parser._option_string_actions)

@@ -225,6 +225,7 @@ def test_refused(twice: Twice, weights: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "areas.mgh")
     with pytest.raises(FileError, match="pipe"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -101,6 +100,8 @@ def judge(problem: BaseException, named: str) -> tuple[str, str]:
 
 def _read(specimen: Any) -> dict[str, Any]:
     """In the child: read, and judge what came of it."""
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY

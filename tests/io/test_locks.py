@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -154,8 +156,49 @@ def test_folders_are_not_opened_on_windows(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_memory_is_not_known_without_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    from icofactor.results.diagnostics.diagnose import _peak_memory
+    from icofactor.results.diagnostics.diagnose import peak_memory
 
-    assert _peak_memory() > 2**20
+    assert peak_memory() > 2**20
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert _peak_memory() == 0
+    assert peak_memory() == 0
+
+
+ROOT = Path(__file__).parents[2]
+POSIX = {"fcntl", "resource", "termios", "pwd", "grp"}
+NAMES = {"os.fork", "os.mkfifo", "os.geteuid", "os.getuid", "os.O_NONBLOCK", "os.O_DIRECTORY", "os.posix_fadvise"}
+NAMES |= {"signal.SIGKILL", "signal.SIGALRM", "signal.pthread_kill", "signal.setitimer"}
+
+
+def run_on_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a module that run when it is imported: all but the bodies of functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and child not in getattr(node, "decorator_list", ()):
+            continue
+        yield child
+        yield from run_on_import(child)
+
+
+@pytest.mark.parametrize("folder", ["src", "tests"])
+def test_every_module_can_be_imported_on_windows(folder: str) -> None:
+    found = []
+    for file in (ROOT / folder).rglob("*.py"):
+        for node in run_on_import(ast.parse(file.read_text(encoding="utf-8"))):
+            imported = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+            if imported & POSIX or (isinstance(node, ast.Attribute) and ast.unparse(node) in NAMES):
+                found.append(f"{file.name}:{node.lineno}")
+    assert not found
+
+
+def test_a_signal_reaches_the_main_thread_without_pthread_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    from icofactor.cli.main import send_signal
+
+    came, before = list[int](), signal.getsignal(signal.SIGTERM)
+    monkeypatch.delattr(signal, "pthread_kill", raising=False)
+    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        sender = threading.Thread(target=send_signal, args=(threading.get_ident(), signal.SIGTERM))
+        sender.start()
+        sender.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]

@@ -57,7 +57,7 @@ def _socket(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    "a pipe": os.mkfifo,
+    "a pipe": lambda path: os.mkfifo(path),
     "a socket": _socket,
     "a device": lambda path: path.symlink_to("/dev/zero"),
     "a file of the kernel": lambda path: path.symlink_to("/proc/self/maps"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import copy
 import os
-import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -71,6 +70,7 @@ def full(folder: Path, free: int) -> Iterator[None]:
         finally:
             filler.unlink()
         return
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, before[1]))
     try:

@@ -42,6 +42,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--session-label", "--session_label", metavar="LABEL", help="session to read, e.g. 1")
     made.add_argument("--task-label", "--task_label", metavar="LABEL", help="task to read, e.g. rest")
+    made.add_argument(
+        "--entities",
+        metavar="NAME=VALUE,...",
+        help="other BIDS entities to read, e.g. run=1,desc=denoised",
+    )
     made.add_argument("--measure", metavar="NAME", help="measure to read: a stat- entity or a suffix, e.g. reho")
     made.add_argument("--target", metavar="NAME", help="mesh of the maps, e.g. fsaverage5, 32k")
     made.add_argument("--n-components", metavar="N", type=int, default=10, help="number of basis maps (default: 10)")
@@ -72,6 +77,7 @@ def as_fit(argv: Sequence[str] | None = None) -> list[str]:
         words += [] if getattr(options, name) is None else [f"--{name}", getattr(options, name)]
     chosen = {"ses": options.session_label, "task": options.task_label}
     entities = [f"{key}={value.removeprefix(f'{key}-')}" for key, value in chosen.items() if value is not None]
+    entities += [] if options.entities is None else [options.entities]
     words += ["--entities", ",".join(entities)] if entities else []
     table = root / "participants.tsv"
     # of some participants the table would be incomplete on purpose, which `fit` takes for an error
@@ -82,4 +88,4 @@ def as_fit(argv: Sequence[str] | None = None) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it; the exit status is that of `icofactor fit`."""
-    return run(as_fit(sys.argv[1:] if argv is None else argv))
+    return run(as_fit(sys.argv[1:] if argv is None else argv), "icofactor-bids")

@@ -75,15 +75,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--n-starts", "--starts", type=int, metavar="N", help="number of random starts (default: 50 for parts, else 10)"
     )
-    group.add_argument("--polish", type=int, metavar="N", help="sweeps at full resolution after the lift (default: 0)")
+    group.add_argument(
+        "--polish", type=int, metavar="N", help="additional updates of the maps at full resolution (default: 0)"
+    )
     group.add_argument(
         "--penalty", type=penalty, metavar="X", help="weight of the penalty: a number, or paper (default: the method's)"
     )
     group.add_argument(
         "--columns",
         choices=["partition", "smooth", "exponential"],
-        help="functions of the coarse basis: constant on each face (partition, the default), or bumps (smooth, "
-        "exponential)",
+        help="shape of the coarse maps on each face of the icosahedron: constant (partition, the default), or "
+        "decreasing from its centre (smooth, exponential)",
     )
     add_weights(group)
     group.add_argument("--engine", metavar="NAME", help="how to compute: auto, numpy, cpu or jax (default: auto)")
@@ -100,9 +102,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--update",
         metavar="EARLIER",
         type=Path,
-        help="folder of an earlier fit to some of the subjects of this store. Its settings are used unless options say "
-        "otherwise, and its statistics stand for its subjects, whose maps are then read once less. The result is that "
-        "of a fit of all subjects. Not with z-scores, covariates, harmonization or refinement",
+        help="folder of an earlier fit to some of the subjects in this store. Fits all subjects, with the settings of "
+        "the earlier fit unless you give others; the maps of the earlier subjects are read once instead of twice. The "
+        "result is the same as that of a new fit. Not available with z-scores, covariates, harmonization or refinement",
     )
     parser.add_argument(
         "--work-dir",

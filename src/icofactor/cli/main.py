@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import ast
 import os
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent, wrap
 from types import ModuleType
 from typing import Any
 
@@ -61,20 +62,30 @@ EXAMPLES = "examples:"
 
 
 class Help(argparse.HelpFormatter):
-    """Help whose descriptions wrap to the terminal, paragraph by paragraph; examples keep their lines."""
+    """Help whose descriptions wrap to the terminal, paragraph by paragraph; examples keep their lines, names their
+    hyphens."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(EXAMPLES):
             return text
-        return "\n\n".join(super(Help, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+        parts = (" ".join(part.split()) for part in text.split("\n\n"))
+        return "\n\n".join(
+            fill(part, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False) for part in parts
+        )
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file)."""
+def main(argv: Sequence[str] | None = None, program: str = "") -> int:
+    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file).
+
+    `program` is the name that messages begin with; by default "icofactor" and the command.
+    """
     try:
         with redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)):
             try:
-                return _run(argv)
+                return _run(argv, program)
             finally:
                 sys.stdout.flush()
     except KeyboardInterrupt:  # before the command ran, or once more while that was said
@@ -100,8 +111,9 @@ class _Shown:
         return getattr(self._stream, name)
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    options = _options(sys.argv[1:] if argv is None else argv)
+def _run(argv: Sequence[str] | None, program: str) -> int:
+    options = _options(sys.argv[1:] if argv is None else argv, program)
+    program = program or f"icofactor {options.command}"
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
         with _stopped_by_signals():
@@ -113,11 +125,11 @@ def _run(argv: Sequence[str] | None) -> int:
         stop = _interrupt_behind(problem)
         if stop is not None:
             what = str(stop) or "interrupted; no partial results were left behind"
-            print(f"icofactor {options.command}: {what}", file=sys.stderr)
+            print(f"{program}: {what}", file=sys.stderr)
             return 130
         if options.verbose or not isinstance(problem, ValueError | OSError | MemoryError):
             raise
-        print(f"icofactor {options.command}: {_as_text(problem, options)}", file=sys.stderr)
+        print(f"{program}: {_as_text(problem, options)}", file=sys.stderr)
         return 2
 
 
@@ -166,7 +178,7 @@ def _stopped_by_signals() -> Iterator[None]:
             while not left:  # what is raised in a hook is only printed, too
                 time.sleep(0.005)
             last = float("-inf")
-            signal.pthread_kill(caller, number)
+            send_signal(caller, number)
 
         coming.append(threading.Thread(target=send, daemon=True))
         coming[-1].start()
@@ -189,7 +201,15 @@ def _stopped_by_signals() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def _options(argv: Sequence[str]) -> argparse.Namespace:
+def send_signal(thread: int, number: signal.Signals) -> None:
+    """Send a signal to the main thread of this process; Windows can only set it off."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(thread, number)
+    else:
+        _thread.interrupt_main(number)
+
+
+def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:
     """The command and its options; without any, the help. A wrong option is answered by its command's usage."""
     parser, commands = _parser()
     if not argv:
@@ -198,6 +218,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         command: argparse.ArgumentParser = commands[options.command]
+        if program:
+            command.prog, command.usage = program, f"{program} --help lists the options"
         known = [flag for action in command._actions for flag in action.option_strings]
         flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
         near = [match for flag in flags for match in get_close_matches(flag, known, 1)]

@@ -21,7 +21,12 @@ _FILES = (
 )
 
 
-def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional: bool = False) -> None:
+SEVERAL = "; or one of these for each of several measures of the same people (INPUT or NAME=INPUT; --share)"
+
+
+def add_inputs(
+    parser: argparse.ArgumentParser, *, sites: bool = True, optional: bool = False, several: str = SEVERAL
+) -> None:
     """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit says them."""
     parser.add_argument(
         "inputs",
@@ -30,8 +35,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
         help="map files (MGH, FreeSurfer morph, GIFTI, CIFTI, NIfTI from mri_surf2surf, npy, npz, mat, csv, CIVET "
         "text), globs, folders with map files, a SUBJECTS_DIR of FreeSurfer or FastSurfer, an HCP tree, BIDS "
         "derivatives (fMRIPrep, XCP-D), CAT12 or CIVET folders, tables with one column per region, one cohort store (a "
-        "folder or a URL: s3://, gs://, https://); or one of these for each of several measures of the same people "
-        "(INPUT or NAME=INPUT; --share)",
+        f"folder or a URL: s3://, gs://, https://){several}",
     )
     group = parser.add_argument_group("reading the input")
     group.add_argument(
@@ -58,7 +62,8 @@ def add_inputs(parser: argparse.ArgumentParser, *, sites: bool = True, optional:
     group.add_argument(
         "--measure",
         metavar="NAME",
-        help="which measure to read from a tree, e.g. thickness, myelin, reho; several with --share: thickness,area",
+        help="which measure to read from a tree, e.g. thickness, myelin, reho"
+        + ("; several with --share: thickness,area" if several == SEVERAL else ""),
     )
     group.add_argument("--smoothing", metavar="MM", type=float, help="read the files with this FWHM in their names")
     group.add_argument("--target", metavar="NAME", help="read the files resampled to this mesh, e.g. fsaverage5, 32k")

@@ -69,7 +69,7 @@ _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser)
+    add_inputs(parser, several="")
     parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")

@@ -34,7 +34,7 @@ icofactor transform out/model.zip new_store -o new_loadings.tsv"""
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="model.zip, or the folder that `icofactor fit` wrote")
-    add_inputs(parser, sites=False)
+    add_inputs(parser, sites=False, several="; for a fit of several measures, one of these for each measure")
     parser.add_argument(
         "-o", "--out", metavar="OUT", type=Path, required=True, help="table to write (file.tsv), or a folder for it"
     )

@@ -6,8 +6,6 @@ import ctypes
 import gc
 import os
 import platform
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -68,11 +66,13 @@ def median(values: list[float]) -> float:
 
 
 def peak_bytes() -> int:
-    """Peak resident memory: since `reset_peak` where there is /proc, of the whole process otherwise."""
+    """Peak resident memory: since `reset_peak` where there is /proc, of the whole process otherwise; 0 if unknown."""
     found = _proc("/proc/self/status", "VmHWM")
     if found:
         return 1024 * int(found.split()[0])
-    return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    from icofactor.results.diagnostics.diagnose import peak_memory
+
+    return peak_memory()
 
 
 def reset_peak() -> bool:

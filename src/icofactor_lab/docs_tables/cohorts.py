@@ -10,7 +10,6 @@ of `store` are real thickness repeated with other scales; its noise compresses a
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import tempfile
 import tracemalloc
@@ -28,7 +27,7 @@ from icofactor.cohort.store.create import append_store, create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
 from icofactor_lab.common.data import thickness_arrays
-from icofactor_lab.common.timing import timed
+from icofactor_lab.common.timing import peak_bytes, timed
 from icofactor_lab.docs_tables import from_tests, run_task
 
 MB = 1e6
@@ -94,13 +93,13 @@ def memory(folder: Path) -> str:
             yield Cohort(rng.random((20, sites.n), dtype=np.float32), names, sites, hemisphere="both")
 
     create_store(folder, cohorts(0, 20))  # what is loaded and made once
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     create_store(folder, cohorts(0, 1000), overwrite=True)
     append_store(folder, cohorts(1000, 2000))
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown = peak_bytes() - before
     stored, opened = timed(lambda: open_store(folder))
     size = 4 * stored.X.shape[0] * stored.X.shape[1]
-    return f"{size / 1e6:.0f} MB written with {grown / 1e3:.0f} MB more memory; opened in {1000 * opened:.0f} ms"
+    return f"{size / 1e6:.0f} MB written with {grown / 1e6:.0f} MB more memory; opened in {1000 * opened:.0f} ms"
 
 
 def _best(work: Callable[[], Any]) -> float:

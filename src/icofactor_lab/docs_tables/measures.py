@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import numpy as np
 import icofactor as ico
 from icofactor.cohort import create_store
 from icofactor_lab.common.data import VARIABLE
+from icofactor_lab.common.timing import peak_bytes
 from icofactor_lab.docs_tables import number, run_task
 from icofactor_lab.docs_tables.recovery import correlation
 
@@ -123,7 +123,7 @@ def one(options: argparse.Namespace) -> None:
         data = opened("thickness" if options.what == "one" else options.what)
     begin = time.perf_counter()
     model = ico.CorticalFactorization(10).fit(data)
-    seconds, peak = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    seconds, peak = time.perf_counter() - begin, peak_bytes() / 2**30
     rows, sites = data.X.shape
     print(f"| {WHAT[options.what]} | {rows} | {sites} | {peak:.2f} GiB | {model.passes_:.0f} | {seconds:.0f} |")
 

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -392,6 +391,8 @@ def estimates(options: argparse.Namespace) -> None:
             size = Size(n_subjects, X.shape[1], N_COMPONENTS, n_columns=640)
             argv = ["fit", str(file), "--mesh", mesh, "-o", str(out), "-q", "--n-components", str(N_COMPONENTS)]
             subprocess.run([sys.executable, "-m", "icofactor.cli", *argv], check=True, stdout=subprocess.DEVNULL)
+            import resource
+
             used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
             spent = load_diagnostics(out / "diagnostics.npz").timing
             needed = estimate(size)

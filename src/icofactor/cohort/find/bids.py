@@ -114,6 +114,8 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
     if not mine:
         listed = sorted({_measure(told) for told in every})
         hint = f". For series on the surface {_OUTPUT_SPACES}" if measure == "bold" else ""
+        if measure.lower() in ("reho", "alff") and "bold" in listed:
+            hint = f". Compute them from the time series: icofactor prepare {measure.lower()}; then fit the store"
         return f"there are no maps of {name}; there are {literal(', '.join(listed)) or 'no surface maps'}{hint}"
     for one in asked:
         ((key, value),) = one.entities.items()
@@ -123,7 +125,8 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
             return f"no map of {name} has {literal(f'{key}={value}')}{others}"
     if wanted.target is not None and not any(_on_target(told, wanted.target) for told in mine):
         spaces = sorted({told.get("space", "native") for told in mine})
-        return f"no map of {name} is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}"
+        own = ", those of the subjects' own surfaces: resample them to one mesh first" if spaces == ["native"] else ""
+        return f"no map of {name} is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}{own}"
     together = ", ".join(f"{key}={value}" for key, value in wanted.entities.items())
     return f"no map of {name} matches all options{f' ({literal(together)})' if together else ''}"
 

@@ -132,7 +132,7 @@ def diagnose(
         unusual=unusual_subjects(table, residual),
         left_out=left_out,
         timing={**(timing or {}), "diagnostics": time.perf_counter() - begin},
-        memory=_peak_memory() if memory is None else int(memory),
+        memory=peak_memory() if memory is None else int(memory),
         warnings=tuple(dict.fromkeys(str(text) for text in found)),
     )
 
@@ -328,7 +328,7 @@ def _warnings(
     return found
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """Most bytes this process ever had in memory; 0 where the system does not tell."""
     try:
         import resource
