@@ -15,7 +15,7 @@ from helpers.problems import ALL_METHODS, METHODS_AND_RULES, drawn_start, relati
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import solve
-from icofactor.factorization.arrays import asarray_like, namespace, ratio, to_numpy
+from icofactor.factorization.arrays import asarray_like, namespace, once, ratio, to_numpy
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.statistics import Data, Statistics
 
@@ -154,3 +154,12 @@ def test_array_helpers(library: Library) -> None:
 def test_arrays_of_no_library() -> None:
     with pytest.raises(TypeError, match="expected an array of numpy, jax, torch or cupy; found list"):
         namespace([1.0])
+
+
+def test_what_jax_computes_once_is_the_same() -> None:
+    jax = pytest.importorskip("jax")
+    x = np.linspace(0.1, 2.0, 12).reshape(3, 4)
+    assert once(x) is x
+    kept = jax.jit(lambda y: once(y**0.3) + 1)
+    assert np.allclose(kept(x), x**0.3 + 1, rtol=1e-6)
+    assert "optimization_barrier" in str(jax.make_jaxpr(kept)(x))

@@ -69,6 +69,13 @@ def product(x: Array, y: Array) -> Array:
     return x @ y
 
 
+def once(x: Array) -> Array:
+    """`x` itself, which JAX computes once and keeps; without this it computes elementwise results again at each use."""
+    if namespace(x).__name__.startswith("jax"):
+        return sys.modules["jax"].lax.optimization_barrier(x)
+    return x
+
+
 def matmul_shared(x: Array, shared: Array) -> Array:
     """x @ shared for a batch `x` and one matrix `shared`: a single large product instead of many small ones."""
     xp = namespace(x)

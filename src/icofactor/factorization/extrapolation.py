@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from icofactor.factorization.arrays import Array, namespace, positive
+from icofactor.factorization.arrays import Array, namespace, once, positive
 
 TAU_START = (1 + math.sqrt(5)) / 2
 PLAIN_UPDATES = 10
@@ -45,7 +45,7 @@ class Extrapolation:
     kernel: int | None = None
 
     def __call__(self, y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
-        return self.formula(y, y_before, weight, signed)
+        return once(self.formula(y, y_before, weight, signed))  # powers are dear, and balance looks at them too
 
 
 def nesterov(y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
