@@ -146,7 +146,7 @@ def test_confounds_of_each_measure(
     assert main(["fit", *two, *options, *asked, "--n-components", "2", "-o", str(out), "--no-figures", "-q"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"age, sex \(F, M\) explained .* on average \(thickness .* %, myelin .* %\)", said), said
-    assert "removed at every site of each measure by itself by least squares" in (out / "methods.md").read_text()
+    assert "removed at every vertex of each measure by itself by least squares" in (out / "methods.md").read_text()
     new = [str(stores / "new" / f"{name}.store") for name in ("thickness", "myelin")]
     assert main(["transform", str(out), *new, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")

@@ -353,7 +353,7 @@ def test_trouble_is_told() -> None:
         warnings.simplefilter("ignore")
         model.fit(cohort)
     words = " ".join(diagnose(model, cohort).warnings)
-    assert "ended before their objective converged" in words
+    assert "ended after 3 updates, before its objective converged" in words
     assert "1 site in use does not vary" in words
 
 

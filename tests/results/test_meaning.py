@@ -86,6 +86,12 @@ def test_recurrence_in_words() -> None:
     assert warning(np.full(3, np.nan), 1, of_parts=True) is None
     assert "none of the 2 is found again" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
     assert "use the method 'parts', or choose" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
+    assert in_one_line(np.array([1.0]), 6).startswith("The component is found again by")
+    assert in_one_line(np.array([0.1]), 6).startswith("The component is not found again by")
+    alone = str(warning(np.array([0.1]), 6, of_parts=True))
+    assert alone.startswith("The component is not determined") and alone.endswith(
+        " Choose their number with icofactor select."
+    )
 
 
 def test_models_without_recurrence_say_nothing() -> None:

@@ -178,10 +178,12 @@ def test_covariates_are_told(cohort: Cohort) -> None:
             return "age, sex (f, m)"
 
     for n_shifted in (0, 3):
-        model.covariates_ = Named(n_shifted=n_shifted)
+        model.covariates_ = Named(n_shifted=n_shifted, names=("age", "sex"))
         text = methods_text(model, cohort)
         assert "linear effects of age, sex (f, m) were removed" in text
-        assert ("plus a constant at sites" in text) == (n_shifted > 0)
+        assert ("plus a constant where values" in text) == (n_shifted > 0)
+        assert "were removed at every vertex" in text
+        assert "% of the variance between subjects that remained after removal of the effects of age and sex." in text
 
 
 @pytest.mark.parametrize(
@@ -210,3 +212,11 @@ def test_recurrence_is_part_of_the_paragraph(cohort: Cohort) -> None:
     assert "the 7 other starts" in methods_text(model, cohort)
     model.recurrence_ = np.full(2, np.nan)
     assert "found again" not in methods_text(model, cohort)
+    model.recurrence_ = np.array([1.0])
+    assert "The component was found again" in methods_text(model, cohort)
+
+
+def test_signed_maps_have_no_side_that_is_above(cohort: Cohort) -> None:
+    text = text_of(cohort, method="DL", center="mean")
+    assert "A positive loading means a deviation from the average of the subjects like that of the map" in text
+    assert "values above the average" not in text

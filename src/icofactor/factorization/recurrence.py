@@ -66,9 +66,10 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
             f"well as the best (within {100 * NEAR:g} %), and there {'is' if n_near == 1 else 'are'} {others}. Use "
             "more starts, or fewer components."
         )
+    n = n_recurring(share)
+    which = f"{n} of {len(share)} components are" if len(share) > 1 else f"The component is{'' if n else ' not'}"
     return (
-        f"{n_recurring(share)} of {len(share)} components are found again by at least half of the {n_near} other "
-        f"starts that fit as well (within {100 * NEAR:g} %)."
+        f"{which} found again by at least half of the {n_near} other starts that fit as well (within {100 * NEAR:g} %)."
     )
 
 
@@ -76,11 +77,12 @@ def warning(share: np.ndarray, n_near: int, of_parts: bool) -> str | None:
     """What a reader should know where most components are not found again, and what helps; None elsewhere."""
     if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
         return None
-    parts = "" if of_parts else "use the method 'parts', "
-    n = n_recurring(share)
-    found = f"only {n} of {len(share)} are" if n else f"none of the {len(share)} is"
+    n, one = n_recurring(share), len(share) == 1
+    found = "it is not" if one else f"only {n} of {len(share)} are" if n else f"none of the {len(share)} is"
+    advice = ["use fewer components, "] * (not one) + ["use the method 'parts', "] * (not of_parts)
+    helps = "".join([*advice, "or " * bool(advice), "choose their number with icofactor select."])
     return (
-        f"Most components are not determined by these data: {found} found again by at least half of the {n_near} other "
-        "starts that fit as well. Findings about such components may not replicate. Use fewer components, "
-        f"{parts}or choose their number with icofactor select."
+        f"{'The component is' if one else 'Most components are'} not determined by these data: {found} found again by "
+        f"at least half of the {n_near} other starts that fit as well. Findings about such components may not "
+        f"replicate. {helps[0].upper()}{helps[1:]}"
     )

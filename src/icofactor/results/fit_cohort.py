@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
@@ -23,7 +24,7 @@ from icofactor.preprocessing.covariates import Coded, Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import ScanTable, describe_fit
 from icofactor.results.folder import FitFolder, map_columns, write_fit
-from icofactor.results.meaning import recurrence_line, recurrence_warning
+from icofactor.results.meaning import not_converged, recurrence_line, recurrence_warning
 from icofactor.sphere.names import mesh_name_of
 
 
@@ -232,7 +233,8 @@ def fit_cohort(
             loadings[scans.rows], loadings[others] = model.loadings_, model.transform(rest)
             fitted = np.isin(np.arange(len(loadings)), scans.rows).astype(int)
             known = ScanTable(loadings, {**everyone.participants, "fitted": fitted})
-    said = list(dict.fromkeys(str(warning.message) for warning in raised))
+    plain = lambda one: not_converged(model) if one.category is ConvergenceWarning else str(one.message)
+    said = list(dict.fromkeys(map(plain, raised)))
     with stages.stage("diagnostics") as show:
         # a selection that was written about an earlier fit goes with it
         beside = None if place.replaces else place.path

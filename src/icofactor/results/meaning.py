@@ -20,8 +20,9 @@ _MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin
 """Modality → how people above and below the average are described."""
 _HIGH, _MODERATE = 0.9, 0.7
 """Median correlation of maps with those of resamples from which stability is called high, or moderate."""
-_MOST = 0.5
-"""Share of the cortex from which components are not called parts."""
+_MOST, _TIMES = 0.5, 1.5
+"""Components that typically cover more than this share of the cortex, and together this many times the cortex, are not
+called parts."""
 _HIGHER = ("values are higher", "they are lower")
 
 
@@ -117,6 +118,14 @@ def recurrence_warning(model: Any) -> str | None:
     return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
 
 
+def not_converged(model: Any) -> str:
+    """What to say of a fit that ended at its last update."""
+    return (
+        f"The fit ended after {model.n_iter} updates, before its objective converged; more updates may change the maps "
+        "(n_iter of CorticalFactorization)."
+    )
+
+
 def _are_parts(model: Any) -> bool:
     """Whether the method is one of deviations by itself."""
     return method_named(model.solution_.method).scheme.centers[0] != "none"
@@ -140,6 +149,20 @@ def adjusted_for(model: Any) -> tuple[str, ...]:
     return tuple(name for step in steps if step is not None for name in step.names)
 
 
+def adjustments(model: Any) -> list[tuple[str, str]]:
+    """What was done to the maps before the fit: (column, how)."""
+    done = ((model.harmonization_, "harmonized by ComBat"), (model.covariates_, "regressed out"))
+    return [(name, f"{how} before the fit") for step, how in done if step is not None for name in step.names]
+
+
+def what_remained(model: Any) -> str:
+    """What shares of the variance refer to after harmonization and covariates; "" where nothing was removed."""
+    scanner, covariates = getattr(model, "harmonization_", None), getattr(model, "covariates_", None)
+    steps = [] if scanner is None else [f"harmonization over {scanner.column}"]
+    steps += [] if covariates is None else [f"removal of the effects of {_listed(covariates.names)}"]
+    return f" that remained after {' and '.join(steps)}" if steps else ""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a reader should know first.
@@ -148,13 +171,14 @@ class Verdict:
     ----------
     headline : components fitted and recommended, found again, share explained, adjusted for what.
     lines : the same in full sentences.
-    recommended, found_again : short answers, for tiles.
+    recommended, found_again, stability : short answers, for tiles; "" where stability was not measured.
     """
 
     headline: str
     lines: tuple[str, ...]
     recommended: str
     found_again: str
+    stability: str
 
 
 def verdict(fit: FitDescription) -> Verdict:
@@ -164,17 +188,21 @@ def verdict(fit: FitDescription) -> Verdict:
     judged = share is not None and not np.isnan(share).any()
     again = f"{n_recurring(np.asarray(share))} of {k}" if judged else "not known"
     best = "not examined" if choice is None else "none" if choice.recommended is None else f"{choice.recommended}"
-    many = counted(k, "component")
+    many, stable = counted(k, "component"), _stability(fit.selection.stability)
+    few = "it is" if k == 1 else "they are" if again.startswith("0 ") else "most are"
+    unsure = f": {few} not determined by these data" if recurrence_warning(model) else ""
     headline = [
         f"{many} fitted; the best number was not examined."
         if choice is None
         else f"{many} fitted, {best} recommended.",
-        f"{again} found again by other starts." if judged else "It is not known whether other starts find the same.",
+        f"{again} found again by other starts{unsure}."
+        if judged
+        else "It is not known whether other starts find the same.",
+        f"Stability over resampled people: {stable}." if stable else "",
         f"{100 * d.explained:.0f} % of the differences between people explained,",
         f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",
     ]
     which = "It explains" if k == 1 else "Together they explain"
-    left = f" that remained after {_listed(out)} were regressed out of the maps" if out else ""
     lines = (
         "How many components these data support was not examined; run icofactor select to examine it."
         if choice is None
@@ -182,20 +210,34 @@ def verdict(fit: FitDescription) -> Verdict:
         recurrence_line(model),
         stability_line(fit.selection.stability),
         "Most components cover most of the cortex: they overlap, and are not separate parts."
-        if k > 1 and np.median(d.extent) > _MOST
+        if k > 1 and np.median(d.extent) > _MOST and d.extent.sum() > _TIMES
         else "",
-        f"{which} {100 * d.explained:.1f} % of the between-subject variance{left}.",
+        f"{which} {100 * d.explained:.1f} % of the between-subject variance{what_remained(model)}.",
     )
-    return Verdict(" ".join(headline), tuple(line for line in lines if line), best, again)
+    return Verdict(" ".join(filter(None, headline)), tuple(filter(None, lines)), best, again, stable)
+
+
+def median_stability(stability: Any) -> float | None:
+    """Median over components of the correlation with maps of resamples; None where that was not measured."""
+    values = np.array([] if stability is None else stability["stability"], dtype=np.float64)
+    return float(np.nanmedian(values)) if np.isfinite(values).any() else None
+
+
+def _stability(stability: Any) -> str:
+    """moderate (0.84); "" where that was not measured."""
+    middle = median_stability(stability)
+    if middle is None:
+        return ""
+    return f"{'high' if middle >= _HIGH else 'moderate' if middle >= _MODERATE else 'low'} ({middle:.2f})"
 
 
 def stability_line(stability: Any) -> str:
     """How alike the maps are in resampled cohorts, with a word for it; "" where that was not measured."""
-    values = np.array([] if stability is None else stability["stability"], dtype=np.float64)
-    if not np.isfinite(values).any():
+    word = _stability(stability).partition(" ")[0]
+    if not word:
         return ""
+    values = np.asarray(stability["stability"], dtype=np.float64)
     low, middle, high = np.nanmin(values), np.nanmedian(values), np.nanmax(values)
-    word = "high" if middle >= _HIGH else "moderate" if middle >= _MODERATE else "low"
     span = f"{middle:.2f}" if len(values) == 1 else f"{low:.2f} to {high:.2f} (median {middle:.2f})"
     return f"Stability over resampled people is {word}: maps correlate {span} with their partners in resamples."
 

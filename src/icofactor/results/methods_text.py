@@ -16,7 +16,7 @@ from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
-from icofactor.results.meaning import measure_title
+from icofactor.results.meaning import measure_title, what_remained
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_known_as, mesh_name_of
 
 _FSAVERAGE = (
@@ -273,11 +273,16 @@ def _harmonization(model: Any, cite: _Citations) -> str:
     how = " with empirical Bayes estimates" if done.empirical_bayes else ""
     kept = f"; linear effects of {_and(list(map(str, done.terms)))} were kept" if done.terms else ""
     to = "" if done.reference is None else f"; {done.reference} was the reference"
-    lifted = "; a constant was added at sites where values would have become negative" if done.n_shifted else ""
+    lifted = "; a constant was added where values would have become negative" if done.n_shifted else ""
     return (
         f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
-        f"scale were adjusted at every site{_of_each(model)}{how}{kept}{to}{lifted}."
+        f"scale were adjusted at every {_place(model)}{_of_each(model)}{how}{kept}{to}{lifted}."
     )
+
+
+def _place(model: Any) -> str:
+    """A site by a name that no reader takes for a scanner's: a paper may harmonize over sites."""
+    return {"vertices": "vertex", "parcels": "region"}.get(model.sites_.on, model.sites_.on.removesuffix("s"))
 
 
 def _of_each(model: Any) -> str:
@@ -288,12 +293,11 @@ def _covariates(model: Any) -> str:
     covariates = getattr(model, "covariates_", None)
     if covariates is None:
         return ""
-    kept = ", plus a constant at sites where values would have become negative" if covariates.n_shifted else ""
+    kept = ", plus a constant where values would have become negative" if covariates.n_shifted else ""
     when = "Beforehand" if getattr(model, "harmonization_", None) is None else "Then"
     return (
-        f"{when}, linear effects of {covariates} were removed at every site{_of_each(model)} by least squares over "
-        "the subjects; "
-        f"the site's mean was kept{kept}."
+        f"{when}, linear effects of {covariates} were removed at every {_place(model)}{_of_each(model)} by least "
+        f"squares over the subjects; its mean was kept{kept}."
     )
 
 
@@ -401,14 +405,15 @@ def _results(model: Any) -> str:
         if not _method(model).scheme.scaled
         else f"Loadings were scaled to a root mean square of one over subjects, so components are {units}."
     )
-    sign = (
-        ""
-        if model.center_ == "none"
-        else " A positive loading means values above the average of the subjects in the component, a negative loading "
-        "values below it."
+    more, less = (
+        ("a deviation from the average of the subjects like that of the map", "the opposite deviation")
+        if _method(model).scheme.signed_maps
+        else ("values above the average of the subjects in the component", "values below it")
     )
+    sign = "" if model.center_ == "none" else f" A positive loading means {more}, a negative loading {less}."
     return (
-        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects. {scale}{sign} Components "
+        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects{what_remained(model)}. "
+        f"{scale}{sign} Components "
         "are ordered by the variance each carries alone. For the parcellation every site was given to the component "
         f"that contributes most there. {_recurrence(model)}"
     ).rstrip()
@@ -418,8 +423,10 @@ def _recurrence(model: Any) -> str:
     share = model.recurrence_
     if share is None or np.isnan(share).any():
         return ""
+    n, one = n_recurring(share), len(share) == 1
+    which = f"The component was{' ' if n else ' not '}" if one else f"Of the components, {n} of {len(share)} were "
     return (
-        f"Of the components, {n_recurring(share)} of {len(share)} were found again (correlation of maps at least "
+        f"{which}found again (correlation of maps at least "
         f"{FOUND_AGAIN:g}) by at least half of the {model.starts_.n_near} other starts whose objective came within "
         f"{100 * NEAR:g} % of the smallest."
     )

@@ -198,7 +198,8 @@ def test_a_page_says_what_the_maps_were_adjusted_for() -> None:
     """Loadings cannot relate to a covariate any more: its row says so instead of 0.00 all over."""
     fit = adjusted_fit()
     content = content_of(render_page(fit))
-    assert content["summary"]["adjusted"] == content["panels"]["adjusted"] == ["age"]
+    assert content["summary"]["adjusted"] == ["age"]
+    assert content["panels"]["adjusted"] == [["age", "regressed out before the fit"]]
     assert [column["column"] for column in content["panels"]["columns"]] == [IMAGE]
     assert [item.column for item in clearest_columns(fit)] == [IMAGE]
     plain = content_of(render_page(replace(fit, model=small_fit(Sites.named("fsaverage3"), "left")[0])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from helpers.sidecars import undescribed
 from icofactor.assessment.selection.choice import Choice
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription
-from icofactor.results.meaning import stability_line, verdict
+from icofactor.results.meaning import adjustments, stability_line, verdict
 from icofactor.results.report.page import asset, write_page
 from icofactor.results.report.selection_files import SelectionFiles
 from icofactor.results.report.tables import page_tables, tables_beside
@@ -83,12 +84,42 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
     assert f"{explained} not adjusted for age, sex or anything else." in found.headline
     assert found.found_again == "not known"  # of two starts
     parts = "Most components cover most of the cortex: they overlap, and are not separate parts."
-    for extent in (0.2, 0.9):
-        other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.full(3, extent)))
-        assert (parts in verdict(other).lines) == (extent > 0.5)
-    fit.model.recurrence_, kept = np.array([1.0, 0.9, 0.2]), fit.model.recurrence_
-    assert "2 of 3 found again by other starts." in verdict(fit).headline
+    for extent in ([0.2] * 3, [0.6, 0.6, 0.2], [0.9] * 3):  # those in the middle hardly overlap
+        other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.array(extent)))
+        assert (parts in verdict(other).lines) == (sum(extent) > 2)
+    kept = fit.model.recurrence_
+    for share, word in (([1.0, 0.9, 0.2], ""), ([1.0, 0.2, 0.2], ": most are not"), ([0.2] * 3, ": they are not")):
+        fit.model.recurrence_ = np.array(share)
+        again = sum(value > 0.5 for value in share)
+        end = f"{word} determined by these data" if word else ""
+        assert f"{again} of 3 found again by other starts{end}." in verdict(fit).headline
     fit.model.recurrence_ = kept
+
+
+def test_what_was_removed_is_called_by_its_name(fitted: Fitted) -> None:
+    """ComBat is not a regression; shares are of what remained; one column is not several."""
+    fit = _description(fitted)
+    model = fit.model
+    combat, age = SimpleNamespace(names=("site",), column="site"), SimpleNamespace(names=("age",))
+    for scanner, covariates, said in (
+        (None, age, "removal of the effects of age"),
+        (combat, None, "harmonization over site"),
+        (combat, age, "harmonization over site and removal of the effects of age"),
+    ):
+        model.harmonization_, model.covariates_ = scanner, covariates
+        try:
+            assert verdict(fit).lines[-1].endswith(f" % of the between-subject variance that remained after {said}.")
+            named = dict(adjustments(model))
+            assert named.get("site", "").startswith("harmonized") == (scanner is not None)
+            assert named.get("age", "").startswith("regressed") == (covariates is not None)
+        finally:
+            model.harmonization_ = model.covariates_ = None
+
+
+def test_measured_stability_is_in_the_headline(fitted: Fitted) -> None:
+    fit = replace(_description(fitted), selection=SelectionFiles(stability={"stability": [0.9, 0.8, 0.7]}))
+    assert "Stability over resampled people: moderate (0.80)." in verdict(fit).headline
+    assert verdict(fit).stability == "moderate (0.80)" and verdict(_description(fitted)).stability == ""
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from icofactor.factorization.matching import map_similarity
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
-from icofactor.results.meaning import recurrence_warning
+from icofactor.results.meaning import not_converged, recurrence_warning
 from icofactor.sphere.meshes import same_sites
 from icofactor.streaming.runners import one_blas_thread
 
@@ -310,16 +310,22 @@ def _warnings(
     unsure = recurrence_warning(model)
     found = [] if unsure is None else [unsure]
     if not convergence.converged:
-        found.append("The starts ended before their objective converged; more updates may change the maps.")
+        found.append(not_converged(model))
     empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
     if len(empty):
-        found.append(f"Zero everywhere: component {', '.join(map(str, empty))}.")
+        found.append(f"Zero everywhere: component {', '.join(map(str, empty))}. Use fewer components.")
     pairs = np.argwhere(np.triu(np.abs(together), 1) > _ALIKE) + 1
     if len(pairs):
-        listed = ", ".join(f"{i} and {j}" for i, j in pairs[:6]) + (", ..." if len(pairs) > 6 else "")
-        found.append(f"Loadings that correlate by more than ±{_ALIKE}: components {listed}.")
+        listed = ", ".join(f"{i} with {j}" for i, j in pairs[:6]) + f" and {len(pairs) - 6} more" * (len(pairs) > 6)
+        found.append(
+            f"The loadings of some components correlate by more than ±{_ALIKE}, so that statistics cannot tell them "
+            f"apart: {listed}. Use fewer components."
+        )
     if explained < 0:
-        found.append("The fit explains less of the between-subject variance than the mean map would.")
+        found.append(
+            "The fit explains less of the between-subject variance than the mean map would. Use another method, or "
+            "another number of components."
+        )
     still = int((seen.site_variance == 0).sum())
     if still:
         left_out = " They are left out of z-scores." if model.center_ == "zscore" else ""

@@ -16,6 +16,7 @@ from icofactor.results.assessment_text import with_assessment
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import (
     adjusted_for,
+    adjustments,
     agreement_line,
     component_units,
     fitted_units,
@@ -167,7 +168,7 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "explained": short(d.explained),
         "explained_X": short(d.explained_X),
         "simulated": d.simulated,
-        "adjusted": [] if model.covariates_ is None else list(model.covariates_.names),
+        "adjusted": list(adjusted_for(model)),
         "harmonized": None if model.harmonization_ is None else model.harmonization_.column,
     }
 
@@ -196,7 +197,7 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "n_components": k,
         "titles": fit.titles,
         "columns": _columns(fit, block),
-        "adjusted": list(adjusted_for(model)),
+        "adjusted": adjustments(model),
         "left_out": dict(d.left_out),
         "unusual": short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
         "units": fitted_units(model, d.units),

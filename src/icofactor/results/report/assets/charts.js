@@ -328,7 +328,7 @@ function participantsPanel(p, array, choose) {
   const listed = p.columns, left = Object.entries(p.left_out);
   if (!listed.length && !left.length && !p.adjusted.length) return null;
   const k = p.n_components, side = (text) => el("th", { scope: "row", class: "side" }, text);
-  const out = p.adjusted.map((name) => el("tr", {}, side(name), el("td", { colspan: k, class: "about" }, "regressed out before the fit")));
+  const out = p.adjusted.map(([name, how]) => el("tr", {}, side(name), el("td", { colspan: k, class: "about" }, how)));
   const note = left.length ? [el("p", { class: "about" }, `Not compared: ${left.map(([name, why]) => `${name} (${why})`).join("; ")}.`)] : [];
   if (!listed.length) return section("Loadings and participants", "", [el("table", {}, ...out), ...note], true);
   const L = array(p.loadings), plot = el("div"), words = el("p", { "aria-live": "polite" });

@@ -10,11 +10,12 @@ function header(data) {
   document.getElementById("verdict").append(el("p", {}, el("strong", {}, known.headline)), el("ul", {}, ...known.lines.map((text) => el("li", {}, text))), el("p", {}, s.meaning));
   const cards = [
     [s.scans ? "scans fitted" : "people", many(s.subjects)],
-    ["components", s.components],
-    ["recommended", known.recommended],
-    ["found again by other starts", known.found_again],
+    ["components fitted", s.components],
+    ["components recommended", known.recommended],
+    ["found again when the fit is repeated", known.found_again],
+    ...(known.stability ? [["stability over resampled people", known.stability]] : []),
     ["of the differences between people explained", percent(s.explained, 0)],
-    ["adjusted for", [...s.adjusted, ...(s.harmonized ? [s.harmonized] : [])].join(", ") || "nothing"],
+    ["adjusted for", s.adjusted.join(", ") || "nothing"],
   ];
   document.getElementById("cards").append(...cards.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
   if (s.measures) {
