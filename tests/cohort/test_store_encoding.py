@@ -111,6 +111,29 @@ def test_a_store_of_a_rounded_store_says_what_both_changed(tmp_path: Path, cohor
     assert np.sqrt((error**2).mean()) * (1 - 1e-9) <= said["rms"] <= 1.2 * np.sqrt((error**2).mean())
 
 
+def test_a_rounded_wave_of_a_store_in_float32_is_stated(tmp_path: Path, cohort: Cohort) -> None:
+    save_store(cohort[:5], tmp_path / "a")
+    wave = save_store(cohort[5:], tmp_path / "b", dtype="float16")
+    stored = append_store(tmp_path / "a", wave)
+    assert stored.X.stored_dtype == np.float32
+    assert stored.rounding == wave.rounding
+    assert np.abs(np.asarray(stored.X) - cohort.X).max() <= stored.rounding.largest
+    assert compact_store(tmp_path / "a").rounding == wave.rounding
+
+
+def test_sites_out_of_use_do_not_widen_the_steps_of_int16(tmp_path: Path, cohort: Cohort) -> None:
+    X = np.array(cohort.X)
+    X[:, 0], X[:, 1], X[0, 2], X[:, 3] = 1e30, -99999, np.nan, 3.0  # at masked sites, where others are 0
+    found = save_store(replace(cohort, X=X), tmp_path / "a", dtype="int16")
+    plain = save_store(cohort, tmp_path / "b", dtype="int16")
+    used = cohort.mask
+    np.testing.assert_array_equal(np.asarray(found.X)[:, used], np.asarray(plain.X)[:, used])
+    assert found.rounding == plain.rounding
+    ends = np.clip(X[:, :4], 0.0, X[:, used].max(axis=1, keepdims=True))
+    np.testing.assert_allclose(found.X[:, :4], ends, atol=1e-3)
+    assert (np.asarray(found.X)[:, 4:40] == 0).all()
+
+
 def test_coarse_rounding_is_warned_of(tmp_path: Path, cohort: Cohort) -> None:
     with pytest.warns(UserWarning, match="float16 is coarse for these maps"):
         save_store(replace(cohort, X=cohort.X + np.float32(1000)), tmp_path / "a", dtype="float16")

@@ -17,8 +17,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import icofactor as ico
 from helpers.problems import relative
 from icofactor import CorticalFactorization, Refinement
-from icofactor.cohort.store.create import create_store, save_store
+from icofactor.cohort.store.create import append_store, create_store, save_store
 from icofactor.cohort.store.read import open_store
+from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
 from icofactor.streaming import source as sources
@@ -363,3 +364,56 @@ def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
 def test_work_inside_a_worker_starts_no_further_threads() -> None:
     inner = lambda _: set(in_order(lambda _: threading.get_ident(), range(4), 4))
     assert all(len(found) == 1 for found in in_order(inner, range(3), 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-5), ("float32", 1e-10)])
+def test_large_stores_are_worked_on_tile_by_tile(
+    cohort: ico.Cohort, mask: np.ndarray, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several waves, sites left out, weights, some subjects, another unit: as read block by block."""
+    weights = np.random.default_rng(0).uniform(0.5, 2, N_SITES)
+    how = {"dtype": dtype, "chunk_sites": 100, "chunk_subjects": 4}
+    create_store(tmp_path / "a", [dataclasses.replace(cohort[:10], mask=mask)], **how)
+    stored = append_store(tmp_path / "a", dataclasses.replace(cohort[10:], mask=mask))[3:21]
+    for center, own in (("auto", None), ("zscore", None), ("auto", weights)):
+        settings = {"n_components": 3, "level": 1, "n_starts": 2, "random_state": 0, "center": center, "weights": own}
+        found = []
+        for large in (2**60, 0):
+            monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+            found.append(CorticalFactorization(**settings).fit(stored))
+        for name in ("components_", "loadings_", "mean_", "error_", "total_variance_", "passes_"):
+            assert relative(getattr(found[1], name), getattr(found[0], name)) < close
+    assert (found[0].components_ != found[1].components_).any()  # other sums
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_bad_values_in_tiles_are_named(
+    cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.array(cohort.X)
+    X[7, 5] = bad
+    masked = dataclasses.replace(cohort, X=X, mask=np.arange(N_SITES) != 5)
+    stored = create_store(tmp_path / "a", [masked], dtype=dtype, chunk_sites=100)
+    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
+    with pytest.raises(ArgumentError, match="NaN or infinite values in subject 7 "):
+        CorticalFactorization(3, mesh="fsaverage3", hemi="left").fit(stored.X)
+
+
+def test_tiles_are_the_values_of_a_part(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
+    few = Subset(source_of(stored[5:20].X), mask)
+    for where in few.slices():
+        part, values = few.stored(where), few.read(where)
+        assert part is not None and part.shape == values.shape
+        found = np.full(values.shape, np.nan)
+        for tile in part.tiles():
+            found[tile.sites, tile.subjects] = tile.x[tile.rows][:, tile.first :][:, : found[:1, tile.subjects].size]
+        np.testing.assert_array_equal(found, values)
+    for other in (stored[[3, 2]].X, cohort.X):
+        assert source_of(other).stored(slice(0, 3)) is None
+    assert Subset(few, subjects=np.arange(3)).stored(where) is None
+    regressed = Adjustment(Z=np.ones((15, 1)), coefficients=np.ones((1, few.shape[0])))
+    twice = Adjusted(Adjusted(few, Adjustment(offset=np.ones(few.shape[0]))), Adjustment(scale=np.ones(few.shape[0])))
+    assert Adjusted(few, regressed).stored(where) is None and twice.stored(where) is None

@@ -150,11 +150,12 @@ def _look_at(
         inspector.check()
         centering = Centering.of(center, inspector, measures, sites)
         energy, changed = centering.energy(inspector), centering.adjustment is not None
-    if changed:
-        if isinstance(source, Pyramid):
-            source = source.deviations(energy, centering.change)
-            stats = source.statistics(design)
-        else:
+    if isinstance(source, Pyramid):
+        source = source.deviations(energy, centering.change) if changed else source
+        stats = source.statistics(design)
+    else:
+        assert stats is not None
+        if changed:
             inside = design.site_column >= 0
             heavy = sites.weigh(energy)
             of_faces = np.bincount(design.site_column[inside], heavy[inside], minlength=design.n_columns)
@@ -188,7 +189,8 @@ def _look_at_new(
     inspector, new, stream = Inspector(sites.n, n_new, method.refusal(center), named), None, X
     if n_new:
         stream = Stream(earlier.source, X.runner)
-        new, _ = _gather(settings, stream, sites, design, inspector, report)
+        new, source = _gather(settings, stream, sites, design, inspector, report)
+        new = source.statistics(design) if new is None else new
         inspector.differ = True  # those of the earlier fit did
         inspector.check()
     stats, mean, variance = earlier.joined(design, new, inspector, center)
@@ -217,15 +219,14 @@ def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjust
 
 def _gather(
     settings: CorticalFactorization, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Report
-) -> tuple[Statistics, Source]:
-    """The statistics, and what answers divisions; one pass over X."""
+) -> tuple[Statistics | None, Source]:
+    """The statistics, unless a pyramid has them, and what answers divisions; one pass over X."""
     # parcels are few
     if (
         settings.columns == "partition" and not X.source.held and sites.regions is None
     ):  # divisions must not read X again
         level = pyramid_level(sites, X.shape[1], design.level, settings.schedule.steps)
-        pyramid = Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
-        return pyramid.statistics(design), pyramid
+        return None, Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
     stats = Statistics.from_data(X, design, inspector=inspector, report=report)
     site_energy = inspector.site_energy
     return stats, Data(X, sites, site_energy if inspector.codes is None else site_energy.sum(axis=0))

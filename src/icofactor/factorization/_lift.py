@@ -8,7 +8,7 @@ sites do: they are WᵀΩX and WᵀΩW.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,12 @@ import numpy as np
 
 from icofactor.factorization.arrays import namespace
 from icofactor.factorization.design import Design
+from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import Arrays, on_device
+from icofactor.streaming.blocks import CACHE_BYTES, Arrays, Reused, StoredPart, Tile, cut, on_device
 from icofactor.streaming.passes import each_block, pass_over
 
 MEAN_SWEEPS = 10
@@ -31,6 +32,7 @@ UNDOMINATED_STEPS = 20
 """Gradient steps at full resolution where a lift in one pass does not do."""
 LEAST_SHARE = 0.7
 """How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
+_room = Reused()
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
 
@@ -105,10 +107,14 @@ def lift(
         "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
-    task = each_block(_block_function(engine))
-    for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report):
+    tiles = engine != "jax" and in_tiles(X)
+    if tiles:  # products with orthogonal rows: what rounding changes is not amplified twice
+        shared["C"], shared["mixing"] = (one.T for one in np.linalg.qr(problem.linear.T))
+    task = _lift_part if tiles else each_block(_block_function(engine))
+    for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
+    _room.drop()
     return Basis(W, WX, gram(W, weights), weights)
 
 
@@ -134,11 +140,60 @@ def _lift_block(
     x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
-    rhs = shared["C"] @ x.T
+    W = _solved(shared["C"] @ x.T, shared, start)
+    return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
+
+
+def _solved(rhs: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> np.ndarray:
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
-    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
-    return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
+    return np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+
+
+def _lift_part(
+    part: StoredPart, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
+) -> Arrays:
+    """`_lift_block` of a part of large data, tile by tile where it is stored.
+
+    Values that were rounded to two bytes are multiplied in float32, as deviations from their site's offset; what that
+    rounds of the offset is put right, and sums over tiles are float64.
+    """
+    from icofactor.factorization.engines.looking import bits, less
+
+    C, tiles = shared["C"], list[Tile]()
+    kind: np.dtype[Any] = np.dtype(np.float64)
+    offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
+    scale = np.ones(part.shape[0]) if part.scale is None else part.scale
+    centre, rhs, WX = offset, np.zeros((part.shape[0], len(C))), np.zeros((len(shared["A"]), C.shape[1]))
+
+    buffer = np.empty(CACHE_BYTES, np.uint8)
+
+    def blocks(tile: Tile) -> Iterator[tuple[slice, np.ndarray]]:
+        width = tile.subjects.stop - tile.subjects.start
+        for some in cut(len(tile.rows), max(1, CACHE_BYTES // (kind.itemsize * width))):
+            here, n = slice(tile.sites.start + some.start, tile.sites.start + some.stop), some.stop - some.start
+            size = n * width * kind.itemsize
+            x = (buffer[:size] if size <= CACHE_BYTES else np.empty(size, np.uint8)).view(kind).reshape(n, width)
+            less(bits(tile.x), tile.rows[some], tile.first, centre[here], x)
+            yield here, x
+
+    _room.again()
+    for tile in part.tiles(_room):
+        if not tiles and tile.x.dtype.itemsize == 2:
+            kind = np.dtype(np.float32)
+            centre = offset.astype(kind)
+        tiles.append(tile)
+        own = np.ascontiguousarray(C[:, tile.subjects].T, kind)
+        for here, x in blocks(tile):
+            rhs[here] += x @ own
+    rounded = centre - offset
+    rhs = (rhs + rounded[:, None] * C.sum(axis=1)) / scale[:, None]
+    W = _solved(shared["mixing"] @ rhs.T, shared, start)
+    heavy = weighed(W, weights) / scale[:, None]
+    turned = np.ascontiguousarray(heavy.T, kind)
+    for tile in tiles:
+        WX[:, tile.subjects] += sum(turned[:, here] @ x for here, x in blocks(tile))
+    return {"site.W": W, "sum.WX": WX + (rounded @ heavy)[:, None]}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.streaming.blocks import Arrays, Blocks, join
+from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, join
 from icofactor.streaming.inspect import Inspector, look, look_for_bounds
 from icofactor.streaming.passes import pass_over, stream_of
 
@@ -28,10 +28,10 @@ def gather(
         raise ValueError("X has no sites")
     sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
     shared = {} if inspector is None else inspector.shared
-    task = _column_sums
-    if n_sites * n_subjects >= LARGE and inspector is not None and not shared and _one_each(columns) and _compiled():
-        task = _column_sums_compiled
-    for rows, found in pass_over(stream, task, shared, [columns], stage="statistics", report=report):
+    compiled = inspector is not None and not shared and _one_each(columns) and is_large(stream)
+    task = _column_sums_compiled if compiled else _column_sums
+    how: Any = {"stage": "statistics", "report": report, "tiles": compiled and in_tiles(stream, plain=True)}
+    for rows, found in pass_over(stream, task, shared, [columns], **how):
         sums[found["reached"]] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
@@ -57,10 +57,18 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
     return {**join(seen), "reached": reached, "columns": sums}
 
 
-def _compiled() -> bool:
+def is_large(X: Any) -> bool:
+    """Whether compiled code for many values pays, and can be had."""
     from icofactor.factorization.engines.cpu import available
 
-    return available()
+    return bool(X.shape[0] * X.shape[1] >= LARGE) and available()
+
+
+def in_tiles(X: Any, plain: bool = False) -> bool:
+    """Whether X is large and stored in tiles; `plain`: and nothing is done to its values."""
+    source = stream_of(X).source
+    part = source.stored(source.slices()[0]) if is_large(X) else None
+    return part is not None and not (plain and (part.offset is not None or part.scale is not None))
 
 
 def _one_each(columns: sp.csr_array) -> bool:
@@ -72,6 +80,8 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
     """`_column_sums` of large data, where every site is in one column."""
     if hasattr(blocks, "column_sums"):
         return _column_sums(blocks, shared, columns)
+    if isinstance(blocks, StoredPart):
+        return _column_sums_stored(blocks, columns)
     from icofactor.factorization.engines.looking import look_and_sum
 
     reached, columns = _reached(columns)
@@ -90,6 +100,36 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
     seen = {"min.low": low, "max.high": high, "max.differ": np.array(differ)}
     of_sites = {"site.mean": mean, "site.energy": energy, "site.variance": variance}
     return {**seen, **of_sites, "reached": reached, "columns": sums}
+
+
+def _column_sums_stored(part: StoredPart, columns: sp.csr_array) -> Arrays:
+    """The same of tiles, each of which is read, checked and added up while it is in the cache."""
+    from icofactor.factorization.engines.looking import bits, look_at_tile
+
+    reached, columns = _reached(columns)
+    n_sites, n_subjects = part.shape
+    place, weight = columns.indices.astype(np.int64), columns.data.astype(np.float64)
+    sums, (shift, total, squares) = np.zeros((len(reached), n_subjects)), np.zeros((3, n_sites))
+    ends = np.repeat(np.array([[np.inf], [-np.inf]], np.float32), n_subjects, axis=1)
+    worst = ends.astype(np.float64)  # of tiles with values that are not finite, which compiled code does not compare
+    for tile in part.tiles():
+        at, to = tile.sites, tile.subjects
+        if not to.start:
+            shift[at] = tile.x[tile.rows, tile.first]
+        of_sites = shift[at], total[at], squares[at]
+        look_at_tile(
+            bits(tile.x), tile.rows, tile.first, place[at], weight[at], sums, to.start, *ends[:, to], *of_sites
+        )
+        small = tile.x.dtype.itemsize > 2 or np.abs(ends[:, to]).max() < 2**16
+        if len(tile.rows) and not (small and np.isfinite(total[at]).all()):
+            bounds = look_for_bounds(tile.x[tile.rows, tile.first : tile.first + to.stop - to.start])
+            worst[:, to] = np.minimum(worst[0, to], bounds["min.low"]), np.maximum(worst[1, to], bounds["max.high"])
+    with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
+        mean, variance = shift + total / n_subjects, np.maximum(squares - total**2 / n_subjects, 0.0)
+        energy = variance + n_subjects * mean**2
+    seen = {"min.low": np.minimum(worst[0], ends[0]), "max.high": np.maximum(worst[1], ends[1])}
+    found = {"site.mean": mean, "site.energy": energy, "site.variance": variance}
+    return {**seen, **found, "max.differ": np.array((squares > 0).any()), "reached": reached, "columns": sums}
 
 
 def _reached(columns: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:

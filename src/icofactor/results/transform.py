@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from icofactor.preprocessing.covariates import columns_of
 from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
-from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.blocks import Arrays, Rows
+from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.inspect import Inspector, look_for_bounds
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import MapSource, WithHoles, source_of
+from icofactor.streaming.source import Changed, MapSource, Reader, source_of
 
 MOST_MISSING = 0.05
 """Share of the fit's sites that a new subject may lack."""
@@ -227,7 +229,35 @@ class _Maps:
         return int(self.shape[0])
 
     def map_source(self) -> MapSource:
-        return WithHoles(source_of(self._X), self.lost, self._zero)
+        return _WithHoles(source_of(self._X), self.lost, self._zero)
+
+
+class _WithHoles(Changed):
+    """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
+
+    Parameters
+    ----------
+    base : MapSource
+    lost, zero_is_missing : (n_sites,) bool
+    """
+
+    def __init__(self, base: MapSource, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
+        super().__init__(base)
+        self._lost, self._zero = lost, zero_is_missing
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        sites = self._sites(where)
+        return partial(_with_holes, self._base.reader(where, away), self._lost[sites], self._zero[sites])
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, without {digest(self._lost, self._zero)}"
+
+
+def _with_holes(base: Reader, lost: np.ndarray, zero_is_missing: np.ndarray, block: Any) -> np.ndarray:
+    x = base(block)
+    x = np.array(x, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    x[lost[:, None] | (zero_is_missing[:, None] & (x == 0))] = np.nan
+    return x
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +34,77 @@ BlockChange = Callable[[slice, np.ndarray, bool], np.ndarray]
 DEVICE_TASKS: dict[BlockTask, BlockTask] = {}
 """Tasks that also run on a device, and how they are written for it; `on_device` adds to them."""
 _JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+Room = Callable[[int], np.ndarray]
+"""(number of bytes) → memory for them, as uint8."""
+
+
+class Reused(threading.local):
+    """Memory of each thread that is used again: fresh memory takes longer to get than to fill."""
+
+    def __init__(self) -> None:
+        self._buffers, self._used = list[np.ndarray](), 0
+
+    def __call__(self, n_bytes: int) -> np.ndarray:
+        if self._used == len(self._buffers) or len(self._buffers[self._used]) < n_bytes:
+            self._buffers[self._used :] = [np.empty(n_bytes, np.uint8)]
+        self._used += 1
+        return self._buffers[self._used - 1][:n_bytes]
+
+    def again(self) -> None:
+        """What was given is free."""
+        self._used = 0
+
+    def drop(self) -> None:
+        """The same, and this thread keeps none."""
+        self.__init__()  # type: ignore[misc]
+
+
+class Tile(NamedTuple):
+    """Some sites × some subjects of a part: rows `rows` of `x`, from its column `first` on."""
+
+    sites: slice
+    subjects: slice
+    x: np.ndarray
+    rows: np.ndarray
+    first: int
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPart:
+    """A part that a task reads tile by tile, in the type in which it is stored.
+
+    Attributes
+    ----------
+    read : gives the tiles, picklable; those of a site in the order of the subjects. Its argument gives the memory of
+        each tile; with None, a tile may be overwritten by the next.
+    shape : (sites, subjects)
+    used : which sites of the tiles are the part's; None: all
+    offset, scale : (n_sites,) values are less this and divided by that; None: they are as stored
+    """
+
+    read: Callable[[Room | None], Iterator[Tile]]
+    shape: tuple[int, int]
+    used: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    def at(self, used: np.ndarray | None) -> StoredPart:
+        """Some of its sites."""
+        return self if used is None else replace(self, used=used, shape=(len(used), self.shape[1]))
+
+    def tiles(self, room: Room | None = None) -> Iterator[Tile]:
+        for tile in self.read(room):
+            if self.used is None:
+                yield tile
+                continue
+            first, last = np.searchsorted(self.used, [tile.sites.start, tile.sites.stop]).tolist()
+            rows = tile.rows[self.used[first:last] - tile.sites.start]
+            yield tile._replace(sites=slice(first, last), rows=rows)
+
+    def in_steps(self, step: int) -> StoredPart:
+        return self
 
 
 def on_device(task: BlockTask) -> BlockTask:

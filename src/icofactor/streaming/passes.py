@@ -21,6 +21,7 @@ from icofactor.streaming.blocks import (
     BlockTask,
     PartTask,
     Rows,
+    StoredPart,
     as_block,
     blocks_of,
     join,
@@ -82,6 +83,7 @@ def pass_over(
     *,
     stage: str | None = None,
     report: Callable[[float], None] | None = None,
+    tiles: bool = False,
 ) -> Iterator[tuple[Rows, Arrays]]:
     """`task` on every part of X, in order: pairs (numbers of the sites, result).
 
@@ -93,6 +95,7 @@ def pass_over(
     own : arrays over all sites, of which a part needs its own rows; or None
     stage : name under which finished parts are kept, where the runner has a work folder
     report : called with the fraction that is done
+    tiles : whether the task also takes a `StoredPart`, which it gets from sources that have them
     """
     stream = stream_of(X)
     source, runner = stream.source, stream.runner
@@ -103,8 +106,10 @@ def pass_over(
 
     def item(i: int) -> Sequence[Any]:
         where = parts[i]
-        block = source.sent(where, runner.client) if runner.remote else None
         mine = [None if array is None else array[rows(where)] for array in own]
+        if tiles and (stored := source.stored(where)) is not None:
+            return [partial(_as_it_is, stored), None, None, *mine]
+        block = source.sent(where, runner.client) if runner.remote else None
         reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
         return [*reader(where, runner.remote), block, *mine]
 
@@ -128,6 +133,10 @@ def _work(
 ) -> Arrays:
     """Read a part and do the task."""
     return task(blocks_of(read(block), step, change), shared, *own)
+
+
+def _as_it_is(part: StoredPart, block: None) -> Any:
+    return part
 
 
 def each_block(task: BlockTask) -> PartTask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import numpy as np
 
 from icofactor.errors import ArgumentError
 from icofactor.io.guard import map_file
-from icofactor.streaming.blocks import BlockChange, Rows, cut
+from icofactor.streaming.blocks import BlockChange, Rows, StoredPart, cut
 from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
@@ -74,6 +74,10 @@ class MapSource(Protocol):
 
     def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         """An array of subjects × sites that holds the maps, and which of its sites the places are (None: all)."""
+        return None
+
+    def stored(self, where: slice) -> StoredPart | None:
+        """A part as it is stored, for tasks that read it tile by tile; None where it must be read whole."""
         return None
 
     def read(self, where: Rows) -> np.ndarray:
@@ -271,6 +275,11 @@ class Subset(MapSource):
         read, used = self._at(where)
         return partial(_chosen, self._base.reader(read, away), used, self._subjects)
 
+    def stored(self, where: slice) -> StoredPart | None:
+        whole, used = self._at(where)
+        found = self._base.stored(whole) if self._subjects is None and isinstance(whole, slice) else None
+        return None if found is None else found.at(used)
+
     def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         whole = self._base.in_memory() if self._subjects is None else None
         return (whole[0], self._places) if whole is not None and whole[1] is None else None
@@ -284,7 +293,8 @@ class Subset(MapSource):
 
 
 def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
-    x = base(block)
+    x: Any = base(block)
+    x = x if isinstance(x, np.ndarray) else x.host()  # of a part on a device
     if sites is not None:
         x = x[sites] if x.flags.c_contiguous else x.T[:, sites].T
     return x if subjects is None else x[:, subjects]
@@ -404,6 +414,14 @@ class Adjusted(Changed):
         step = self._adjustment.at(slice(None), self._sites(where))
         return self._base.reader(where, away), partial(_adjust_block, step)
 
+    def stored(self, where: slice) -> StoredPart | None:
+        step, found = self._adjustment.at(slice(None), self._sites(where)), self._base.stored(where)
+        plain = step.Z is None and step.codes is None and not step.floor
+        # twice adjusted is rare
+        if found is None or not plain or found.offset is not None or found.scale is not None:
+            return None
+        return replace(found, offset=step.offset, scale=step.scale)
+
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
 
@@ -425,34 +443,6 @@ def _adjusted(
     if count is not None and adjustment.floor:
         count(adjustment.n_below(x))
     return adjustment.floored(x).T
-
-
-class WithHoles(Changed):
-    """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
-
-    Parameters
-    ----------
-    base : MapSource
-    lost, zero_is_missing : (n_sites,) bool
-    """
-
-    def __init__(self, base: MapSource, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
-        super().__init__(base)
-        self._lost, self._zero = lost, zero_is_missing
-
-    def reader(self, where: Rows, away: bool = False) -> Reader:
-        sites = self._sites(where)
-        return partial(_with_holes, self._base.reader(where, away), self._lost[sites], self._zero[sites])
-
-    def identity(self) -> str:
-        return f"{self._base.identity()}, without {digest(self._lost, self._zero)}"
-
-
-def _with_holes(base: Reader, lost: np.ndarray, zero_is_missing: np.ndarray, block: Any) -> np.ndarray:
-    x = base(block)
-    x = np.array(x, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
-    x[lost[:, None] | (zero_is_missing[:, None] & (x == 0))] = np.nan
-    return x
 
 
 # ---------------------------------------------------------------------- mapped files

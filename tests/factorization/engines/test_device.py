@@ -12,7 +12,7 @@ import icofactor as ico
 from icofactor.factorization import engines
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import as_block
-from icofactor.streaming.passes import Stream
+from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjusted, Adjustment, ArraySource, Subset
 
 jax = pytest.importorskip("jax")
@@ -81,6 +81,11 @@ def test_what_the_host_reads_is_the_same(room: str) -> None:
     found = Stream(device.OnDevice(base))
     sites = np.array([3, 1, 700])
     np.testing.assert_array_equal(found.read(sites), as_block(base.read(sites)))
+    few = [4, 0, 4]
+    seen = np.concatenate(
+        [x["site.x"] for _, x in pass_over(found.subset(np.array(few)), each_block(lambda x, _: {"site.x": x}))]
+    )
+    np.testing.assert_array_equal(seen, as_block(base.read(slice(0, base.shape[0])))[:, few])
     part = found.source.reader(slice(5, 50))(None)
     np.testing.assert_array_equal(np.concatenate([x for _, x in part.in_steps(7)]), as_block(base.read(slice(5, 50))))
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -24,16 +24,23 @@ from icofactor.io.archive import NUMBERS, array_record, is_shape
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath
+from icofactor.streaming.blocks import Room
 
 GROUP = "zarr.json"
 AGAIN = "Copy the cohort store again, or write it again"
 Checksums = Mapping[str, str]
 """Of one array: SHA-256 of its "metadata", and the CRC-32C of all its "chunks" in one hexadecimal text."""
 _SUM, _DIGITS = 4, 8
+_AHEAD = 4
+"""Chunks that the operating system is asked to read ahead."""
 _MOST_CHUNKS = 10**7
 _TYPES = {*NUMBERS, "float16"}
 MOST_METADATA, _MOST_WHOLE = 2**16, 2**31
 """Bytes of the metadata of an array, and of an array behind a URL that is read whole, at most."""
+
+
+def _fresh(n_bytes: int) -> NDArray[np.uint8]:
+    return np.empty(n_bytes, np.uint8)
 
 
 @contextmanager
@@ -112,29 +119,41 @@ class StoredArray:
             if isinstance(self.folder, RemotePath) and math.prod(self.shape) * self.dtype.itemsize > _MOST_WHOLE:
                 raise CohortError(self.folder, f"is damaged: it claims an array of shape {self.shape}")
         found = np.empty([one.stop - one.start for one in where], self.dtype)
-        touched = self.touched(where) if found.size else []
-        for numbers, data in zip(touched, self._chunks(touched), strict=True):
+        for there, inside, values in self.pieces(where) if found.size else ():
+            found[there] = values[inside]
+        return found
+
+    def pieces(
+        self, where: tuple[slice, ...], room: Room = _fresh
+    ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], NDArray[Any]]]:
+        """Every chunk that holds some of these rows and columns: where they stand among them, where in it, its values.
+
+        Checksums are compared. `room` gives the memory of each chunk.
+        """
+        touched = self.touched(where)
+        for numbers, data in zip(touched, self._chunks(touched, room), strict=True):
             cuts = list(zip(where, numbers, self.chunks, strict=True))
             ends = [(max(one.start, i * n), min(one.stop, (i + 1) * n)) for one, i, n in cuts]
             inside = tuple(slice(a - i * n, b - i * n) for (a, b), (_, i, n) in zip(ends, cuts, strict=True))
             there = tuple(slice(a - one.start, b - one.start) for (a, b), one in zip(ends, where, strict=True))
-            found[there] = self._checked(numbers, data)[inside]
-        return found
+            yield there, inside, self._checked(numbers, data)
 
-    def _chunks(self, touched: list[tuple[int, ...]]) -> Iterator[NDArray[np.uint8]]:
+    def _chunks(self, touched: list[tuple[int, ...]], room: Room) -> Iterator[NDArray[np.uint8]]:
         """The bytes of chunks; behind a URL several at once, and those of the rows that are likely next."""
         if isinstance(self.folder, RemotePath) and touched:
             first, last = touched[0][0], touched[-1][0]
             rows = range(last + 1, min(2 * last - first + 2, self._grid[0]))
             after = [_name((row, *rest)) for row in rows for number, *rest in touched if number == last]
             coming = self.folder.read_all(list(map(_name, touched)), after, self.chunk_bytes)
-        for numbers in touched:
+        for i, numbers in enumerate(touched):
             file = self._file(numbers)
             with reading(file):
                 if isinstance(file, RemotePath):
                     data = np.frombuffer(next(coming), np.uint8)
                 else:
-                    data = np.empty(self.chunk_bytes, np.uint8)
+                    for later in touched[i + _AHEAD if i else 1 : i + _AHEAD + 1]:
+                        _soon(self._file(later))
+                    data = room(self.chunk_bytes)
                     with open_file(file) as opened:
                         self._check_size(os.fstat(opened.fileno()).st_size)
                         self._check_size(opened.readinto(data.data))
@@ -169,6 +188,17 @@ def _shapes(record: Any) -> tuple[list[int], list[int]]:
 def _name(numbers: tuple[int, ...]) -> str:
     """The file of a chunk, in the folder of its array."""
     return "/".join(("c", *map(str, numbers)))
+
+
+def _soon(file: Any) -> None:
+    """Let the operating system read a file ahead."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # which reading it will name
+            opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(opened)
 
 
 def _kept_sum(file: str | RemotePath) -> str:

@@ -191,7 +191,8 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
             kind, scales = stored.X.stored_dtype, stored.X.scales
             part = _write_part(folder, name, [stored], stored, (), previous.chunks, kind, scales)
             # what the given maps were is known to the parts only
-            about = {} if stored.rounding is None else {part.name: asdict(stored.rounding)}
+            pooled = Rounding.pooled(previous.rounding.values())
+            about = {} if pooled is None else {part.name: asdict(pooled)}
             commit = replace(
                 previous,
                 generation=generation,

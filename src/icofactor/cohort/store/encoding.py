@@ -1,7 +1,8 @@
 """How maps become numbers of a store: float32 as they are, or two bytes per value with a rounding error that is stated.
 
 float16 keeps three digits of any value up to 65504. int16 divides the range of each map into 65,533 equal steps, with
-0 on one of them: a map is (code + zero) · step, and the code −32768 is NaN.
+0 on one of them: a map is (code + zero) · step, and the code −32768 is NaN. Sites that are not in use and would
+double the steps do not count: values beyond the range become its ends there.
 """
 
 from __future__ import annotations
@@ -129,13 +130,22 @@ class Encoder:
 
     def _to_int16(self, maps: NDArray[np.float32]) -> Codes:
         first = sum(map(len, self.scales))
-        scale = _scales(maps) if self._given is None else self._given[first : first + len(maps)]
-        self.scales.append(scale)
+        scale = self._scales(maps) if self._given is None else self._given[first : first + len(maps)]
         missing, (step, offset) = np.isnan(maps), scale[:, :2].astype(np.float64).T
+        scale[:, 2] = missing.any(axis=1)
+        self.scales.append(scale)
         codes = np.rint((np.where(missing, 0.0, maps) - offset[:, None]) / step[:, None])
         np.clip(codes, -_LARGEST, _LARGEST, out=codes)
         codes[missing] = MISSING
         return codes.astype(np.int16)
+
+    def _scales(self, maps: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Step and offset of each map: of all its sites, unless those that are not in use would double the step."""
+        found = _scales(maps)
+        if isinstance(self._used, slice):
+            return found
+        own = _scales(np.where(self._used | (maps == 0), maps, np.float32(np.nan)))  # 0 stays 0
+        return np.where(found[:, :1] > 2 * own[:, :1], own, found)
 
     def _watch(self, maps: NDArray[np.float32], kept: NDArray[np.float32]) -> None:
         x = maps[:, self._used].astype(np.float64)
@@ -173,7 +183,7 @@ class Unstorable(ValueError):
 
 
 def _scales(maps: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Step and offset of each map, and whether it has NaN."""
+    """Step and offset of each map; and, to be set, whether it has NaN."""
     low, high = (one.reduce(maps, axis=1).astype(np.float64) for one in (np.fmin, np.fmax))
     low, high = np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), 0.0, high)
     if np.maximum(-low, high).max(initial=0.0) > _MOST:  # one step further float32 ends
@@ -182,7 +192,7 @@ def _scales(maps: NDArray[np.float32]) -> NDArray[np.float32]:
     least = np.nextafter(((high - low) / (2 * _LARGEST - 2)).astype(np.float32), np.float32(np.inf))
     step = np.where(high > low, least, np.where(high == 0, 1.0, np.abs(high))).astype(np.float32)
     zero = np.rint((low / 2 + high / 2) / step).astype(np.float32)
-    return np.stack([step, zero * step, np.isnan(maps).any(axis=1)], axis=1).astype(np.float32)
+    return np.stack([step, zero * step, np.zeros_like(step)], axis=1)
 
 
 def _to_float16(maps: NDArray[np.float32]) -> Codes:
