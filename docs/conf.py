@@ -57,6 +57,8 @@ sphinx_gallery_conf = {
     "within_subsection_order": "gallery_order.Order",
     "image_scrapers": ("matplotlib", "gallery_order.shown_figures"),
     "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "capture_repr": (),
     "show_memory": False,
     "download_all_examples": False,
     "remove_config_comments": True,

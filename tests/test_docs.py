@@ -12,6 +12,7 @@ import icofactor
 from icofactor.io import guard, tables
 from icofactor.io import json as json_reader
 from icofactor.io import xml as xml_reader
+from test_examples import RESULTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -144,6 +145,12 @@ def test_the_reference_lists_the_names_of_modules(module: str) -> None:
         name for name in getattr(icofactor, module).__all__ if name not in icofactor.__all__ and name != "MODALITIES"
     }
     assert set(re.findall(rf"^   {module}\.(\w+)$", page, re.MULTILINE)) == names
+
+
+def test_the_reference_lists_what_functions_return() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    returned = [name for names in RESULTS.values() for name in names.split()]
+    assert not [name for name in returned if not re.search(rf"^   [\w.]+\.{name}$", page, re.MULTILINE)]
 
 
 def test_every_page_is_in_the_site_once() -> None:

@@ -32,11 +32,27 @@ def test_examples_run(name: str) -> None:
 PUBLIC = [(module, name) for module in (ico, preprocessing, cohort) for name in module.__all__]
 PUBLIC += [
     (bootstrap, "bootstrap"),
+    (bootstrap, "Bootstrap"),
     (atlas, "Atlas"),
     (atlas, "overlap"),
+    (atlas, "Overlap"),
     (diagnostics, "diagnose"),
+    (diagnostics, "Diagnostics"),
     (report, "write_page"),
 ]
+RESULTS = {
+    "icofactor.assessment.selection": "Choice",
+    "icofactor.assessment._compare": "Comparison",
+    "icofactor.assessment.associations": "Associations PLS NormativeScores",
+    "icofactor.cohort.cohort": "Measurement",
+    "icofactor.cohort.measures": "Measures",
+    "icofactor.factorization._refine": "Refined",
+    "icofactor.factorization.matching": "Match",
+    "icofactor.preprocessing.combat": "Harmonization",
+    "icofactor.results.fit_cohort": "FitResult",
+}
+"""What functions return and models keep; not imported from `icofactor`, but in the reference."""
+PUBLIC += [(import_module(module), name) for module, names in RESULTS.items() for name in names.split()]
 
 
 @pytest.mark.parametrize(("module", "name"), PUBLIC)
@@ -52,7 +68,8 @@ WITH_EXAMPLES = {
     ico.Covariates: "fit apply",
     ico.Design: "divide",
     ico.Refinement: "paper",
-    ico.Sites: "subset weighted from_sphere parcels",
+    ico.Sites: "named icosphere subset weighted from_sphere from_file parcels",
+    ico.Statistics: "from_data",
     preprocessing.ComBat: "fit transform",
     preprocessing.Resampler: "save",
 }

@@ -16,29 +16,33 @@ import tempfile
 from pathlib import Path
 
 import icofactor as ico
-from icofactor.cli import main as icofactor
 
 cohort = ico.simulate_cohort(100, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0)
 model = ico.CorticalFactorization(n_components=5, random_state=0)
 out = Path(tempfile.mkdtemp()) / "out"
 fit = ico.fit_cohort(cohort, model, out, figures=False)
-figure = ico.plot_components(model)
+figure = ico.plot_components(model, units=cohort.units)
 
 # %%
 # Test
 # ----
 #
-# In the shell this is ``icofactor associate out --formula "age + sex"``. Every term is tested in the model with all
-# others. The p-values come from permutations of people and are corrected over components.
+# Every term is tested in the model with all others. The p-values come from permutations of people and are corrected
+# over components.
 
-icofactor(["associate", str(out), "--formula", "age + sex", "--permutations", "1000"])
+found = ico.associate(model, cohort.participants, "age + sex", n_permutations=1000)
+print(found)
 
 # %%
-# In Python, the result also contains the tables:
+# In the shell, the same command also writes the tables and maps of the effects to the folder of the fit:
+#
+# .. code-block:: bash
+#
+#     icofactor associate out --formula "age + sex"
+#
+# In Python, ``found.table`` has these columns, one row per term and component:
 
-found = ico.associate(model, cohort.participants, "age + sex", contrast="age: 60 - 30", n_permutations=1000)
-for component, term, p in zip(*(found.table[name] for name in ("component", "term", "p_corrected")), strict=True):
-    print(f"{component} {term:4} p = {p:.3f}")
+print(*found.table, sep=", ")
 
 # %%
 # Where the effect is

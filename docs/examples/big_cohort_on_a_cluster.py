@@ -26,7 +26,7 @@ people = ico.simulate_cohort(120, 4, mesh="fsaverage4", random_state=0)
 folder = Path(tempfile.mkdtemp())
 pieces = (people[i : i + 25] for i in range(0, 100, 25))
 store = create_store(folder / "cohort.store", pieces)
-print(store)
+print(len(store.subjects), "subjects,", store.X.shape[1], "vertices")
 
 # %%
 # New people can be added later:

@@ -21,7 +21,7 @@ import nibabel as nib
 import numpy as np
 
 import icofactor as ico
-from icofactor.cli import main as icofactor
+from icofactor.preprocessing import Cleaning, Steps, prepare_bold
 
 rng = np.random.default_rng(0)
 sphere = ico.Sites.named("fsaverage3")
@@ -55,21 +55,19 @@ print(*sorted(path.name for path in func.iterdir()), sep="\n")
 # Compute ReHo
 # ------------
 #
-# One command does it; here we call it from Python. In the shell it is
-#
-# .. code-block:: bash
-#
-#     icofactor prepare reho fmriprep -o reho.store --confounds 6p --max-fd 0.5 --low 0.01
-#
 # ``6p`` are the six motion parameters, which are regressed out. Volumes with more than 0.5 mm of framewise displacement
 # are censored. The band is 0.01 to 0.1 Hz.
 
 store = derivatives.with_name("reho.store")
-options = ["--confounds", "6p", "--max-fd", "0.5", "--low", "0.01", "--quiet"]
-icofactor(["prepare", "reho", str(derivatives), "-o", str(store), *options])
+cohort = prepare_bold(derivatives, store, Steps("reho", low=0.01), Cleaning(("6p",), max_fd=0.5))
+print(len(cohort.subjects), "subjects,", cohort.X.shape[1], "vertices")
 
-cohort = ico.load_cohort(store)
-print(cohort)
+# %%
+# The same in the shell:
+#
+# .. code-block:: bash
+#
+#     icofactor prepare reho fmriprep -o reho.store --confounds 6p --max-fd 0.5 --low 0.01
 
 # %%
 # The store records what was done to the series, for the methods section:
@@ -104,8 +102,10 @@ figure = ico.plot_components(model)
 #
 #     from icofactor.preprocessing import reho
 #     from nilearn.datasets import fetch_surf_nki_enhanced
+#     from nilearn.surface import load_surf_data
 #
 #     faces = ico.Sites.named("fsaverage5").triangles
-#     files = fetch_surf_nki_enhanced(n_subjects=10)["func_left"]
-#     series = (np.column_stack(nib.load(file).agg_data()) for file in files)  # vertices × volumes
+#     files = fetch_surf_nki_enhanced(n_subjects=100)["func_left"]
+#     series = (load_surf_data(file) for file in files)  # each vertices × volumes
 #     X = np.stack([reho(one, faces, mask=one.std(axis=1) > 0) for one in series])
+#     model = ico.CorticalFactorization(5, mesh="fsaverage5", hemi="left", mask=(X > 0).all(axis=0)).fit(X)

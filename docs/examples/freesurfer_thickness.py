@@ -64,7 +64,7 @@ print(fit.found())
 #
 # ``out`` contains the maps as GIFTI files, the loadings as a table and ``report.html``, which you open in a browser.
 
-figure = ico.plot_components(model)
+figure = ico.plot_components(model, units=cohort.units)
 
 # %%
 # The loadings are a table with one row per subject, ready for your statistics program:

@@ -81,4 +81,5 @@ figure = ico.plot_components(model, components=[0, 1], views=["lateral"])
 # .. code-block:: bash
 #
 #     icofactor fit thickness.store myelin.store -o out --share maps --scale variance
-#     icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 -o out --share maps --scale variance
+#     icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 --smoothing 10 -o out \
+#         --share maps --scale variance

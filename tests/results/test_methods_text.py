@@ -75,7 +75,7 @@ def test_other_settings_are_other_words(cohort: Cohort) -> None:
     assert "λ = 0.25, and" in text_of(cohort, method="DL", penalty=0.25)
     projective = text_of(cohort, method="LE-PPNMF")
     assert "λ" not in projective
-    assert "WᵀX holds the loadings" in projective
+    assert "WᵀX contains the loadings" in projective
 
 
 REHO = [
@@ -95,7 +95,7 @@ REHO = [
             [
                 "band-pass filtered between 0.05 and 0.1 Hz with a Butterworth filter of order 2.",
                 "Kendall's W of the series up to 3 edges away, with correction for ties.",
-                "were given the mean of their neighbours.",
+                "were filled with the mean of their neighbours.",
                 "resampled from fs_LR 32k to fsaverage5 by adaptive barycentric interpolation.",
             ],
         ),

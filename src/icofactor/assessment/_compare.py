@@ -47,6 +47,15 @@ class Comparison:
         Number of rotations.
     how : str
         How the maps of b were moved to the sites of a.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> comparison = ico.compare(model, model, n_spins=9)
+    >>> comparison.table["component_b"].tolist(), round(comparison.mean, 6)
+    ([1, 2, 3], 1.0)
     """
 
     table: dict[str, np.ndarray]

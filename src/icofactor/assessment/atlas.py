@@ -1,10 +1,10 @@
-"""Where components lie: their overlap with the regions of an atlas, against rotations on the sphere.
+"""Overlap of components with the regions of an atlas, tested against rotations on the sphere.
 
-Enrichment of a map in a region is its mean there over its mean on the whole cortex. Smooth maps are high or low over
-large stretches, so its null is the same map rotated: nearest-vertex reassignment, the right hemisphere turning with
-the left one as its mirror image. Sites that get their value from the medial wall count as missing in that rotation, as
-the field does; so do those on the medial wall itself. Sites count by their weights; a parcel lies in each region with
-the vertices that it shares with it, and rotations turn the parcels' mean directions.
+The enrichment of a map in a region is its mean there, divided by its mean on the whole cortex. Smooth maps are high or
+low over large areas, so the null is the same map rotated (nearest-vertex reassignment; the right hemisphere rotates as
+the mirror image of the left). Sites on the medial wall, and sites that take their value from it, count as missing in
+that rotation. Sites are weighted; a parcel belongs to a region by the vertices that they share, and the mean directions
+of parcels are rotated.
 """
 
 from __future__ import annotations
@@ -94,6 +94,16 @@ class Overlap:
         maps of their own, all count alike, and share_NAME has the share of each.
     names : tuple of str
         One per component, proposed from its largest overlaps.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> atlas = Atlas((cohort.sites.coordinates[:, 1] > 0).astype(int), ("back", "front"))
+    >>> found = overlap(model, atlas, n_spins=9)
+    >>> len(found.names), found.table["region"].shape
+    (3, (6,))
     """
 
     table: dict[str, np.ndarray]

@@ -1,9 +1,9 @@
-"""How much the components of a fitted model depend on the subjects: bootstrap resampling.
+"""Standard errors and stability of the components of a model, by bootstrap resampling of the subjects.
 
-A resample draws as many subjects as there are, with replacement, fits them anew on the model's own faces from random
-starts of their own, and lifts to full resolution. Rows that belong together, such as scans of a person, are drawn
-together. Components are matched back to the model's. Starting from the model's solution instead would be quicker and
-too sure: the fit stays near it, where another sample would have led elsewhere (docs/selection.md).
+Each resample draws as many subjects as there are, with replacement, and fits them on the faces of the model from new
+random starts. Rows that belong together, such as scans of a person, are drawn together. Components are matched to those
+of the model. Starts from the solution of the model would be faster, but would stay near it and give standard errors
+that are too small.
 """
 
 from __future__ import annotations

@@ -31,17 +31,35 @@ DOMINANT = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """How several measures lie in one matrix; and of a fit, what was found of each.
+    """How several measures are arranged in one matrix, and how a fit scaled each of them.
+
+    `measures_` of a model that was fitted to joined measures (`icofactor.join_measures`).
 
     Attributes
     ----------
-    names, units : of the measures, in order.
-    share : "maps", X = [X₁; X₂; ...] with a row per person and measure, or "loadings", X = [X₁ X₂ ...].
-    scale : "none", "variance" (each measure over the root of its total variance) or "zscore" (every site of each).
-    weights : how much the squared error of each counts.
-    factor : of a fit, what each was multiplied by.
-    variance : of a fit, each one's share of the variance that was fitted.
-    mean, deviation : of a fit of shared maps, of each measure at every site; see `Centering`.
+    names, units : tuples of str
+        Names and units of the measures, in order.
+    share : {"maps", "loadings"}
+        "maps": one row of X per person and measure. "loadings": one row per person, with measures side by side.
+    scale : {"none", "variance", "zscore"}
+        How each measure is scaled.
+    weights : array of shape (n_measures,)
+        Weight of the squared error of each measure.
+    factor : array of shape (n_measures,) or None
+        What the fit multiplied each measure by.
+    variance : array of shape (n_measures,) or None
+        Share of each measure in the variance that was fitted.
+    mean, deviation : arrays of shape (n_measures, n_sites) or None
+        With shared maps, mean and standard deviation of each measure at every site.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> a, b = (ico.simulate_cohort(20, 3, kind, mesh="fsaverage3") for kind in ("thickness", "myelin"))
+    >>> joined = ico.join_measures({"thickness": a, "myelin": b}, share="loadings", scale="variance")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(joined)
+    >>> {name: maps.shape for name, maps in model.measures_.maps(model.components_).items()}
+    {'thickness': (3, 642), 'myelin': (3, 642)}
     """
 
     names: Annotated[tuple[str, ...], Numbers("m", "text")]
@@ -56,10 +74,11 @@ class Measures:
 
     @property
     def n(self) -> int:
+        """Number of measures."""
         return len(self.names)
 
     def codes(self, n_rows: int) -> NDArray[np.int64] | None:
-        """(n_rows,) measure of each row of X; None where a row holds all of them."""
+        """Number of the measure of each row of X; None if a row contains all measures."""
         if self.share == "loadings":
             return None
         if n_rows % self.n:
@@ -68,14 +87,14 @@ class Measures:
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
     def check_people(self, n_rows: int) -> None:
-        """Refuse to fit one person, whose rows of several measures would otherwise look like several."""
+        """Raise an error for a single person, whose rows of several measures would look like several people."""
         if self.share == "maps" and n_rows // self.n < 2:
             raise ArgumentError(
                 "X", None, "X has 1 person with all measures; fit needs at least 2 (transform takes one)"
             )
 
     def center(self, center: str, asked: str, method: Any) -> str:
-        """What a fit takes out of every site of each measure: `center`, or z-scores where the scale says so."""
+        """Centering of each measure: `center` of the model, or "zscore" if the scale is."""
         if self.scale != "zscore":
             return center
         if "zscore" not in method.scheme.centers:
@@ -86,7 +105,7 @@ class Measures:
         return "zscore"
 
     def people(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
-        """Table and names of the people, each once, of those of the rows of X."""
+        """Table and names of the people, each once, from those of the rows of X."""
         names = list(subjects)
         if self.share == "loadings" or self.n == 1:
             return participants, names
@@ -98,16 +117,16 @@ class Measures:
 
     @property
     def plain(self) -> bool:
-        """Whether values stay as they are."""
+        """Whether values are neither scaled nor weighted."""
         return self.scale == "none" and bool((self.weights == 1).all())
 
     @property
     def as_plain(self) -> Measures:
-        """Those of values that were scaled and weighted already."""
+        """The same measures, for values that are already scaled and weighted."""
         return replace(self, scale="none", weights=np.ones(self.n))
 
     def factors(self, variance: NDArray[Any], n: int, n_sites: float, center: str) -> NDArray[np.float64]:
-        """(n_measures,) what each is multiplied by, from its Σ (x − mean)² over so many people and sites."""
+        """Factor of each measure, from its Σ (x − mean)² and the numbers of people and sites."""
         if self.scale != "variance" or center == "zscore":
             return np.sqrt(self.weights)
         if (variance <= 0).any():
@@ -118,25 +137,26 @@ class Measures:
         return np.asarray(np.sqrt(self.weights * max(1, n - 1) * n_sites / variance))
 
     def split(self, values: Any) -> dict[str, Any]:
-        """Measure → its rows of loadings (shared maps), or its columns of maps (shared loadings)."""
+        """Split loadings (shared maps) or maps (shared loadings) into those of each measure: a dict by name."""
         axis = 0 if self.share == "maps" else -1
         return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
 
     def maps(self, components: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Measure → components × sites in its own units (standard deviations for z-scores): of a loading of 1."""
+        """Maps of each measure in its own units, for a loading of 1 (in standard deviations for z-scores): a dict by
+        name."""
         each = self.split(components) if self.share == "loadings" else dict.fromkeys(self.names, components)
         factor = np.ones(self.n) if self.factor is None else self.factor
         return {name: each[name] / by for name, by in zip(self.names, factor, strict=True)}
 
     @property
     def record(self) -> dict[str, Any]:
-        """For provenance, and to recognise a run."""
+        """Record for the provenance and the work folder."""
         weights = dict(zip(self.names, map(float, self.weights), strict=True))
         return {"names": list(self.names), "share": self.share, "scale": self.scale, "weights": weights}
 
     @property
     def warning(self) -> str:
-        """What to know where one measure outweighs the others; "" where none does, or weights were chosen."""
+        """A warning if one measure dominates the others; "" otherwise, and if weights were given."""
         if self.variance is None or self.n < 2 or self.variance.max() <= DOMINANT or np.ptp(self.weights):
             return ""
         largest = int(self.variance.argmax())

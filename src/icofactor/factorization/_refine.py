@@ -81,15 +81,31 @@ class Refinement:
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A solution after refinement.
+    """A solution after refinement, the result of `refine`.
 
     Attributes
     ----------
-    design, stats, solution : where the refinement ended; the solution's `objective` and `errors` hold all updates,
-        those before the refinement included
-    divisions : updates made before each division, by which plots mark it
-    n_columns : n_k after each division
-    exhausted : whether it stopped early because no face could be divided any more
+    design, stats, solution : Design, Statistics, Solution
+        Design, statistics and solution at the end. `objective` and `errors` of the solution contain all updates,
+        including those before the refinement.
+    divisions : tuple of int
+        Number of updates before each division.
+    n_columns : tuple of int
+        Number of columns of the design after each division.
+    exhausted : bool
+        Whether the refinement ended early because no face could be divided further.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> design = ico.Design(cohort.sites, level=1)
+    >>> stats = ico.Statistics.from_data(cohort.X.T, design)
+    >>> solution = ico.solve(stats, "LE-PNNMF", 3, n_iter=50, random_state=0)
+    >>> source = ico.Pyramid.from_data(cohort.X.T, cohort.sites)
+    >>> refined = ico.refine(source, design, stats, solution, ico.Refinement(steps=2, faces=5))
+    >>> refined.n_columns, refined.divisions
+    ((95, 110), (50, 60))
     """
 
     design: Design

@@ -26,6 +26,15 @@ class Match:
         Numbers of the matched components in the first and second set, in the order of the first.
     similarity : array
         Correlation of each pair of maps.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> import numpy as np
+    >>> maps = np.eye(3, 9)
+    >>> match = ico.match_components(maps, maps[[2, 0, 1]])
+    >>> match.b.tolist(), round(match.mean, 6)
+    ([1, 2, 0], 1.0)
     """
 
     a: np.ndarray

@@ -121,10 +121,29 @@ class Statistics:
         inspector: Inspector | None = None,
         report: Report | None = None,
     ) -> Statistics:
-        """Compute the statistics of X (sites × subjects) in one pass.
+        """Compute the statistics of X in one pass.
 
-        With `rows`, X contains only these sites; statistics of disjoint rows of one design can be added. `inspector`
-        sees all of X, and `report` is called with the fraction that is done.
+        Parameters
+        ----------
+        X : array of shape (n_sites, n_subjects)
+            Maps, also memory-mapped or as a dask array.
+        design : Design
+            The design.
+        rows : slice or int array, optional
+            Sites that X contains. Statistics of disjoint rows of one design can be added.
+        inspector : Inspector, optional
+            Sees all values of X, to check them.
+        report : callable, optional
+            Called with the fraction that is done.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+        >>> design = ico.Design(cohort.sites, level=1)
+        >>> half = ico.Statistics.from_data(cohort.X.T[:300], design, slice(0, 300))
+        >>> (half + ico.Statistics.from_data(cohort.X.T[300:], design, slice(300, 642))).L.shape
+        (20, 80)
         """
         where = np.arange(design.sites.n)[slice(None) if rows is None else rows]
         if not hasattr(X, "shape"):

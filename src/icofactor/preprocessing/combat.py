@@ -68,6 +68,14 @@ class Harmonization:
         Share of the between-subject variance that harmonization removed; see `Covariates`.
     least : int
         Number of scans from which a new level is estimated.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> found = ico.preprocessing.ComBat().fit(cohort, ["A", "B"] * 10).harmonization_
+    >>> found.levels, found.counts, found.location.shape
+    (('A', 'B'), (10, 10), (2, 642))
     """
 
     kept_as: ClassVar[str] = "harmonization_"
@@ -124,7 +132,7 @@ class Harmonization:
         return adjusted(X, AdjustedMaps(given.maps, step, self, notes, given.n_stacked))
 
     def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        """All levels, those that must be learnt last, and the level of each scan; refuses what cannot be harmonized."""
+        """Check new scans: all levels (new ones last), and the level of each scan."""
         cells = _scanners(self.column, participants, subjects)
         counts = Counter(cell for cell in cells if cell not in self.levels)
         few = sorted(level for level, n in counts.items() if n < self.least)
@@ -167,7 +175,7 @@ class Harmonization:
 
     @property
     def combat(self) -> ComBat:
-        """What finds the same of other scans."""
+        """A `ComBat` with the same settings, for other scans."""
         keep = tuple(term.asked for term in self.terms)
         settings: dict[str, Any] = {"reference": self.reference, "empirical_bayes": self.empirical_bayes}
         return ComBat(self.column, keep, **settings, min_scans=self.least)

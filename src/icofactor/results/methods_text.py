@@ -221,7 +221,7 @@ def _step(step: Mapping[str, Any]) -> str:
     if name == "detrend":
         return "Mean and linear trend were removed from each series"
     if name == "concatenate_runs":
-        return "Each run was brought to zero mean and unit norm, and runs were joined"
+        return "Each run was scaled to zero mean and unit norm, and runs were joined"
     if name == "reho":
         ties = "with" if of.get("tie_correction") else "without"
         return (
@@ -238,12 +238,12 @@ def _step(step: Mapping[str, Any]) -> str:
             "were set to that limit"
         )
     if name == "fill_from_neighbours":
-        most = f"at most a share of {say('max_missing')} of a hemisphere's cortex"
-        return f"Vertices without data ({most}) were given the mean of their neighbours"
+        most = f"a share of at most {say('max_missing')} of the cortex of a hemisphere"
+        return f"Vertices without data ({most}) were filled with the mean of their neighbours"
     if name == "smooth":
         return f"Maps were smoothed along the surface with a Gaussian kernel of {say('fwhm_mm')} mm FWHM"
     if name == "resample" and of.get("method") == "nested":
-        return f"Of {say('from')} the vertices were kept that {say('to')} shares with it"
+        return f"Only the vertices that {say('from')} shares with {say('to')} were kept"
     if name == "resample":
         method = "adaptive barycentric" if of.get("method") == "adaptive" else "barycentric"
         return f"Maps were resampled from {say('from')} to {say('to')} by {method} interpolation"
@@ -311,7 +311,9 @@ def _problem(model: Any, cite: _Citations) -> str:
     relative = " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
     penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
     itself = ", on the regions themselves," if _on_regions(model) else ""
-    where = "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " holds the loadings"
+    where = (
+        "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " contains the loadings"
+    )
     return (
         f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)}{itself} for {text.name} "
         f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
@@ -342,7 +344,7 @@ def _coarse(model: Any, cite: _Citations) -> str:
         "exponential": "a sum of exponential bumps on",
     }[model.columns]
     rules = {
-        "default": "Updates that would have raised the objective were replaced by updates that do not.",
+        "default": "No update was allowed to increase the objective.",
         "paper": f"The updates follow {cite(HONNORAT)} exactly.",
     }[model.rules]
     ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
@@ -387,8 +389,8 @@ def _full_resolution(model: Any) -> str:
     if _method(model).scheme.projective:
         polish = f", followed by {model.polish} gradient steps there" if model.polish else ""
         return (
-            "The basis was then computed at every site by solving the condition that a solution at full resolution "
-            f"meets, given the coarse one{polish}; loadings are projections on that basis."
+            "The basis was then computed at every site by solving the optimality condition at full resolution, given "
+            f"the coarse solution{polish}; loadings are projections on that basis."
         )
     polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
     return (
@@ -414,8 +416,8 @@ def _results(model: Any) -> str:
     return (
         f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects{what_remained(model)}. "
         f"{scale}{sign} Components "
-        "are ordered by the variance each carries alone. For the parcellation every site was given to the component "
-        f"that contributes most there. {_recurrence(model)}"
+        "are ordered by the variance each carries alone. For the parcellation, every site was assigned to the "
+        f"component that contributes most there. {_recurrence(model)}"
     ).rstrip()
 
 
@@ -434,8 +436,8 @@ def _recurrence(model: Any) -> str:
 
 def _software(cite: _Citations) -> str:
     return (
-        f"Computations were made with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite(_NUMPY)} and "
-        f"SciPy {version('scipy')} {cite(_SCIPY)}."
+        f"Computations were performed with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite(_NUMPY)} "
+        f"and SciPy {version('scipy')} {cite(_SCIPY)}."
     )
 
 

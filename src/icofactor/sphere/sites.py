@@ -193,7 +193,10 @@ class Sites:
     def subset(self, keep: ArrayLike) -> Sites:
         """Select sites by a bool mask or by their numbers; the hierarchy stays the same.
 
-        >>> Sites.icosphere(1).subset(range(10)).n
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> ico.Sites.icosphere(1).subset(range(10)).n
         10
         """
         chosen = np.asarray(keep)
@@ -312,7 +315,23 @@ class Sites:
 
     @classmethod
     def named(cls, name: str, on: On = "vertices", hemi: Hemi = "left") -> Sites:
-        """Vertices or faces of "fsaverage3" to "fsaverage7" ("fsaverage" is the last) or "fsLR32k"; left first."""
+        """Sites of a standard mesh.
+
+        Parameters
+        ----------
+        name : str
+            "fsaverage3" to "fsaverage7" ("fsaverage" is the last) or "fsLR32k".
+        on : {"vertices", "faces"}, default="vertices"
+            Where maps have their values.
+        hemi : {"left", "right", "both"}, default="left"
+            Hemispheres; with "both", left sites come first.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> ico.Sites.named("fsaverage5", hemi="both").n
+        20484
+        """
         if isinstance(name, str) and is_fs_lr(name):
             sides = [cls.from_sphere(*fs_lr_sphere(side), on=on) for side in hemispheres(hemi)]
             return cls.both(*sides) if len(sides) == 2 else sides[0]
@@ -322,7 +341,14 @@ class Sites:
 
     @classmethod
     def icosphere(cls, level: int, on: On = "vertices", hemi: Hemi = "left") -> Sites:
-        """Vertices or faces of the mesh of the hierarchy at `level`, with faces in quadtree order."""
+        """Vertices or faces of the mesh of the hierarchy at `level`, with faces in quadtree order.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> ico.Sites.icosphere(3, on="faces").n
+        1280
+        """
         mesh = icosphere(level)
         return _hemispheres(_mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level), hemi)
 
@@ -332,8 +358,11 @@ class Sites:
 
         An icosahedral mesh is recognized in any order, and the hierarchy is rotated to fit it.
 
-        >>> mesh = Sites.icosphere(2)
-        >>> Sites.from_sphere(100 * mesh.coordinates, mesh.triangles).level
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> mesh = ico.Sites.icosphere(2)
+        >>> ico.Sites.from_sphere(100 * mesh.coordinates, mesh.triangles).level
         2
         """
         unit = _unit_vectors(coordinates)
@@ -398,9 +427,14 @@ class Sites:
 
     @classmethod
     def from_file(cls, path: str | Path, on: On = "vertices") -> Sites:
-        """The sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`.
+        """Sites on the sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`.
 
-        Of CIVET any surface will do (.obj): its vertices are those of an icosphere, which is turned to fit it.
+        Any CIVET surface (.obj) also works: its vertices are those of an icosphere, which is rotated to fit it.
+
+        Examples
+        --------
+        >>> import icofactor as ico
+        >>> sites = ico.Sites.from_file("L.sphere.32k_fs_LR.surf.gii")  # doctest: +SKIP
         """
         coordinates, faces = read_surface(path)
         if str(path).endswith(".obj"):

@@ -56,6 +56,15 @@ class PLS:
         Numbers of the rows used.
     notes : list of str
         Remarks.
+
+    Examples
+    --------
+    >>> import numpy as np, icofactor as ico
+    >>> rng = np.random.default_rng(0)
+    >>> behaviour = {"memory": rng.normal(size=40), "speed": rng.normal(size=40)}
+    >>> found = ico.pls(rng.normal(size=(40, 3)), behaviour, n_permutations=99, n_bootstrap=50, n_splits=5)
+    >>> found.component_weights.shape, found.measures
+    ((3, 2), ('memory', 'speed'))
     """
 
     components: tuple[str, ...]

@@ -41,6 +41,15 @@ class NormativeScores:
         Names of the components.
     notes : list of str
         Remarks.
+
+    Examples
+    --------
+    >>> import numpy as np, icofactor as ico
+    >>> age, loadings = np.arange(20.0, 60), np.random.default_rng(0).normal(size=(40, 2))
+    >>> table = {"age": age, "group": np.repeat(["control", "patient"], 20)}
+    >>> found = ico.normative_scores(loadings, table, "age", reference="group=control")
+    >>> found.scores.shape, found.outside[-1]  # the oldest person is older than all controls
+    ((40, 2), 'age')
     """
 
     scores: np.ndarray

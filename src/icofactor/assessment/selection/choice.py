@@ -67,6 +67,16 @@ class Choice:
         Settings of the search.
     others : tuple of int
         Other good numbers: local optima of the score.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> choice = ico.choose_n_components(ico.simulate_cohort(), range(2, 13))  # doctest: +SKIP
+    >>> choice.save("selection")  # doctest: +SKIP
+    >>> choice = Choice({"rank": np.array([2, 3])}, 3, ("Halves of the subjects agree most on 3 components.",))
+    >>> print(choice)
+    Recommended: 3 components.
+    - Halves of the subjects agree most on 3 components.
     """
 
     table: Mapping[str, np.ndarray]

@@ -18,13 +18,18 @@ class Convergence:
 
     Attributes
     ----------
-    updates, objective : (m,) the kept run, thinned: the objective after so many updates
-    band_updates : (q,) updates at which the starts were compared
-    band : (5, q) least, lower quartile, median, upper quartile and largest objective over the starts
-    divisions : updates made before each refinement
-    n_columns : active faces after each refinement
-    n_starts : how many starts were run; of "parts" only the most promising ones are
-    converged : whether the starts met their tolerance
+    updates, objective : arrays of shape (m,)
+        Numbers of updates of the best start, thinned, and the objective after each of them.
+    band_updates : array of shape (q,)
+        Numbers of updates at which the starts were compared.
+    band : array of shape (5, q)
+        Minimum, quartiles and maximum of the objective over starts.
+    divisions, n_columns : arrays of shape (n_refinements,)
+        Number of updates before each refinement, and of active faces after it.
+    n_starts : int
+        Number of starts that were run; for "parts" only the most promising ones are.
+    converged : bool
+        Whether the starts met their tolerance.
     """
 
     updates: Annotated[np.ndarray, Numbers("m", "fi")]
@@ -43,12 +48,18 @@ class Association:
 
     Attributes
     ----------
-    column : its name
-    values : (n_subjects,) NaN where unknown
-    n : subjects with a value
-    measure : whose loadings these are, where people have those of several
-    r : (k,) Pearson's correlation with each component's loadings
-    p : (k,) permutation p, two-sided, corrected over components by the largest |r|
+    column : str
+        Name of the column.
+    values : array of shape (n_subjects,)
+        Its values; NaN if unknown.
+    n : int
+        Number of subjects with a value.
+    measure : str
+        Measure of these loadings, if people have loadings of several.
+    r : array of shape (n_components,)
+        Pearson's correlation with the loadings of each component.
+    p : array of shape (n_components,)
+        Two-sided permutation p, corrected over components by the largest |r|.
     """
 
     column: str
@@ -70,14 +81,20 @@ class Grouping:
 
     Attributes
     ----------
-    column : its name
-    labels : names of the groups
-    codes : (n_subjects,) number of each subject's group, −1 where unknown or in a group too small to compare
-    n : subjects in a group
-    measure : as in `Association`
-    eta2 : (k,) share of the variance of each component's loadings that lies between the groups
-    p : (k,) permutation p, corrected over components by the largest share
-    boxes : (n_groups, k, 5) least, lower quartile, median, upper quartile, largest loading
+    column, labels : str, tuple of str
+        Names of the column and of its groups.
+    codes : int array of shape (n_subjects,)
+        Number of each subject's group; −1 if unknown, or if the group is too small to compare.
+    n : int
+        Number of subjects in a group.
+    measure : str
+        As in `Association`.
+    eta2 : array of shape (n_components,)
+        Share of the variance of each component's loadings between the groups.
+    p : array of shape (n_components,)
+        Permutation p, corrected over components by the largest share.
+    boxes : array of shape (n_groups, n_components, 5)
+        Minimum, quartiles and maximum of the loadings.
     """
 
     column: str
@@ -97,15 +114,20 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Unusual:
-    """Subjects far from the others, the furthest first.
+    """Subjects far from the others, in order of decreasing distance.
 
     Attributes
     ----------
-    subject : (m,) row of the subject
-    component : (m,) which loading is unusual, counted from 0; −1 where it is the residual
-    value : (m,) that loading, or the root mean square residual in the data's units
-    z : (m,) its distance from the median in robust standard deviations; see `unusual_subjects`
-    limit : the distance from which on a subject is listed
+    subject : int array of shape (m,)
+        Row of the subject.
+    component : int array of shape (m,)
+        Component whose loading is unusual, from 0; −1 for the residual.
+    value : array of shape (m,)
+        That loading, or the root mean square of the residual in the units of the data.
+    z : array of shape (m,)
+        Distance from the median in robust standard deviations; see `unusual_subjects`.
+    limit : float
+        Distance above which a subject is listed.
     """
 
     subject: Annotated[np.ndarray, Numbers("m", "i", least=0, below="n")]
@@ -117,38 +139,69 @@ class Unusual:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Everything a report shows of a fit of k components to n subjects.
+    """Everything the report of a fit shows, the result of `diagnose`.
+
+    Maps are NaN at masked sites. Shares of variance are of what was fitted, except `explained_X`.
 
     Attributes
     ----------
-    subjects : names, in the order of the loadings
-    hemisphere, modality, units : of the data; units "" when unknown
-    simulated : whether the data were made by a computer
-    median, deviation : (n_sites,) over subjects, in the data's units; NaN where masked, as all maps here
-    explained_map : (n_sites,) share of each site's between-subject variance that the fit explains
-    parcellation : (n_sites,) number of the component that carries most, 1 to k; 0 where none does, or masked
-    depth : (n_sites,) how often the face that holds each site was divided
-    loadings : (n, k)
-    residual : (n,) root mean square of x − fit over sites, in the data's units, or in standard deviations for a fit of
-        z-scores. All shares of variance are of what was fitted, `explained_X` aside
-    subject_explained : (n,) share of the subject's variance about the mean map that the fit explains
-    explained : share of the between-subject variance that the fit explains
-    measure_explained : (n_measures,) the same of each measure; None for one measure
-    explained_X : share of ‖X‖² in the data's units, mean map included, which is near 1 for any sensible fit
-    alone : (k,) share of the between-subject variance that each component carries by itself
-    unique : (k,) share that is lost when the loadings of all others stand in for it, by linear regression
-    linear : share that the loadings of all components explain by linear regression; what `unique` is taken from
-    l1_B, l1_C : (k,) sums of absolute values of each component's basis and loadings in design coordinates
-    extent : (k,) share of the sites in use where the component exceeds 5 % of its largest value
-    overlap : (k, k) how much of two maps lies in the same place, 0 to 1, each taken as a distribution over sites
-    similarity : (k, k) correlation of the maps
-    together : (k, k) correlation of the loadings
-    order, component_order : of subjects and components, alike ones side by side
-    tree : (n − 1, 4) SciPy's linkage of the subjects that `order` comes from; (0, 4) when there are too many
-    convergence, associations, groupings, unusual : see there
-    left_out : columns of the participants that were not compared, and why
-    timing : stage → seconds; `memory` : bytes at most in use, 0 when unknown
-    warnings : what a reader should know before believing the rest
+    subjects : tuple of str
+        Names, in the order of the loadings.
+    hemisphere, modality, units : str
+        As in `Cohort`.
+    simulated : bool
+        Whether the data are simulated.
+    median, deviation : arrays of shape (n_sites,)
+        Median and standard deviation over subjects, in the units of the data.
+    explained_map : array of shape (n_sites,)
+        Share of the between-subject variance of each site that the fit explains.
+    parcellation : int array of shape (n_sites,)
+        Number of the component that contributes most, from 1; 0 if none does, or if masked.
+    depth : array of shape (n_sites,)
+        How often the face of each site was divided.
+    loadings : array of shape (n_subjects, n_components)
+        Loadings.
+    residual : array of shape (n_subjects,)
+        Root mean square of the residual map, in the units of the data, or in standard deviations for z-scores.
+    subject_explained : array of shape (n_subjects,)
+        Share of the subject's variance about the mean map that the fit explains.
+    explained, measure_explained : float, array of shape (n_measures,) or None
+        Share of the between-subject variance that the fit explains, in all and of each of several measures.
+    explained_X : float
+        Share of ‖X‖² in the units of the data, with the mean map; near 1 for any sensible fit.
+    alone : array of shape (n_components,)
+        Share of the between-subject variance that each component carries alone.
+    unique : array of shape (n_components,)
+        Share that this component explains and no other does, by linear regression on the loadings.
+    linear : float
+        Share that all loadings explain by linear regression.
+    l1_B, l1_C : arrays of shape (n_components,)
+        Sums of absolute values of the basis and of the loadings, in design coordinates.
+    extent : array of shape (n_components,)
+        Share of the sites where the component exceeds 5 % of its maximum.
+    overlap, similarity, together : arrays of shape (n_components, n_components)
+        Overlap of the maps (0 to 1), correlation of the maps, and correlation of the loadings.
+    order, component_order : int arrays
+        Orders in which similar subjects and similar components are neighbours.
+    tree : array of shape (n_subjects − 1, 4)
+        SciPy's linkage of the subjects; (0, 4) if there are too many.
+    convergence, associations, groupings, unusual
+        `Convergence`, lists of `Association` and `Grouping`, and `Unusual`.
+    left_out : dict
+        Columns of the participants that were not compared, and why.
+    timing, memory : dict, int
+        Stage → seconds, and peak memory in bytes (0 if unknown).
+    warnings : tuple of str
+        What a reader should know first.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> found = ico.diagnostics.diagnose(model, cohort)
+    >>> found.extent.shape, abs(found.explained - model.explained_) < 1e-6
+    ((3,), True)
     """
 
     subjects: Annotated[tuple[str, ...], Numbers("n", "text")]
