@@ -23,6 +23,7 @@ from helpers import region_tables
 from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, write_npz
 from icofactor.cli import bids
 from icofactor.cli.main import _options, _parser
+from icofactor.cli.main import main as icofactor
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -196,6 +197,33 @@ def test_blocks_of_python_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exec(compile(text, page, "exec"), given)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, on a small mesh."""
+    monkeypatch.chdir(tmp_path)
+    cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
+    maps = hemispheres(cohort.X)
+    for name, rows in {"SUBJECTS_DIR": slice(18), "NEW_SUBJECTS_DIR": slice(18, 24)}.items():
+        some = {side: values[rows] for side, values in maps.items()}
+        freesurfer_tree(tmp_path / name, cohort.subjects[rows], some, target="fsaverage3")
+    people = zip(cohort.subjects, cohort.participants["age"], cohort.participants["sex"], strict=True)
+    lines = "".join(f"{name}\t{age}\t{sex}\n" for name, age, sex in list(people)[:18])
+    (tmp_path / "participants.tsv").write_text(f"participant_id\tage\tsex\n{lines}")
+    text = "".join(blocks(ROOT / "docs" / "start.md", "")).replace("fsaverage5", "fsaverage3")
+    shown = [words for words in commands(text) if words[0] == "icofactor"]
+    whole = [word for word in shown[1] if word != "--dry-run"]  # "Then run the same line without it"
+    quick = {
+        "demo": "--n-subjects 12 --n-components 2 --hemisphere left --no-figures",
+        "fit": "--n-components 2 --no-figures",
+        "select": "--ranks 2-3 --splits 2 --n-starts 2 --nulls 5 --level 1",
+        "associate": "--permutations 199",
+        "transform": "",
+    }
+    for words in [*shown[:2], whole, *shown[2:]]:
+        assert icofactor([word.removeprefix("$") for word in words[1:]] + quick[words[1]].split()) == 0, words
+    assert (tmp_path / "out" / "report.html").is_file() and (tmp_path / "new_loadings.tsv").is_file()
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def simulate_cohort(
     variability : float, optional
         Between-subject variance as a share of all energy. Default: 0.165, far more than in real thickness (0.008), so
         that components can be recovered with noise = 0.5; thickness then ranges from 0.03 to about 13 mm. 0.008 gives
-        realistic values (1 to 5.5 mm), whose components plain NMF does not recover (correlation 0.68).
+        realistic values (1 to 5.5 mm), whose components plain NMF does not recover.
     measure : int, default=0
         Number of the measure. 1, 2, ... have the same people, regions and loadings as 0, with their own noise.
 

@@ -270,18 +270,30 @@ def _check_registered(
     source: Surface, target: Surface, source_areas: Floats, target_areas: Floats, forward: sparse.csr_array
 ) -> None:
     """Refuse spheres on which cortical area is distributed in unlike ways."""
-    patterns = []
-    for sphere, areas in ((source, source_areas), (target, target_areas)):
-        on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
-        patterns.append(np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12)))
-    carried, own = forward @ patterns[0], patterns[1]
-    if min(carried.std(), own.std()) < _FLAT_PATTERN:
-        return  # areas of the spheres themselves tell nothing
-    agreement = float(np.corrcoef(carried, own)[0, 1])
-    if agreement < _REGISTERED:
+    agreement = pattern_agreement(source, target, source_areas, target_areas, forward)
+    if agreement is not None and agreement < _REGISTERED:
         raise FileError(
             source.label,
             f"does not seem to be in register with {literal(target.label)}: their patterns of vertex area correlate by "
             f"{agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere deformed to the "
             "other's space, of the same hemisphere; {check_registration=False} resamples anyway",
         )
+
+
+def pattern_agreement(
+    source: Surface,
+    target: Surface,
+    source_areas: Floats,
+    target_areas: Floats,
+    forward: sparse.csr_array | None = None,
+) -> float | None:
+    """Correlation of cortical area per sphere area on two spheres; None if areas are those of the spheres."""
+    forward = _barycentric(source, target) if forward is None else forward
+    patterns = []
+    for sphere, areas in ((source, source_areas), (target, target_areas)):
+        on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
+        patterns.append(np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12)))
+    carried, own = forward @ patterns[0], patterns[1]
+    if min(carried.std(), own.std()) < _FLAT_PATTERN:
+        return None
+    return float(np.corrcoef(carried, own)[0, 1])

@@ -4,6 +4,7 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults claims [--only TITLE]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults speed [--repeats 5]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults weights [--splits 10]
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults penalty
 
 Real thickness (100 subjects, left faces of fsaverage5) when ICOFACTOR_TEST_DATA is set, a simulated cohort otherwise.
 `tables`: the median over `--repeats` seeds of the full-resolution error over the between-subject variance, its worst
@@ -11,7 +12,8 @@ case, and the median time of one fit; rows of one table are interleaved, so that
 the page says of extrapolation, zeros, halving and overlapping columns. `speed`: the default fit of 100 people, both
 hemispheres, beside updates of opNMF in turn, and 1000 starts of parts (docs/benchmarks.md). `weights`: what area
 weights change on real thickness, both hemispheres, on three meshes; the folder `resample` of the data holds spheres and
-areas.
+areas. `penalty`: shares explained with the paper's constant penalties and with penalties relative to the data, two
+starts of 600 updates, of thickness in mm and in metres.
 """
 
 from __future__ import annotations
@@ -222,6 +224,25 @@ def speed(options: argparse.Namespace) -> None:
     print(f"1000 hard starts on {stats.L.shape[1]} faces, ten of them finished: {timed(many)[1]:.2f} s")
 
 
+def penalty(options: argparse.Namespace) -> None:
+    """Constant penalties and penalties relative to the data, for thickness in mm and in metres, and deviations."""
+    warnings.simplefilter("ignore")
+    X, sites = _both_hemispheres()
+    rows = [("DL", "none", 5.0), ("CD-SPNNMF", "none", 0.5), ("DL", "mean", 5.0), ("DL", "zscore", 5.0)]
+    print("| | unit | constant | relative | λ, relative |\n|---|---|---|---|---|")
+    for method, center, constant in rows:
+        for unit, factor in {"mm": 1.0, "m": 1e-3}.items():
+            if center == "zscore" and unit == "m":
+                continue  # z-scores have no unit
+            settings: dict[str, Any] = {"method": method, "center": center, "mesh": sites, "n_starts": 2, "n_iter": 600}
+            fits = [
+                ico.CorticalFactorization(10, random_state=0, penalty=one, **settings).fit(factor * X)
+                for one in (constant, "paper")
+            ]
+            shares = " | ".join(f"{model.explained_:.4f}" for model in fits)
+            print(f"| {method}, center={center} | {unit} | {shares} | {fits[1].solution_.penalty:.3g} |", flush=True)
+
+
 def _both_hemispheres() -> tuple[np.ndarray, ico.Sites]:
     cohort = thickness_cohort() if thickness_is_there() else ico.simulate_cohort(100, 10, hemisphere="both")
     used = np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else np.asarray(cohort.mask)
@@ -295,7 +316,13 @@ def main() -> None:
     choices = {"--only": {"choices": list(PARTS)}}
     run_task(
         __doc__,
-        {tables: {**repeats, "--only": only}, claims: choices, speed: repeats, weights: {"--splits": number(10)}},
+        {
+            tables: {**repeats, "--only": only},
+            claims: choices,
+            speed: repeats,
+            weights: {"--splits": number(10)},
+            penalty: {},
+        },
     )
 
 

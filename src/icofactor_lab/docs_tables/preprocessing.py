@@ -4,6 +4,7 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing speed --hcp
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing workbench
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing definitions
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.preprocessing registration
 
 `speed`: ReHo and ALFF of the real left hemisphere (10242 vertices × 652 volumes); with --hcp on noise of the size of
 an HCP subject's hemisphere (32492 vertices, four runs of 1200 volumes).
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.preprocessing import alff, reho
-from icofactor.preprocessing.resampling import Resampler
+from icofactor.preprocessing.resampling import Resampler, as_areas, as_sphere, pattern_agreement
 from icofactor.preprocessing.smoothing import SurfaceSmoother
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
@@ -161,8 +162,26 @@ def workbench(options: argparse.Namespace) -> None:
     print(f"1000 maps, fslr32k to fs5: {busy(lambda: one(maps))[1]:.2f} s")
 
 
+def registration(options: argparse.Namespace) -> None:
+    """How cortical area per sphere area correlates between fs_LR and fsaverage: registered, undeformed, mirrored."""
+    folder = data_folder() / "resample"
+    for mesh in ("fsaverage4", "fsaverage5", "fsaverage6"):
+        sides = {side: find_meshes(folder, side, ("fsLR32k", mesh)) for side in ("left", "right")}
+        for side, (old, new) in sides.items():
+            letter, other = side[0].upper(), sides["left" if side == "right" else "right"][1]
+            undeformed = folder / f"{letter}.sphere.32k_fs_LR.surf.gii"
+            pairs = {"registered": (old.sphere, new), "undeformed": (undeformed, new), "mirrored": (old.sphere, other)}
+            found = {}
+            for name, (sphere, target) in pairs.items():
+                a, b = as_sphere(sphere, "source_sphere"), as_sphere(target.sphere, "target_sphere")
+                areas = as_areas(old.areas, a, "source_areas"), as_areas(target.areas, b, "target_areas")
+                found[name] = pattern_agreement(a, b, *areas)
+            print(f"{mesh}, {side}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+
+
 def main() -> None:
-    run_task(__doc__, {speed: {"--hcp": {"action": "store_true"}}, workbench: {}, definitions: {}})
+    flag = {"--hcp": {"action": "store_true"}}
+    run_task(__doc__, {speed: flag, workbench: {}, definitions: {}, registration: {}})
 
 
 if __name__ == "__main__":

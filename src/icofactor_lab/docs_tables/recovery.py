@@ -3,6 +3,7 @@
     python -m icofactor_lab.docs_tables.recovery methods [--seeds 4]     (a table of docs/reproducibility.md)
     python -m icofactor_lab.docs_tables.recovery seeds [--seeds 10]      (the table of docs/reproducibility.md)
     python -m icofactor_lab.docs_tables.recovery covariates              (the table of docs/measured.md)
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.recovery missing     (a number of docs/measured.md)
 
 `covariates`: ten seeds; 60 subjects, 5 components, fsaverage4, one hemisphere; a map that is none of the components
 grows with age. It prints the matched correlation of maps with the truth, mean over seeds.
@@ -17,6 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 import icofactor as ico
+from icofactor.results.transform import loadings_of
+from icofactor_lab.common.data import thickness_arrays
 from icofactor_lab.docs_tables import number, run_task
 
 N_SUBJECTS, N_COMPONENTS, SEEDS = 60, 5, range(10)
@@ -99,8 +102,26 @@ def covariates(options: argparse.Namespace) -> None:
         print(f"| {way} | " + " | ".join(f"{np.mean(found[way, s]):.2f}" for s in strengths) + " |")
 
 
+def missing(options: argparse.Namespace) -> None:
+    """How loadings of new people change if 200 vertices are missing, or count as 0 mm: left thickness, ten parts."""
+    X, cortex = (array[..., :10242] for array in thickness_arrays())
+    people = ico.Cohort.from_array(X, "fsaverage5", "left", mask=cortex, modality="thickness", units="mm")
+    model = ico.CorticalFactorization(10, random_state=0).fit(people[:100])
+    lost = np.random.default_rng(0).choice(np.flatnonzero(cortex), 200, replace=False)
+    new, spread = people[100:], model.loadings_.std(axis=0)
+    whole, holes, zeros = loadings_of(model, new).loadings, new.X.copy(), new.X.copy()
+    holes[:, lost], zeros[:, lost] = np.nan, 0.0
+    changed = {
+        "missing": loadings_of(model, replace(new, X=holes, checked=True)).loadings,
+        "counted as 0 mm": model.transform(zeros),
+    }
+    print(f"200 of {cortex.sum()} vertices, root mean square change in standard deviations of the loadings:")
+    for name, values in changed.items():
+        print(f"  {name}: {np.sqrt(np.mean(((values - whole) / spread) ** 2)):.3f}")
+
+
 def main() -> None:
-    run_task(__doc__, {methods: {"--seeds": number(4)}, seeds: {"--seeds": number(10)}, covariates: {}})
+    run_task(__doc__, {methods: {"--seeds": number(4)}, seeds: {"--seeds": number(10)}, covariates: {}, missing: {}})
 
 
 if __name__ == "__main__":
