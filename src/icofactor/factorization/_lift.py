@@ -312,25 +312,28 @@ def _rows_to_mean(W: np.ndarray, mean: np.ndarray, heavy: np.ndarray) -> np.ndar
 
 
 def scaled_to_least_error(basis: Basis) -> Basis:
-    """The same basis at its best scale: s² = tr A / ⟨G, A⟩."""
+    """The same basis at its best scale: s² = tr A / ⟨G, A⟩. Takes its W over."""
     A = basis.WX @ basis.WX.T
     size = float(np.sum(basis.WW * A))
     s = np.sqrt(float(np.trace(A)) / size) if size > 0 else 1.0
-    return Basis(basis.W * s, basis.WX * s, basis.WW * s * s, basis.weights)
+    W = np.multiply(basis.W, s, out=basis.W)
+    return Basis(W, basis.WX * s, basis.WW * s * s, basis.weights)
 
 
 def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
-    """The basis of least projective error between `start` (0) and `end` (1), and where it lies; reads nothing."""
-    return _moved(start, end.W - start.W, end.WX - start.WX)
+    """The basis of least projective error between `start` (0) and `end` (1), whose W it takes, and where it lies."""
+    return _moved(start, np.subtract(end.W, start.W, out=end.W), end.WX - start.WX)
 
 
 def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, float]:
-    """`start` moved along `step` as far as the projective error falls, and how far that is."""
+    """`start` moved along `step`, which it takes over, as far as the projective error falls, and how far that is."""
     A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
     heavy, weights = weighed(step, start.weights), start.weights
     G = (start.WW, both(start.W.T @ heavy), step.T @ heavy)
     s = float(length_of_least_error(np, A, G))
-    W = start.W + s * step
+    del heavy
+    step *= s
+    W = np.add(start.W, step, out=step)
     return Basis(W, start.WX + s * WX_step, gram(W, weights), weights), s
 
 

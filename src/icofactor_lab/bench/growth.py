@@ -28,7 +28,7 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.runners import one_blas_thread
+from icofactor.streaming.runners import n_threads, one_blas_thread
 from icofactor_lab.bench.settings import Bench, Sizes
 from icofactor_lab.common.data import simulate_maps
 from icofactor_lab.common.outcome import Outcome, Plate, Row, Table, Target, at_most
@@ -36,6 +36,8 @@ from icofactor_lab.common.plotting import BLUE, GREEN, GREY, OURS, named_log, pa
 from icofactor_lab.common.timing import median, peak_bytes, reset_peak, timed
 
 MiB = 2**20
+WORKING_SPACE, FACES = 16 * MiB, 320
+"""Per thread: blocks of X in float64, and what the C library keeps of freed ones; faces on which fits start."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def run(bench: Bench) -> Outcome:
         "float32.",
         "Peak memory is VmHWM, reset before X is made. Baseline: the process with all libraries, kernels and the mesh "
         "loaded and one tiny fit made. Allowed: baseline + X + 3 × (sites + subjects) × components × 8 bytes + the "
-        "statistics (K, L, energies) of the final design.",
+        "statistics (K, L, energies) of the final design + 5 numbers per site + 2 × drawn starts × (faces + subjects) "
+        f"× components × 8 bytes + {WORKING_SPACE // MiB} MiB per thread.",
     ]
     along = axes(sizes)
     places = list(dict.fromkeys(place for points in along.values() for place in points))
@@ -180,7 +183,9 @@ def _update(p: Problem, method: str) -> None:
 def _row(axis: str, place: Place, answers: list[dict[str, Any]]) -> Row:
     first = answers[0]
     factors = 3 * (place.n_sites + place.n_subjects) * place.n_components * 8
-    allowed = first["baseline"] + first["X"] + factors + first["statistics"]
+    starts = 2 * method_named("parts").scheme.n_starts * (FACES + place.n_subjects) * place.n_components * 8
+    working = 5 * place.n_sites * 8 + starts + n_threads() * WORKING_SPACE
+    allowed = first["baseline"] + first["X"] + factors + first["statistics"] + working
     peak = max(a["peak"] for a in answers)
     return {
         axis: place.of(axis),
