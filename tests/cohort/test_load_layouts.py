@@ -97,7 +97,7 @@ def test_the_dat_file_of_spm_is_followed_and_no_other(tmp_path: Path) -> None:
             spm_gifti(tmp_path, X[0], bad)
         with pytest.raises(CohortError, match=why):
             read_maps(file)
-    with pytest.raises(CohortError, match=r"from a file of .*: refused"):
+    with pytest.raises(CohortError, match=r"from a file of .*; check its origin"):
         read_maps(spm_gifti(tmp_path, X[0], n_arrays=3))
     file.with_suffix(".dat").unlink()
     with pytest.raises(CohortError, match="not in the same folder; copy both"):
@@ -231,7 +231,7 @@ def test_csv_of_people_by_vertices(tmp_path: Path, header: bool, ids: bool) -> N
         (b"1\ntwo\n", "line 2 contains 'two', which is not a number"),
         (b"1\n\xff\xfe\n", "line 2 is not UTF-8"),
         (b"\n\n", "contains no numbers"),
-        (b"1," * 2**26, "more than 67108864 bytes: refused"),
+        (b"1," * 2**26, "more than 67108864 bytes; check"),
     ],
 )
 def test_text_that_is_not_a_map(tmp_path: Path, text: bytes, why: str) -> None:

@@ -110,10 +110,10 @@ def test_what_an_earlier_fit_cannot_do_is_refused(grown: Any, changes: dict[str,
 def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
     before, after = grown
     earlier = model().fit(before)
-    for data, words in ((after[3:], "3 of its 30 people"), (cohort, "not the maps of a cohort store")):
+    for data, words in ((after[3:], "3 of its 30 people"), (cohort, "not the unchanged maps of a cohort store")):
         with pytest.raises(ArgumentError, match=words):
             model().fit(data, earlier=earlier)
-    with pytest.raises(ArgumentError, match="was not fitted to the maps of a cohort store"):
+    with pytest.raises(ArgumentError, match="was not fitted to the unchanged maps of a cohort store"):
         model().fit(after, earlier=model().fit(cohort[:N_OLD]))
     changed = replace(cohort, X=cohort.X * np.float32(1.001))
     other = create_store(tmp_path / "other", [changed], chunk_sites=100, chunk_subjects=8)

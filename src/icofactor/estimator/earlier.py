@@ -27,7 +27,7 @@ from icofactor.streaming.source import MapSource
 if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization as Fit
 
-_AGAIN = "; fit all people anew, without {earlier}"
+_AGAIN = "; fit all people again, without {earlier}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Earlier:
             raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {problem}{_AGAIN}")
         rows = X.X.origin().find(model.origin_)
         if (n_gone := int((rows < 0).sum())) > 0:
-            lost = f"{n_gone} of its {len(rows)} people are not in these data as they were (left out, or written again)"
+            lost = f"{n_gone} of its {len(rows)} people are missing from these data, or their maps were written again"
             raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {lost}{_AGAIN}")
         fresh = np.setdiff1d(np.arange(len(X.subjects)), rows)
         source = open_stream(X.X.select(fresh), mask).source
@@ -121,9 +121,9 @@ def _problem(model: Fit, settings: Fit, X: Any, mask: np.ndarray | None, whole: 
     """Why the statistics of a fit do not do for another; empty where they do."""
     if origin_of(X) is None:
         of = "covariates, harmonization and several measures are computed from all people"
-        return f"the data are not the maps of a cohort store as they lie there ({of})"
+        return f"the data are not the unchanged maps of a cohort store ({of})"
     if model.origin_ is None:
-        return "it was not fitted to the maps of a cohort store as they lie there"
+        return "it was not fitted to the unchanged maps of a cohort store"
     if "zscore" in (model.center_, settings.centers_by):
         return "z-scores divide each site by its standard deviation, which changes with every person"
     if model.center_ != settings.centers_by:

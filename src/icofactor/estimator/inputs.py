@@ -142,7 +142,7 @@ def check_weights(weights: Any, sites: Sites | None = None) -> None:
     for file in files:
         if not file.exists():
             expected = "'area', 'none', or files of a surface or of areas"
-            raise ArgumentError("weights", Phrase(f"{file}, which is no file"), expected)
+            raise ArgumentError("weights", Phrase(f"{file}, which is not a file"), expected)
 
 
 def weighted_sites(

@@ -94,7 +94,7 @@ class _Builder(XmlReader):
             self._array = DataArray(attributes)
             self.file.arrays.append(self._array)
             if len(self.file.arrays) > _MAX_ARRAYS:
-                raise Unreadable(f"has more than {_MAX_ARRAYS} data arrays: refused")
+                raise Unreadable(f"has more than {_MAX_ARRAYS} data arrays; check its origin")
         elif tag == "Label":
             self._key = _whole(attributes, "Key" if "Key" in attributes else "Index", 0)
 
@@ -118,7 +118,8 @@ class _Builder(XmlReader):
                 self._array.data, stored = _beside(self._path, self._array.attributes)
                 self._outside += self._array.data.nbytes
                 if self._outside > stored:  # each may be the same bytes again
-                    raise Unreadable(f"takes {self._outside} bytes or more from a file of {stored}: refused")
+                    taken = f"takes {self._outside} bytes or more from a file of {stored}"
+                    raise Unreadable(f"{taken}; check its origin")
             else:
                 self._array.data = _decode(self._array.attributes, text)
             self._size += self._array.data.nbytes

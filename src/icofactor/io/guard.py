@@ -207,7 +207,7 @@ def check_growth(size: int, stored: int, free: int = FREE_SIZE) -> None:
     """Refuse data that would take far more room than the file they come from."""
     if size > free and size > MAX_EXPANSION * stored:
         raise Unreadable(
-            f"claims {size / 2**30:.3g} GiB of data in {stored} bytes, more than compression can explain: refused"
+            f"claims {size / 2**30:.3g} GiB of data in {stored} bytes, more than compression explains; check its origin"
         )
 
 

@@ -46,7 +46,7 @@ def parse_json(text: str | bytes | bytearray) -> Any:
         # before anything is built: Python's objects take many times the text
         if text.count(",") + _WEIGHT * (text.count("[") + text.count("{")) > MAX_VALUES:
             raise Unreadable(
-                f"is JSON of more than {MAX_VALUES} values (a list or record is {_WEIGHT} values): refused"
+                f"is JSON of more than {MAX_VALUES} values (a list or record is {_WEIGHT} values); check its origin"
             )
         found = json.loads(text)
         _check(found)

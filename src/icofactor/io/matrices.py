@@ -38,7 +38,7 @@ def read_text_maps(path: Path) -> Maps:
         while line := file.readline(_LINE + 1):
             number += 1
             if len(line) > _LINE:
-                raise Unreadable(f"line {number} has more than {_LINE} bytes: refused")
+                raise Unreadable(f"line {number} has more than {_LINE} bytes; check its origin")
             try:
                 text = line.decode("utf-8-sig" if first else "utf-8").strip("\r\n ")
             except UnicodeDecodeError:

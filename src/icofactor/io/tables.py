@@ -114,7 +114,7 @@ def _check_size(data: bytes, delimiter: bytes) -> None:
     for place in range(0, len(data) - _MAX_LINE, _MAX_LINE):
         piece = data[place : place + _MAX_LINE]
         if b"\n" not in piece and b"\r" not in piece:
-            raise Unreadable(f"has a row of more than {_MAX_LINE} bytes, too long for a table: refused")
+            raise Unreadable(f"has a row of more than {_MAX_LINE} bytes, too long for a table; check its origin")
 
 
 def _broken(data: bytes) -> int:

@@ -52,9 +52,11 @@ class XmlReader:
         self.root = self.root or tag
         self._elements += 1
         if self._elements > MAX_ELEMENTS:
-            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements: refused")
+            raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements; check its origin")
         if sum(len(name) + len(value) for name, value in attributes.items()) > MAX_ATTRIBUTES:
-            raise Unreadable(f"has an XML element with more than {MAX_ATTRIBUTES} characters of attributes: refused")
+            raise Unreadable(
+                f"has an XML element with more than {MAX_ATTRIBUTES} characters of attributes; check its origin"
+            )
         self.begin(tag, attributes)
         room = self.room(tag)
         self._text, self._length, self._room = [], 0, MAX_WORDS if room is None else room
@@ -62,7 +64,7 @@ class XmlReader:
     def _take(self, text: str) -> None:
         self._length += len(text)
         if self._length > self._room:
-            raise Unreadable(f"has an XML element with more than {self._room} characters of text: refused")
+            raise Unreadable(f"has an XML element with more than {self._room} characters of text; check its origin")
         self._text.append(text)
 
     def _end(self, tag: str) -> None:
@@ -70,7 +72,7 @@ class XmlReader:
         if self._room == MAX_WORDS:
             self._kept += len(text)
             if self._kept > _MAX_KEPT:
-                raise Unreadable(f"has more than {_MAX_KEPT} characters of names and values: refused")
+                raise Unreadable(f"has more than {_MAX_KEPT} characters of names and values; check its origin")
         self._text, self._length, self._room = [], 0, MAX_WORDS
         self.finish(tag, text)
 
@@ -78,4 +80,6 @@ class XmlReader:
 def _check_doctype(name: str, system: str | None, public: str | None, has_subset: Any) -> None:
     """The name of a DTD elsewhere, which is not opened, is common; declarations within the file mean harm."""
     if has_subset:
-        raise Unreadable("declares XML entities or attributes (an internal DTD), which map files do not need: refused")
+        raise Unreadable(
+            "declares XML entities or attributes (an internal DTD), which map files do not need; check its origin"
+        )

@@ -221,7 +221,7 @@ def fit_cohort(
     stages, spent = Stages(verbose), dict(timing or {})
     data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
     if earlier is not None and (combat is not None or covariates):
-        what = "covariates and harmonization, which are computed from all subjects; fit them anew, without {earlier}"
+        what = "covariates and harmonization, which are computed from all subjects; fit again, without {earlier}"
         raise ArgumentError("earlier", None, f"{{earlier}} cannot be combined with {what}")
     if combat is not None:
         with stages.stage("harmonization"), _timed(spent, "harmonization"):

@@ -193,7 +193,8 @@ def _no_structure(found: Evidence) -> tuple[str, ...]:
 def _nothing_agreed(found: Evidence) -> tuple[str, ...]:
     return (
         "Subjects share variation, but random halves of the subjects agree on components no more than halves of null "
-        "cohorts in which each map was rotated at random, whatever the number of components: there is nothing to name.",
+        "cohorts in which each map was rotated at random, whatever the number of components. Do not interpret single "
+        "components.",
         _nearest(found),
         _shared_reason(found),
     )
