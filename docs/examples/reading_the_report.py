@@ -43,7 +43,7 @@ print(sorted(path.name for path in (out / "tables").iterdir()))
 # Each component
 # --------------
 #
-# ``variance_unique`` is the variance that this component explains and no other does. ``extent`` is the share of the
+# ``variance_unique`` is the variance that its loadings add to those of all others. ``extent`` is the share of the
 # cortex that it covers. ``recurrence`` is the share of other good starts that find it again; 1 is best.
 
 with (out / "desc-icofactor_components.tsv").open() as file:

@@ -57,6 +57,7 @@ TABLES = [
         "correlations",
         "groups",
         "resources",
+        "settings",
         "similarity",
         "sparsity",
         "subjects",

@@ -238,7 +238,7 @@ def test_tables_of_regions_are_joined_too(
     assert len(figure.axes[1].patches) == model.components_.shape[1] == len(names_of_bars(model))
     if share == "loadings":
         assert names_of_bars(model)[:17:16] == ["thickness lh_bankssts", "mt30 lh_bankssts"]
-        assert '"mt30 lh_bankssts"' in (out / "report.html").read_text()
+        assert '"measure":"mt30"' in (out / "report.html").read_text()
     boot = ["--bootstrap", "2", "-o", str(out), "-q", "--overwrite"]
     assert main(["select", *inputs, *atlas[:3], "--model", str(out), *boot]) == 0
     errors = read_table(out / "components_se.tsv")[0]

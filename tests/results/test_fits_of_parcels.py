@@ -138,7 +138,7 @@ def test_tables_to_page(make: Callable[..., list[Path]], tmp_path: Path) -> None
     assert page["summary"]["on"] == "parcels" and page["summary"]["mesh"] == "the atlas toy on fsaverage3"
     assert "on the regions of the atlas toy on fsaverage3 [1], both hemispheres (16" in (out / "methods.md").read_text()
     assert "missing" not in page["cortex"] and "lh_insula" in page["cortex"]["regions"]["names"]
-    assert len(page["panels"]["regions"]["names"]) == N
+    assert len(page["panels"]["regions"]["names"]) == N and len(page["panels"]["regions"]["each"]) == 1
     table = columns_of(out / "desc-icofactor_regions.tsv")
     assert table["region"][0] == "lh_bankssts" and len(table["component03"]) == N
     model = ico.load_model(out)

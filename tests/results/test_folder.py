@@ -62,6 +62,7 @@ ALWAYS = {
             "sparsity",
             "convergence",
             "resources",
+            "settings",
         ]
         for end in ("tsv", "json")
     ),

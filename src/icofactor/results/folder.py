@@ -90,7 +90,7 @@ _COMPONENT_COLUMNS = {
     "component": "Component; column of the loadings",
     "name": "Atlas regions in which it is enriched (q <= 0.05), with its share there",
     "variance_alone": "Share of the between-subject variance that its map times its loadings carries",
-    "variance_unique": "Share that only this component explains",
+    "variance_unique": "Share that its loadings add to those of all others, by linear regression",
     "extent": "Share of the sites where the map exceeds 5 % of its largest value",
     "recurrence": "Share of the other good starts that find it again; n/a if it cannot be judged",
 }

@@ -170,7 +170,7 @@ def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     figure = plot_components(model(mesh="fsaverage3"), views=views, shares=[0.1, 0.1])
     figure.canvas.draw()
     (note,) = [text for text in figure.texts if "between-subject variance" in text.get_text()]
-    assert note.get_text().replace("\n", " ").endswith("explains and no other does")
+    assert note.get_text().replace("\n", " ").endswith("its loadings add to those of all others")
     box, bar = note.get_window_extent(), figure.axes[-1].get_tightbbox()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.width

@@ -317,7 +317,9 @@ def test_the_page_goes_from_the_verdict_to_how_it_was_computed(opened: Opened) -
     titles = page.locator("#contents a").all_inner_texts()
     assert titles[:3] == ["The components on the cortex", "Each component", "Maps, loadings and associations"]
     assert page.locator("#verdict").inner_text().startswith("3 components fitted, 3 recommended.")
-    assert page.locator("#cards dt").all_inner_texts()[:3] == ["people", "components", "recommended"]
+    tiles = page.locator("#cards dt").all_inner_texts()
+    assert tiles[:3] == ["people", "components fitted", "components recommended"]
+    assert "stability over resampled people" in tiles
 
 
 def test_parts_are_labelled_on_the_brain(view: Opened) -> None:
@@ -404,11 +406,40 @@ def test_the_page_links_the_tables_of_its_numbers(browser: Any, associated: Path
     for out in (associated, tmp_path / "page"):
         page = Opened(browser, write_page(associated, out, figures=False, overwrite=True)).page
         bare = page.locator("#panels section:not(:has(.files))").evaluate_all("nodes => nodes.map((node) => node.id)")
-        assert bare == ["panel-methods", "panel-provenance"]
+        assert bare == ["panel-methods"]
         links = page.locator(".files a").evaluate_all("links => links.map((link) => link.href)")
         assert len(set(links)) >= 11
         assert all(Path(url2pathname(urlparse(link).path)).is_file() for link in links)
         page.close()
+
+
+NUMBERS = """() => [...document.querySelectorAll("#verdict, #panels section")].map((block) => {
+  const texts = [], walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
+  const out = "svg, pre, .files, .ticks, .labels, .key, dl.settings";
+  while (walker.nextNode())
+    if (!walker.currentNode.parentElement.closest(out)) texts.push(walker.currentNode.textContent);
+  return [block.id, texts.join(" | "), [...block.querySelectorAll(".files a")].map((link) => link.href)];
+})"""
+"""Text of every block that shows numbers, and the tables that it links."""
+RULES = {"0.05", "0.1 %", "0.9", "5 %", "95 %", "1.96", "\u22121.96", "0.001"}
+"""Limits that sentences name; they are no results."""
+
+
+def test_every_number_shown_is_in_a_table_that_its_panel_links(browser: Any, associated: Path, tmp_path: Path) -> None:
+    page = Opened(browser, write_page(associated, tmp_path / "page", figures=False)).page
+    for block, text, links in page.evaluate(NUMBERS):
+        cells = [cell for link in set(links) for cell in _numbers_in(Path(url2pathname(urlparse(link).path)))]
+        for shown in set(re.findall(r"\u2212?\d[\d,]*\.\d+(?:e\u2212?\d+)?(?: %)?|\d+ %", text)) - RULES:
+            digits, _, power = shown.replace("\u2212", "-").replace(",", "").removesuffix(" %").partition("e")
+            size = 10.0 ** (int(power or 0) - 2 * shown.endswith("%"))
+            unit, value = size / 10 ** len(digits.partition(".")[2]), abs(float(digits)) * size
+            assert any(abs(abs(cell) - value) <= 0.5001 * unit for cell in cells), (block, shown, text)
+    page.close()
+
+
+def _numbers_in(path: Path) -> list[float]:
+    cells = [cell for column in read_table(path)[0].values() for cell in column]
+    return [float(cell) for cell in cells if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)]
 
 
 def test_it_prints_without_controls(view: Opened) -> None:

@@ -19,7 +19,7 @@ from icofactor.results.description import FitDescription
 from icofactor.results.meaning import adjustments, stability_line, verdict
 from icofactor.results.report.page import asset, write_page
 from icofactor.results.report.selection_files import SelectionFiles
-from icofactor.results.report.tables import page_tables, tables_beside
+from icofactor.results.report.tables import norm_summary, page_tables, tables_beside
 
 
 def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None:
@@ -44,12 +44,25 @@ def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None
     assert float(known["explained_variance"]) == pytest.approx(d.explained)
     assert (known["components"], known["components_recommended"], known["components_found_again"]) == ("3", "3", "n/a")
     assert len(read["unusual"]["z"]) == len(d.unusual.z)
+    assert float(known["l1_B"]) == pytest.approx(d.l1_B.sum())
+    free = len(d.loadings) - 1 - 3  # a mean, and three loadings
+    assert float(known["unique_by_chance"]) == pytest.approx((1 - d.linear) / free)
+    starts = fitted.model.starts_.n_starts
+    assert known["starts"] == str(starts) and read["settings"]["value"][4].startswith(str(starts))
+
+
+def test_w_scores_are_summarized_for_people_outside_the_reference() -> None:
+    scores = np.array([[5.0, 5.0], [-3.0, 0.0], [2.0, np.nan], [1.0, np.nan]])
+    found = norm_summary(SimpleNamespace(scores=scores, reference=np.array([True, False, False, False])))  # type: ignore[arg-type]
+    assert found["others"].tolist() == [3, 1]
+    np.testing.assert_allclose(found["mean"], [0, 0])
+    np.testing.assert_allclose([found["below"], found["above"]], [[1 / 3, 0], [1 / 3, 0]])
 
 
 def test_panels_name_tables_that_are_written(fitted: Fitted) -> None:
     """Tables in the list of panels are those of tables/, of a fit, or of `select` and `associate`."""
     named = set(re.findall(r'"([\w/-]+\.tsv)"', asset("page.js")))
-    of_several = {"tables/measures.tsv"}
+    of_several = {"tables/measures.tsv", "tables/normative_summary.tsv"}
     assert {name for name in named if name.startswith("tables/")} == set(page_tables(_description(fitted))) | of_several
     others = {f"desc-icofactor_{name}.tsv" for name in ("components", "loadings", "dseg")} | {"selection.tsv"}
     others |= {"stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv", "associations.tsv"}

@@ -74,7 +74,7 @@ def draw_explained(d: Diagnostics) -> Any:
     if alone_is_a_share(d):
         axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
     at = np.arange(k) + (0.2 if alone_is_a_share(d) else 0.0)
-    axes.bar(at, 100 * d.unique, 0.4, color=_ORANGE, label="unique, by this component and no other")
+    axes.bar(at, 100 * d.unique, 0.4, color=_ORANGE, label="unique, added to all others")
     _component_ticks(axes, k)
     axes.set_xlabel("component", fontsize=9)
     axes.set_ylabel("% of between-subject variance", fontsize=9)

@@ -24,12 +24,11 @@ from icofactor.results.meaning import (
     meaning_of,
     measure_title,
     n_people,
-    names_of_bars,
     recurrence_line,
     verdict,
 )
 from icofactor.results.report.layers import Block, page_cortex, short
-from icofactor.results.report.tables import mesh_text, settings_of
+from icofactor.results.report.tables import added_by_chance, gibibytes, mesh_text, norm_summary, settings_of
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
@@ -47,7 +46,7 @@ _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
         {"loadings": "loadings", "loadings_adjusted": "without global mean", "null_loadings": "rotated maps"},
     ),
     (
-        "Error, share of between-subject variance",
+        "Error, relative to the between-subject variance",
         {"bicv": "blocks left out", "heldout": "subjects left out", "error": "data fitted"},
     ),
     ("Gain of one more component", {"gain": "in the data fitted"}),
@@ -75,7 +74,7 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
         "latent": None if fit.latent is None else _latent(fit.latent),
         "norm": None if fit.norm is None else _norm(fit.norm, block),
         "timing": short(d.timing),
-        "memory": d.memory,
+        "memory": short(gibibytes(d.memory)),
         "warnings": list(d.warnings),
     }
     content["block"] = block.text()
@@ -138,13 +137,17 @@ def _measures(fit: FitDescription) -> dict[str, Any] | None:
     measures, explained = fit.model.measures_, fit.diagnostics.measure_explained
     if measures is None or explained is None:
         return None
-    scaled = {"none": "as they are", "variance": "each over its total variance", "zscore": "as z-scores"}
+    scaled = {
+        "none": "Their values were fitted as they are.",
+        "variance": "Each was divided by the root of its total variance before the fit.",
+        "zscore": "They were fitted as z-scores.",
+    }
     shared = {
         "maps": "One set of maps for all measures; every person has a loading per component and measure.",
         "loadings": "One loading per person and component; each measure has its own maps.",
     }
     table = {"names": list(measures.names), "weight": measures.weights, "variance": measures.variance}
-    about = f"{shared[measures.share]} They were fitted {scaled[measures.scale]}."
+    about = f"{shared[measures.share]} {scaled[measures.scale]}"
     return dict(short({**table, "explained": explained, "about": about}))
 
 
@@ -193,6 +196,8 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "components": short({name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}),
         "alone": alone_is_a_share(d),
         "linear": short(d.linear),
+        "by_chance": short(added_by_chance(fit)),
+        "l1": short([d.l1_B.sum(), d.l1_C.sum()]),
         "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
         "n_components": k,
         "titles": fit.titles,
@@ -209,13 +214,16 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
 
 
 def _bars(fit: FitDescription, block: Block) -> dict[str, Any]:
-    """Components in regions."""
-    model = fit.model
-    return {
-        "names": names_of_bars(model),
-        "values": block.numbers(model.components_),
-        "units": component_units(model, fit.diagnostics.units),
-    }
+    """Components in regions, of each measure that has maps of its own in its units, as in the tables."""
+    each = [
+        {
+            "measure": measure,
+            "values": block.numbers(one.model.components_),
+            "units": component_units(one.model, one.diagnostics.units),
+        }
+        for measure, one in fit.by_measure()
+    ]
+    return {"names": list(fit.model.sites_.regions.names), "each": each}
 
 
 def alone_is_a_share(d: Diagnostics) -> bool:
@@ -272,6 +280,7 @@ def _latent(found: LatentTables) -> dict[str, Any]:
 def _norm(found: NormTables, block: Block) -> dict[str, Any]:
     settings = {name: found.settings[name] for name in ("formula", "chosen_by", "notes")}
     rows = {"people": list(found.people), "reference": found.reference.tolist(), "outside": list(found.outside)}
+    rows |= {"summary": short(norm_summary(found)), "n_reference": int(found.reference.sum())}
     return {**rows, "measures": list(found.measures), "scores": block.numbers(found.scores), **short(settings)}
 
 

@@ -34,7 +34,7 @@ _GREY = 0.78
 _LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
 _NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
 _NAME_WIDTH = 17  # letters
-_NOTE = "% of between-subject variance that this component explains and no other does"
+_NOTE = "unique: % of between-subject variance that its loadings add to those of all others"
 
 
 def plot_components(

@@ -20,7 +20,7 @@ from icofactor.results.report.surfaces import Cortex, face_lines, labels_on_vert
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
 
-_DIGITS = 5
+_DIGITS = 8  # more than the page shows, so that nothing is rounded twice to another number than in the tables
 
 
 class Block:

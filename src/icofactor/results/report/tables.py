@@ -14,13 +14,16 @@ from icofactor.factorization.recurrence import n_recurring
 from icofactor.io.publish import TABLES
 from icofactor.io.tables import numbered, write_table
 from icofactor.results.diagnostics.record import Association, Grouping
-from icofactor.results.meaning import adjusted_for, fitted_units, n_people
+from icofactor.results.meaning import adjusted_for, fitted_units, median_stability, n_people
 from icofactor.sphere.names import is_fs_lr, mesh_name_of
 
 if TYPE_CHECKING:
     from icofactor.results.description import FitDescription
+    from icofactor.results.report.association_files import NormTables
 
 Columns = Mapping[str, Any]
+Z95 = 1.96
+"""Beyond it on one side, 2.5 % of a normal reference."""
 SUMMARY = f"{TABLES}/summary.tsv"
 """One that every page has."""
 _BOX = ("least", "lower_quartile", "median", "upper_quartile", "largest")
@@ -55,14 +58,19 @@ _COLUMNS = {
     "update": "Number of updates",
     "best_start": "Objective of the best start",
     "faces_divided": "1 where faces were divided",
+    "setting": "Setting, or versions of software",
+    "mean_W": "Mean W-score of the people outside the reference group",
+    "below": "Share of their W-scores below −1.96",
+    "above": "Share of their W-scores above 1.96",
 }
 
 
 def page_tables(fit: FitDescription) -> dict[str, Columns]:
     """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select` and `associate`."""
     every = (_summary, _subjects, _unusual, _correlations, _groups, _similarity, _sparsity, _convergence, _resources)
-    joined = () if fit.model.measures_ is None else (_measures,)
-    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *joined)}
+    some = (_settings, *(() if fit.model.measures_ is None else (_measures,)))
+    some += () if fit.norm is None else (_normative_summary,)
+    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *some)}
 
 
 def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
@@ -103,9 +111,12 @@ def _summary(fit: FitDescription) -> Columns:
         ("components_recommended", None if fit.selection.choice is None else fit.selection.choice.recommended, ""),
         ("components_found_again", n_recurring(share) if known else None, ""),
         ("other_good_starts", int(model.starts_.n_near), ""),
-        ("starts", d.convergence.n_starts, ""),
+        ("starts", int(model.starts_.n_starts), ""),
+        ("starts_continued", d.convergence.n_starts, ""),
+        ("stability", median_stability(fit.selection.stability), "median correlation with maps of resampled people"),
         ("explained_variance", d.explained, "share of the between-subject variance"),
         ("explained_variance_linear", d.linear, "share of the between-subject variance"),
+        ("unique_by_chance", added_by_chance(fit), "share of the between-subject variance"),
         ("explained_X", d.explained_X, "share of the sum of squares, mean map included"),
         ("sites_in_use", n_used, model.sites_.on),
         ("sites_masked", model.sites_.n - n_used, model.sites_.on),
@@ -113,6 +124,10 @@ def _summary(fit: FitDescription) -> Columns:
         ("active_faces", int(model.design_.n_columns), ""),
         ("objective", float(d.convergence.objective[-1]), ""),
         ("unusual_from", d.unusual.limit, "robust standard deviations"),
+        ("l1_B", float(d.l1_B.sum()), ""),
+        ("l1_C", float(d.l1_C.sum()), ""),
+        ("permutations", None if fit.associations is None else fit.associations.settings["n_permutations"], ""),
+        ("reference", None if fit.norm is None else int(fit.norm.reference.sum()), "rows"),
     ]
     return _quantities(rows)
 
@@ -121,7 +136,52 @@ def _resources(fit: FitDescription) -> Columns:
     """Apart from the rest, which is the same in every run."""
     d = fit.diagnostics
     times = [(f"time_{stage}", seconds, "s") for stage, seconds in d.timing.items()]
-    return _quantities([*times, ("memory_at_most", d.memory or None, "bytes")])
+    return _quantities([*times, ("memory_at_most", gibibytes(d.memory), "GiB")])
+
+
+def gibibytes(memory: int) -> float | None:
+    """Of bytes; None where they are not known."""
+    return memory / 2**30 if memory else None
+
+
+def added_by_chance(fit: FitDescription) -> float | None:
+    """What one more column of random loadings would add to the linear regression on all: 1 − R² over its degrees of
+    freedom; None where there are none."""
+    measures = fit.model.measures_
+    n_means = measures.n if measures is not None and measures.share == "maps" else 1
+    free = len(fit.diagnostics.loadings) - n_means - len(fit.diagnostics.alone)
+    return max(0.0, 1 - fit.diagnostics.linear) / free if free > 0 else None
+
+
+def norm_summary(found: NormTables) -> dict[str, Any]:
+    """W-scores of people outside the reference, for each component (of each measure): how many, mean, shares beyond."""
+    scores = found.scores[~found.reference]
+    known = np.isfinite(scores)
+    n = known.sum(axis=0)
+    over = lambda sums: np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
+    beyond = {
+        name: over((known & far).sum(axis=0)) for name, far in (("below", scores < -Z95), ("above", scores > Z95))
+    }
+    return {"others": n, "mean": over(np.where(known, scores, 0).sum(axis=0)), **beyond}
+
+
+def _normative_summary(fit: FitDescription) -> Columns:
+    assert fit.norm is not None
+    names = numbered("component", len(fit.diagnostics.alone))
+    measures = {"measure": [one for one in fit.norm.measures for _ in names]} if fit.norm.measures else {}
+    found = norm_summary(fit.norm)
+    shares = {"below": found["below"], "above": found["above"]}
+    return {
+        "component": names * max(1, len(fit.norm.measures)),
+        **measures,
+        "n": found["others"],
+        "mean_W": found["mean"],
+        **shares,
+    }
+
+
+def _settings(fit: FitDescription) -> Columns:
+    return _by_name(("setting", "value"), settings_of(fit))
 
 
 def _quantities(rows: list[tuple[str, Any, str]]) -> Columns:
@@ -215,6 +275,8 @@ def settings_of(fit: FitDescription) -> list[tuple[str, str]]:
     n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
     masked = model.sites_.n - n_used
     rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
+    n_run = fit.diagnostics.convergence.n_starts
+    continued = f", of which the best {n_run:,} were continued" if n_run < model.starts_.n_starts else ""
     seed = record.get("seed")
     versions = record.get("versions")
     listed = versions.items() if isinstance(versions, dict) else ()
@@ -223,7 +285,7 @@ def settings_of(fit: FitDescription) -> list[tuple[str, str]]:
         "fitted to": {"none": "the maps", "mean": "deviations from the mean map", "zscore": "z-scores"}[model.center_],
         "mesh": mesh_text(model.sites_),
         f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
-        "random starts": f"{fit.diagnostics.convergence.n_starts:,}",
+        "random starts": f"{model.starts_.n_starts:,}{continued}",
         "random seed": "" if seed is None else str(seed)[:80],
         "adjusted for": ", ".join(adjusted_for(model)),
         "versions": ", ".join(f"{name} {found}" for name, found in listed)[:1000],

@@ -141,12 +141,8 @@ function normPanel(w, p, array) {
     }
     return node;
   });
-  const others = rows.filter((i) => !w.reference[i]), share = (part, all) => (all.length ? percent(part.length / all.length) : "n/a");
-  const table_rows = measures.flatMap((measure, m) => Array.from({ length: k }, (_, j) => {
-    const found = others.map((i) => at(i, j, m)).filter((value) => !Number.isNaN(value)), mean = found.reduce((sum, value) => sum + value, 0) / found.length;
-    return [measure ? `${j + 1}, ${measure}` : String(j + 1), String(found.length), found.length ? fixed(mean, 2) : "n/a", share(found.filter((value) => value < -1.96), found), share(found.filter((value) => value > 1.96), found)];
-  }));
-  return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(rows.length - others.length)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
+  const s = w.summary, table_rows = s.others.map((n, i) => [measures.length > 1 ? `${(i % k) + 1}, ${measures[Math.floor(i / k)]}` : String(i + 1), String(n), fixed(s.mean[i], 2), percent(s.below[i]), percent(s.above[i])]);
+  return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(w.n_reference)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
     ...charts, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["component", "others", "mean W", "W < \u22121.96", "W > 1.96"], table_rows, [0, 1, 2, 3, 4])], true);
 }

@@ -108,7 +108,7 @@ function relations({ data, p }, j) {
 
 /** Map, name, size, trust, loadings and associations of every component. */
 function componentsPanel(page) {
-  const { data, p, array, choose, pictures } = page, L = array(p.loadings), k = p.n_components, drawn = pictures(Math.min(640, room()));
+  const { data, p, array, choose, pictures, scales } = page, L = array(p.loadings), k = p.n_components, drawn = pictures(Math.min(640, room()));
   const where = data.cortex.missing && p.regions ? "regions" : "cortex"; // those of a table without an atlas lie nowhere
   const fact = (name, value) => (value === null || value === undefined ? [] : [el("div", {}, el("dt", {}, name), el("dd", {}, value))]);
   const cards = Array.from({ length: k }, (_, j) => {
@@ -125,13 +125,13 @@ function componentsPanel(page) {
   });
   const theory = data.associations && !data.associations.n_permutations;
   const tests = data.associations ? "Tests by icofactor associate" : p.columns.length ? "Relations to columns of the participants" : "";
-  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps, as on the brain above. " : ""}Unique variance: explained by this component and by no other. Of the ${where}: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : `corrected over ${data.associations ? data.associations.over : "components"}`}.` : ""}`, cards, true);
+  return section("Maps, loadings and associations", `${data.cortex.distinct ? "One scale of colours for all maps. " : ""}Numbers follow the variance that each component carries alone. Unique variance: what its loadings add to those of all others (see Explained variance). Of the ${where}: where the map exceeds 5 % of its largest value.${tests ? ` ${tests}: the clearest first, bold where p < 0.05, ${theory ? "not corrected" : `corrected over ${data.associations ? data.associations.over : "components"}`}.` : ""}`, [...(data.cortex.distinct ? [el("div", { class: "bar" }, ...scales())] : []), ...cards], true);
 }
 
 function variancePanel(p, summary) {
   const series = [...(p.alone ? [{ name: "alone", values: p.components.alone, colour: INK.blue }] : []), { name: "unique", values: p.components.unique, colour: INK.orange }];
   const text = `All components together explain ${percent(summary.explained)} of the between-subject variance${summary.explained_X === summary.explained ? "" : ` (and ${percent(summary.explained_X)} of ‖X‖², most of which is the mean map)`}. ` +
-    `${p.alone ? "Alone: the variance of a component's map times its loadings; components overlap, so these do not add up. " : ""}Unique: variance explained by this component and by no other.`;
+    `${p.alone ? "Alone: the variance of a component's map times its loadings; components overlap, so these do not add up. " : ""}Unique: what the loadings of a component add to those of all others in a linear regression of the maps on the loadings, which explains ${percent(p.linear)} with all of them${p.by_chance === null ? "" : `; random numbers would add about ${percent(p.by_chance)}`}.`;
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
 
@@ -147,28 +147,30 @@ function recurrencePanel(p, summary) {
 
 function sparsityPanel(p) {
   const one = (name, values, colour, format) => el("div", {}, bars(p, [{ name, values, colour }], name, format, { size: { width: 380, height: 230, left: 62 }, marks: 13 }));
-  const total = (values) => show(values.reduce((a, b) => a + b, 0), 4);
-  return section("Sparsity", `Sums of absolute values in the coordinates of the fit: ‖B‖₁ = ${total(p.components.l1_B)}, ‖C‖₁ = ${total(p.components.l1_C)}. Extent: share of the sites where a map exceeds 5 % of its largest value.`,
+  return section("Sparsity", `Sums of absolute values in the coordinates of the fit: ‖B‖₁ = ${show(p.l1[0])}, ‖C‖₁ = ${show(p.l1[1])}. Extent: share of the sites where a map exceeds 5 % of its largest value.`,
     [el("div", { class: "row" }, one("‖B‖₁", p.components.l1_B, INK.blue, (v) => show(v)), one("‖C‖₁", p.components.l1_C, INK.orange, (v) => show(v)), one("extent", p.components.extent, "#009e73", (v) => percent(v)))], true);
 }
 
 /** Every component in every region, in the order of the table, and the regions where it is largest. */
 function regionsPanel(p, array) {
   if (!p.regions) return null;
-  const { names, units } = p.regions, values = array(p.regions.values), n = names.length, wide = Math.min(1040, room()), high = 74;
-  const sizes = Array.from(values, Math.abs), top = Math.max(...sizes, 1e-12), low = values.some((v) => v < 0) ? -top : 0;
-  const y = (v) => 4 + ((top - v) / (top - low)) * (high - 8), step = wide / n;
-  const rows = Array.from({ length: p.n_components }, (_, j) => {
-    const node = svg("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `${p.titles[j]} in ${n} regions` });
+  const { names, each } = p.regions, n = names.length, wide = Math.min(1040, room()), high = 74, step = wide / n;
+  const scales = each.map(({ measure, values: ticket, units }) => {
+    const values = array(ticket), sizes = Array.from(values, Math.abs), top = Math.max(...sizes, 1e-12), low = values.some((v) => v < 0) ? -top : 0;
+    return { of: measure ? `, ${measure}` : "", units, values, sizes, top, y: (v) => 4 + ((top - v) / (top - low)) * (high - 8) };
+  });
+  const rows = Array.from({ length: p.n_components }, (_, j) => scales.map(({ of, units, values, sizes, y }) => {
+    const node = svg("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `${p.titles[j]}${of} in ${n} regions` });
     for (let i = 0; i < n; i++) {
       const v = values[j * n + i];
       node.append(hint(svg("rect", { x: i * step, width: Math.max(0.6, step - (step > 3 ? 1 : 0)), y: Math.min(y(v), y(0)), height: Math.max(0.3, Math.abs(y(v) - y(0))), fill: v < 0 ? INK.orange : INK.blue }), `${names[i]}\n${called(p, j)}: ${show(v, 4)}${units ? ` ${units}` : ""}`));
     }
     node.append(svg("line", { class: "axis", x1: 0, x2: wide, y1: y(0), y2: y(0) }));
     const largest = Array.from({ length: n }, (_, i) => i).sort((a, b) => sizes[j * n + b] - sizes[j * n + a]).slice(0, 5);
-    return el("div", {}, el("p", {}, el("strong", {}, p.titles[j]), `: ${largest.map((i) => names[i]).join(", ")}`), node);
-  });
-  return section("Components in regions", `One bar per region, in the order of the table, on one scale up to ${show(top, 3)}${units ? ` ${units}` : ""}; the five largest are named. Point at a bar to read it.`, rows, true);
+    return el("div", {}, el("p", {}, el("strong", {}, `${p.titles[j]}${of}`), `: ${largest.map((i) => names[i]).join(", ")}`), node);
+  })).flat();
+  const ends = scales.map(({ of, units, top }) => `${show(top, 3)}${units ? ` ${units}` : ""}${of}`).join("; ");
+  return section("Components in regions", `One bar per region, in the order of the table, on one scale (up to ${ends}); the five largest are named. Point at a bar to read it.`, rows, true);
 }
 
 /** Colour of t in 0..1, or −1..1 with two hues; light near zero, so that dark text stays readable on pale cells. */
@@ -240,7 +242,7 @@ function loadingsPanel(data, p, array, ramp, choose) {
   return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, with similar ones next to each other.${signs} Point to read, click to see that component.`, [
     subjectSearch(p, L, array, mark),
     el("div", { class: "heat" }, dendrogram(p, array(p.tree)), el("div", { class: "map" }, canvas, mark), el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
-    el("div", { class: "bar" }, el("div", {}, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
+    el("div", { class: "bar" }, el("div", { class: "scale" }, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
 }
 
 /** A field to find a subject by a part of the name: marks the row, and says what is in it. Enter goes on to the next. */
@@ -384,7 +386,7 @@ function residualPanel(p, array) {
 
 function runPanel(data) {
   const seconds = Object.entries(data.timing).map(([stage, time]) => [stage, `${show(time, 3)} s`]);
-  if (data.memory) seconds.push(["memory at most", `${show(data.memory / 2 ** 30, 3)} GiB`]);
+  if (data.memory) seconds.push(["memory at most", `${show(data.memory, 3)} GiB`]);
   return section("Time and memory", "", [table(["stage", "time or memory"], seconds, [1])]);
 }
 
@@ -392,7 +394,7 @@ function runPanel(data) {
 function provenancePanel(data) {
   if (!data.provenance) return null;
   return section("Settings and versions", "", [el("dl", { class: "settings" }, ...data.settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("details", {}, el("summary", {}, "provenance.json, with every input file and its hash"), el("pre", { tabindex: 0, role: "group", "aria-label": "provenance.json" }, data.provenance))], true);
+    el("details", {}, el("summary", {}, "The record of the fit; provenance.json also lists every input file with its checksum"), el("pre", { tabindex: 0, role: "group", "aria-label": "provenance.json" }, data.provenance))], true);
 }
 
 function methodsPanel(data) {

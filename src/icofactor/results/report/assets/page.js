@@ -5,7 +5,8 @@ const plural = (n, word) => `${many(n)} ${word}${n === 1 ? "" : "s"}`;
 function header(data) {
   const s = data.summary, known = s.verdict;
   document.getElementById("title").textContent = s.title;
-  const where = s.hemisphere === "both" ? "both hemispheres of " : s.hemisphere ? `${s.hemisphere} hemisphere of ` : "";
+  const sides = s.hemisphere === "both" ? "both hemispheres of " : s.hemisphere ? `${s.hemisphere} hemisphere of ` : "";
+  const where = data.panels.regions ? `${plural(data.panels.regions.names.length, "region")} of ` : sides;
   document.getElementById("lead").textContent = `${s.scans || plural(s.subjects, "subject")}, ${where}${s.mesh}.${s.harmonized ? ` Harmonized over ${s.harmonized}.` : ""}${s.simulated ? " The data are simulated." : ""}`;
   document.getElementById("verdict").append(el("p", {}, el("strong", {}, known.headline)), el("ul", {}, ...known.lines.map((text) => el("li", {}, text))), el("p", {}, s.meaning));
   const cards = [
@@ -18,6 +19,7 @@ function header(data) {
     ["adjusted for", s.adjusted.join(", ") || "nothing"],
   ];
   document.getElementById("cards").append(...cards.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+  document.getElementById("verdict").append(...[tableLinks(["tables/summary.tsv", "stability.tsv"], data.tables)].filter(Boolean));
   if (s.measures) {
     const m = s.measures, rows = m.names.map((name, i) => [name, percent(m.explained[i]), percent(m.variance[i]), show(m.weight[i], 3)]);
     document.getElementById("cards").after(el("section", { id: "measures" }, el("h2", {}, "Measures"), el("p", { class: "about" }, m.about),
@@ -34,45 +36,47 @@ function header(data) {
 const PARTS = [
   ["Each component", [
     { id: "components", tables: ["desc-icofactor_components.tsv", "desc-icofactor_loadings.tsv", "desc-icofactor_dseg.tsv", "tables/correlations.tsv", "stability.tsv", "associations.tsv"], draw: (page) => componentsPanel(page) },
-    { id: "bars", tables: ["desc-icofactor_regions.tsv"], draw: ({ p, array }) => regionsPanel(p, array) },
+    { id: "bars", tables: ["*_regions.tsv"], draw: ({ p, array }) => regionsPanel(p, array) },
     { id: "regions", tables: ["atlas_overlap.tsv"], draw: ({ data, p }) => overlapPanel(data.overlap, p) },
   ]],
   ["Components and people", [
     { id: "loadings", tables: ["desc-icofactor_loadings.tsv", "loadings_se.tsv", "tables/subjects.tsv"], draw: ({ data, p, array, ramp, choose }) => loadingsPanel(data, p, array, ramp, choose) },
     { id: "subjects", tables: ["tables/subjects.tsv"], draw: ({ p, array }) => residualPanel(p, array) },
-    { id: "unusual", tables: ["tables/unusual.tsv"], draw: ({ p }) => unusualPanel(p) },
+    { id: "unusual", tables: ["tables/unusual.tsv", "tables/summary.tsv"], draw: ({ p }) => unusualPanel(p) },
     { id: "participants", tables: ["tables/correlations.tsv", "tables/groups.tsv"], draw: ({ p, array, choose }) => participantsPanel(p, array, choose) },
-    { id: "associations", tables: ["associations.tsv", "associations_expected.tsv", "associations_adjusted.tsv"], draw: ({ data, p, array, choose }) => associationsPanel(data.associations, p, array, choose) },
+    { id: "associations", tables: ["associations.tsv", "associations_expected.tsv", "associations_adjusted.tsv", "tables/summary.tsv"], draw: ({ data, p, array, choose }) => associationsPanel(data.associations, p, array, choose) },
     { id: "behaviour", tables: ["pls.tsv", "pls_variables.tsv"], draw: ({ data }) => latentPanel(data.latent) },
-    { id: "norm", tables: ["normative.tsv"], draw: ({ data, p, array }) => normPanel(data.norm, p, array) },
+    { id: "norm", tables: ["normative.tsv", "tables/normative_summary.tsv"], draw: ({ data, p, array }) => normPanel(data.norm, p, array) },
   ]],
   ["How far to trust the components", [
     { id: "variance", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => variancePanel(p, data.summary) },
-    { id: "recurrence", tables: ["desc-icofactor_components.tsv"], draw: ({ data, p }) => recurrencePanel(p, data.summary) },
+    { id: "recurrence", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => recurrencePanel(p, data.summary) },
     { id: "selection", tables: ["selection.tsv"], draw: ({ data }) => selectionPanel(data.selection) },
     { id: "stability", tables: ["stability.tsv"], draw: ({ data, p }) => stabilityPanel(data.stability, p) },
     { id: "similarity", tables: ["tables/similarity.tsv"], draw: ({ p, array }) => matricesPanel(p, array) },
   ]],
   ["How it was made", [
     { id: "methods", tables: [], draw: ({ data }) => methodsPanel(data) },
-    { id: "provenance", tables: [], draw: ({ data }) => provenancePanel(data) },
+    { id: "provenance", tables: ["tables/settings.tsv"], draw: ({ data }) => provenancePanel(data) },
   ]],
   ["How this was computed", [
     { id: "convergence", tables: ["tables/convergence.tsv"], draw: ({ p }) => convergencePanel(p) },
     { id: "resources", tables: ["tables/resources.tsv"], draw: ({ data }) => runPanel(data) },
-    { id: "sparsity", tables: ["tables/sparsity.tsv"], draw: ({ p }) => sparsityPanel(p) },
+    { id: "sparsity", tables: ["tables/sparsity.tsv", "tables/summary.tsv"], draw: ({ p }) => sparsityPanel(p) },
   ]],
 ];
 
-/** Links to the tables beside the page, those that are there. */
+/** Links to the tables beside the page, those that are there; "*_regions.tsv" stands for all with that end. */
 function tableLinks(names, tables) {
-  const links = names.filter((name) => name in tables).map((name) => el("a", { href: tables[name] }, name));
+  const there = names.flatMap((name) => (name.startsWith("*") ? Object.keys(tables).filter((one) => one.endsWith(name.slice(1))) : name in tables ? [name] : []));
+  const links = there.map((name) => el("a", { href: tables[name] }, name));
   return links.length ? el("p", { class: "files" }, links.length > 1 ? "Tables: " : "Table: ", ...links.flatMap((link, i) => (i ? [", ", link] : [link]))) : null;
 }
 
 /** All parts with their panels, and the contents list. */
 function drawParts(page) {
-  const contents = [el("li", {}, el("a", { href: "#cortex" }, document.querySelector("#cortex h2").textContent))], parts = [];
+  const measures = document.getElementById("measures"), first = [...(measures ? [["#measures", "Measures"]] : []), ["#cortex", document.querySelector("#cortex h2").textContent]];
+  const contents = first.map(([href, name]) => el("li", {}, el("a", { href }, name))), parts = [];
   PARTS.forEach(([name, panels], number) => {
     const drawn = panels.map(({ id, tables, draw }) => {
       const node = draw(page), title = node && node.querySelector("h3");
@@ -94,7 +98,7 @@ function drawParts(page) {
 
 /** The cortex with its controls; gives a function that chooses a component, and one that draws small pictures of all of them, a row per measure. */
 function cortexSection(data, array) {
-  const root = document.getElementById("cortex"), c = data.cortex, none = { choose: () => {}, pictures: () => [] };
+  const root = document.getElementById("cortex"), c = data.cortex, none = { choose: () => {}, pictures: () => [], scales: () => [] };
   root.append(el("h2", { id: "at-cortex" }, data.panels.n_components > 1 ? "The components on the cortex" : "The component on the cortex"));
   if (c.missing) {
     root.append(el("p", { class: "notice" }, data.panels.regions ? `${c.missing}. The components are drawn as bars below.` : `The maps cannot be drawn: ${c.missing}`));
@@ -198,7 +202,13 @@ function cortexSection(data, array) {
         el("p", { class: "about" }, `Each place has the colour and number of its largest component${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}. Choose one to see its map.`));
       return;
     }
-    const [low, high] = scaleOf(layer), { low: _l, high: _h, cut, ramp } = viewer.paint;
+    const beyond = layer.to > scaleOf(layer)[1] * 1.0001 || layer.from < scaleOf(layer)[0] - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the colour of the end` : "";
+    bar.append(colourBar(layer, viewer.paint, layer.name),
+      el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}${beyond}.`));
+  }
+
+  /** The colours of a layer as they are painted, with numbers and units. */
+  function colourBar(layer, { low, high, cut, ramp }, title) {
     const strip = el("canvas", { width: 256, height: 1 }), context = strip.getContext("2d"), image = context.createImageData(256, 1);
     for (let i = 0; i < 256; i++) {
       const at = layer.steps ? Math.round(Math.min(high - low, Math.floor(((high - low + 1) * i) / 256)) * 255 / (high - low)) : i; // whole numbers have nothing between them
@@ -213,10 +223,8 @@ function cortexSection(data, array) {
       mark.style.left = `${layer.steps ? (100 * (value - low + 0.5)) / (high - low + 1) : (100 * (value - low)) / (high - low)}%`;
       marks.append(mark);
     }
-    const beyond = layer.to > high * 1.0001 || layer.from < low - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the colour of the end` : "";
     const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
-    bar.append(el("div", {}, el("div", { class: "name" }, `${layer.name}${units}`), strip, marks),
-      el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}${beyond}.`));
+    return el("div", { class: "scale" }, el("div", { class: "name" }, `${title}${units}`), strip, marks);
   }
 
   viewer.describe = ({ half, number, index }) => {
@@ -272,8 +280,10 @@ function cortexSection(data, array) {
     made.set(width, nodes);
     return nodes;
   };
+  /** The scales of those pictures, one per measure that has maps of its own. */
+  const scales = () => Object.entries(perComponent).flatMap(([key, [first]]) => (key.startsWith("component") ? [colourBar(first, paintOf(first, true), `Maps of components${first.measure ? `, ${first.measure}` : ""}`)] : []));
   update();
-  return { choose, pictures };
+  return { choose, pictures, scales };
 }
 
 /** Draws nodes when they come near the window, when nothing else is to do, and all before printing. */

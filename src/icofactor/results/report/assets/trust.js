@@ -13,9 +13,10 @@ function curveChart(selection, { title, curves }) {
   const series = Object.entries(curves).map(([column, name], i) => ({ name, values: selection.table[column], colour: [INK.blue, INK.orange, "#009e73"][i % 3] }));
   const known = series.flatMap((s) => s.values).filter((v) => v !== null), ranks = x.filter((v) => v !== null);
   if (!known.length || !ranks.length) return null;
-  const [low, high] = padded(Math.min(...known), Math.max(...known)), [from, to] = padded(Math.min(...ranks), Math.max(...ranks), 0.03);
+  const log = Math.min(...known) > 0 && Math.max(...known) > 20 * Math.min(...known); // errors of overfitted numbers have no bound
+  const [low, high] = log ? [Math.min(...known) / 1.1, Math.max(...known) * 1.1] : padded(Math.min(...known), Math.max(...known)), [from, to] = padded(Math.min(...ranks), Math.max(...ranks), 0.03);
   const name = first === "rank" ? "components" : first;
-  const { node, px, py } = frame({ low: from, high: to, name, ticks: whole(from, to) }, { low, high, name: "" }, { width: 520, height: 250, left: 54 });
+  const { node, px, py } = frame({ low: from, high: to, name, ticks: whole(from, to) }, { low, high, log, name: "" }, { width: 520, height: 250, left: 54 });
   if (selection.recommended !== null) node.append(hint(svg("line", { x1: px(selection.recommended), x2: px(selection.recommended), y1: 10, y2: 208, stroke: "#b9c1cb", "stroke-width": 7, "stroke-opacity": 0.6 }), `Recommended: ${selection.recommended}`));
   for (const { name: label, values, colour } of series) {
     const points = x.map((rank, i) => [rank, values[i]]).filter(([rank, v]) => rank !== null && v !== null);
@@ -28,11 +29,11 @@ function curveChart(selection, { title, curves }) {
 function selectionPanel(selection) {
   if (!selection) return null;
   const names = Object.keys(selection.table), n = selection.table[names[0]].length;
-  const rows = Array.from({ length: n }, (_, i) => names.map((name) => (Number.isInteger(selection.table[name][i]) ? String(selection.table[name][i]) : fixed(selection.table[name][i], 3))));
+  const rows = Array.from({ length: n }, (_, i) => names.map((name) => (Number.isInteger(selection.table[name][i]) ? String(selection.table[name][i]) : Math.abs(selection.table[name][i]) >= 100 ? show(selection.table[name][i]) : fixed(selection.table[name][i], 3))));
   const found = selection.recommended === null ? "No number of components is recommended." : `Recommended: ${selection.recommended} components.`;
   const numbers = table(names.map((name) => name.replaceAll("_", " ")), rows, names.map((_, i) => i));
   if (names.length > 8) numbers.classList.add("tight");
-  return section("How many components", "Curves over numbers of components, from icofactor select; grey: the recommended number.", [
+  return section("How many components", "Curves over numbers of components, from icofactor select; grey: the recommended number. Shares that are explained or predicted are 1 minus the errors in the table.", [
     el("p", {}, el("strong", {}, found), ` ${selection.agreement}`), el("ul", {}, ...selection.reasons.map((text) => el("li", {}, text))),
     el("div", { class: "row pairs" }, ...selection.charts.map((chart) => curveChart(selection, chart)).filter(Boolean)), el("details", {}, el("summary", {}, "All numbers"), numbers)], true);
 }
