@@ -15,6 +15,8 @@ from icofactor import CorticalFactorization
 from icofactor.cli.main import main
 from icofactor.cohort.store import append_store, create_store, open_store
 from icofactor.errors import ArgumentError, CheckpointError
+from icofactor.streaming import source as sources
+from icofactor.streaming.checkpoint import Checkpoint
 
 N_OLD, N_NEW = 30, 12
 
@@ -122,12 +124,25 @@ def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_pa
 
 
 @ONE_TYPE
-def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path) -> None:
+def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PART_BYTES", N_NEW * 4 * 100)
     before, after = grown
     earlier, work = model().fit(before), tmp_path / "work"
-    found = model().fit(after, earlier=earlier, work_dir=work)
+    found, put = model().fit(after, earlier=earlier, work_dir=tmp_path / "whole"), Checkpoint.put
+    for stage in ("statistics", "lift"):  # as if killed there
+
+        def ends(self: Checkpoint, key: str, arrays: Any, stage: str = stage) -> None:
+            if key.startswith(stage) and key.endswith("00003"):
+                raise SystemExit
+            put(self, key, arrays)
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(Checkpoint, "put", ends)
+            model().fit(after, earlier=earlier, work_dir=work)
+        assert 3 <= len(list(work.glob(f"{stage}-*.npz"))) < len(after.site_blocks())
     again = model().fit(open_store(after.path), earlier=earlier, work_dir=work)
-    np.testing.assert_array_equal(again.components_, found.components_)
+    for name in ("components_", "loadings_", "mean_", "error_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
     with pytest.raises(CheckpointError, match="earlier"):
         model().fit(after, work_dir=work)
 

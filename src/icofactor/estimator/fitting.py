@@ -151,7 +151,7 @@ def _look_at(
         centering = Centering.of(center, inspector, measures, sites)
         energy, changed = centering.energy(inspector), centering.adjustment is not None
     if isinstance(source, Pyramid):
-        source = source.deviations(energy, centering.change) if changed else source
+        source = source.deviations(energy, centering.change, own=True) if changed else source
         stats = source.statistics(design)
     else:
         assert stats is not None

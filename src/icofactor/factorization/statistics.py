@@ -22,12 +22,14 @@ from icofactor.factorization.design import Design, others
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Rows, on_device
+from icofactor.streaming.blocks import Arrays, Rows, cut, on_device
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import each_block, pass_over, stream_of
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
+_FACES = 8
+"""Of many subjects, faces that are worked on at a time: fresh memory costs more than what is done in it."""
 REFERENCE_SIZE = 2.7
 """Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
@@ -408,7 +410,7 @@ class Pyramid:
             levels.insert(0, up)
         return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
 
-    def deviations(self, site_variance: np.ndarray, change: Change = less_mean) -> Pyramid:
+    def deviations(self, site_variance: np.ndarray, change: Change = less_mean, own: bool = False) -> Pyramid:
         """The pyramid of the deviations from the mean map, without reading X.
 
         Parameters
@@ -417,13 +419,19 @@ class Pyramid:
             Σ over subjects of (x − mean of the site)².
         change : callable
             As in `Statistics.deviations`.
+        own : bool
+            Whether this pyramid is not needed any more: its memory is used again.
         """
         energy = [
             np.bincount(self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums))
             for level, sums in enumerate(self._sums)
         ]
-        sums = [change(sums.T, np.arange(len(sums)) // (20 * 4**level)).T for level, sums in enumerate(self._sums)]
-        return Pyramid(sums, energy, self._counts, self.sites)
+        found = self._sums if own else [np.empty_like(sums) for sums in self._sums]
+        for level, sums in enumerate(self._sums):
+            sphere = np.arange(len(sums)) // (20 * 4**level)
+            for some in cut(len(sums), _FACES):
+                found[level][some] = change(sums[some].T, sphere[some]).T
+        return Pyramid(found, energy, self._counts, self.sites)
 
     def times(self, factor: float) -> Pyramid:
         """The pyramid of X times a number."""
@@ -433,10 +441,12 @@ class Pyramid:
     def statistics(self, design: Design) -> Statistics:
         """Statistics of a partition design, without reading X."""
         self._check(design)
-        counts = self._gather(self._counts, design.faces)
+        counts, L = self._gather(self._counts, design.faces), np.empty((self._sums[0].shape[1], design.n_columns))
+        for some in cut(design.n_columns, _FACES):
+            L[:, some] = self._gather(self._sums, design.faces[some]).T
         return Statistics(
             sp.csr_array(sp.diags_array(counts.astype(np.float64))),
-            np.ascontiguousarray(self._gather(self._sums, design.faces).T),
+            L,
             float(self._energy[0].sum()),
             self._gather(self._energy, design.faces),
             counts,

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -43,14 +43,28 @@ def _fresh(n_bytes: int) -> NDArray[np.uint8]:
     return np.empty(n_bytes, np.uint8)
 
 
-@contextmanager
-def reading(file: Path | RemotePath | str, what: str = "part of a cohort store") -> Iterator[None]:
+class _Reading:
+    """`reading`; there are two around every chunk, so nothing is made before something is wrong."""
+
+    def __init__(self, file: Path | RemotePath | str, what: str) -> None:
+        self._file, self._what = file, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
+        if problem is None:
+            return
+        file = Path(self._file) if isinstance(self._file, str) else self._file
+        with naming(file, self._what, CohortError, AGAIN):
+            if isinstance(problem, FileNotFoundError | NotADirectoryError):
+                raise Unreadable("is missing: the cohort store is damaged, or was replaced while it was read") from None
+            raise problem
+
+
+def reading(file: Path | RemotePath | str, what: str = "part of a cohort store") -> AbstractContextManager[None]:
     """Whatever goes wrong inside becomes one CohortError about this file of a store."""
-    with naming(Path(file) if isinstance(file, str) else file, what, CohortError, AGAIN):
-        try:
-            yield
-        except (FileNotFoundError, NotADirectoryError):
-            raise Unreadable("is missing: the cohort store is damaged, or was replaced while it was read") from None
+    return _Reading(file, what)
 
 
 class StoredArray:
