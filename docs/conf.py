@@ -98,5 +98,11 @@ def _plain_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: 
             lines[i] = "`".join(parts)
 
 
+def _titles(app: Any, name: str, source: list[str]) -> None:
+    """[people.md](people.md), which suits a repository, has the title of that page or section as its text here."""
+    source[0] = re.sub(r"\[\w+\.md\]\(", "[](", source[0].replace("[measured.md](", "[Evidence]("))
+
+
 def setup(app: Any) -> None:
+    app.connect("source-read", _titles)
     app.connect("autodoc-process-docstring", _plain_names, priority=900)  # after numpydoc
