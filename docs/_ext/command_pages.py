@@ -23,7 +23,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 def page(parser: argparse.ArgumentParser) -> str:
     """One command as reStructuredText: description, usage, options by group, examples."""
     lines = [parser.prog, "=" * len(parser.prog), "", _escaped(parser.description or ""), ""]
-    lines += ["Usage", "-----", "", ".. code-block:: none", "   :class: usage", ""]
+    lines += ["Usage", "-----", "", ".. code-block:: none", "    :class: usage", ""]
     lines += [*(f"    {line}".rstrip() for line in _usage(parser).splitlines()), ""]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
