@@ -62,6 +62,13 @@ def test_every_public_name_has_an_example(module: object, name: str) -> None:
         assert "\nExamples\n--------\n>>> " in (inspect.getdoc(public) or ""), f"{name} has no example"
 
 
+def test_signatures_in_help_are_readable() -> None:
+    """Declarations of records, for reading files, are not for readers of `help`."""
+    classes = [one for one in (getattr(module, name) for module, name in PUBLIC) if inspect.isclass(one)]
+    assert not [one.__name__ for one in classes if "Annotated" in str(inspect.signature(one))]
+    assert "best_start" in inspect.signature(ico.Multistart).parameters
+
+
 WITH_EXAMPLES = {
     ico.CorticalFactorization: "fit fit_transform transform inverse_transform score save get_feature_names_out paper",
     ico.Cohort: "from_array",

@@ -16,7 +16,7 @@ from icofactor.cohort.cohort import subject_rows
 from icofactor.cohort.people import MEASURE, PERSON, People, bare
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, counted, literal
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.parcels import only_in_one
@@ -29,6 +29,7 @@ DOMINANT = 0.8
 """A measure with more than this share of the variance that is fitted leaves little to the others."""
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Measures:
     """How several measures are arranged in one matrix, and how a fit scaled each of them.

@@ -28,7 +28,7 @@ from icofactor.factorization.schemes.base import Problem, check_penalty, check_r
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
-from icofactor.io.records import Numbers, from_arrays, to_arrays
+from icofactor.io.records import Numbers, from_arrays, plain_signature, to_arrays
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.runners import Runner, one_blas_thread
 
@@ -42,6 +42,7 @@ PIECE_OPERATIONS = 5e9
 """Floating-point operations of one piece of a run that can be resumed or distributed: a second or so."""
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Multistart(Solution):
     """The best of many starts, and the objectives of the others.

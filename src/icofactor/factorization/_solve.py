@@ -26,7 +26,7 @@ from icofactor.factorization.starts import (
 )
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin, first_look, settled
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.streaming.runners import in_order, one_blas_thread
 
 GROUP = 5
@@ -139,6 +139,7 @@ def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
     return replace(joined, age=max(state.age for _, state in parts))
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A factorization X ≈ D B C in design coordinates.

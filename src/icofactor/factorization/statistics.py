@@ -20,7 +20,7 @@ from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array, namespace, to_numpy
 from icofactor.factorization.design import Design, others
 from icofactor.factorization.gathering import gather
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays, Rows, cut, on_device
 from icofactor.streaming.inspect import Inspector
@@ -42,6 +42,7 @@ def less_mean(sums: Any, sphere: np.ndarray) -> Any:
     return sums - sums.mean(axis=0)
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Statistics:
     """The sufficient statistics of X for one design.

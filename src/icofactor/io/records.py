@@ -13,6 +13,7 @@ default may be absent from a file, so fields can be added without a new version.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -39,6 +40,16 @@ _JSON, _HEADER = "record", "header"
 _SPARSE = ("data", "indices", "indptr")
 _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), float: (int, float)}
 _KINDS = {"f": "real numbers", "i": "whole numbers", "b": "True or False"}
+
+
+Class = TypeVar("Class", bound=type)
+
+
+def plain_signature(cls: Class) -> Class:
+    """For `help`: the signature of a record without types, which declare more than a reader wants to know."""
+    parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
+    cls.__signature__ = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])  # type: ignore[attr-defined]
+    return cls
 
 
 @dataclass(frozen=True)

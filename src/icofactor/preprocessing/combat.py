@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.preprocessing.adjusted import AdjustedMaps, Given, adjusted, lift_to_zero, parts_of, share_of
 from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
@@ -42,6 +42,7 @@ LEAST_SCANS = 10
 """Scans that a scanner must have, in a fit and to be learnt later."""
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Harmonization:
     """Differences between scanners at each site of the mesh, as estimated by `ComBat`.

@@ -27,7 +27,7 @@ import numpy as np
 
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, as_reference, literal
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.io.tables import cell_text, is_missing, is_number
 from icofactor.preprocessing.adjusted import (
     AdjustedMaps,
@@ -44,6 +44,7 @@ from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjustment
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Covariates:
     """Linear effects of covariates on the maps, and how to remove them.

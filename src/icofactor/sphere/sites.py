@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 
 from icofactor.errors import ArgumentError, FileError, Phrase
-from icofactor.io.records import Numbers
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
 from icofactor.sphere.names import civet_name, hemispheres, is_fs_lr
@@ -29,6 +29,7 @@ MOST_MEASURES = 60
 """On the spheres of which `Sites.hemisphere` has numbers for."""
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False, repr=False)
 class Sites:
     """Positions of measurements on the spheres of one or two hemispheres.

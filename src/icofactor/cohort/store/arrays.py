@@ -207,12 +207,8 @@ def _name(numbers: tuple[int, ...]) -> str:
 def _soon(file: Any) -> None:
     """Let the operating system read a file ahead."""
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # which reading it will name
-            opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-            try:
-                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(opened)
+        with suppress(OSError, Unreadable), open_file(file) as opened:  # what is wrong, reading it will name
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _kept_sum(file: str | RemotePath) -> str:

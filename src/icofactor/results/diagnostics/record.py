@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from icofactor.io.records import Form, Numbers
+from icofactor.io.records import Form, Numbers, plain_signature
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +137,7 @@ class Unusual:
     limit: float
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
     """Everything the report of a fit shows, the result of `diagnose`.
