@@ -223,7 +223,10 @@ class CohortError(FileError):
 
     MOST_LISTED = 50
     """Causes that are listed."""
-    ARGUMENTS = ("paths", "participants", "exclude", "mask", "mesh", "subjects", "smoothing", "target", "entities")
+    ARGUMENTS = (
+        *("paths", "participants", "exclude", "mask", "mesh", "subjects", "smoothing", "target", "entities"),
+        *("sessions", "hemisphere", "spheres"),
+    )
     """What a problem may be about, besides files and subjects."""
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import icofactor
-from icofactor.cli.main import main, option_naming
+from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import CohortError, render
 from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import compiled_loop, swept_loop
@@ -119,7 +119,8 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
             ["--modality", "nonsense"],
             "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'",
         ),
-        (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
+        (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0; found -1"),
+        (["--n-subjects", "1"], "--n-subjects must be a whole number ≥ 2"),
     ],
 )
 def test_bad_arguments_are_one_line(
@@ -132,6 +133,31 @@ def test_bad_arguments_are_one_line(
     assert message in err
     assert err.count("\n") == 1
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demo", "out", "--n-subjects", "many"], "argument --n-subjects: must be a whole number; found 'many'"),
+        (["prepare", "maps", "-o", "s", "--smooth", "wide"], "argument --smooth: must be a number; found 'wide'"),
+    ],
+)
+def test_what_is_not_a_number_is_said_plainly(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert capsys.readouterr().err.endswith(f"{message}\n")
+
+
+def test_arguments_without_an_option_have_the_name_of_their_place() -> None:
+    """What Python calls X or cohort is INPUT; the fits that compare calls a and b are A and B."""
+    _, commands = _parser()
+    name = lambda command, argument: option_naming(commands[command])(argument, None)
+    assert [name("fit", argument) for argument in ("X", "cohort", "paths", "mesh")] == [*["INPUT"] * 3, "--mesh"]
+    assert (name("compare", "a"), name("compare", "b"), name("fit", "sessions")) == ("A", "B", "--sessions")
+    error = CohortError("sessions", "must be all, or sessions of the scans")
+    assert error.describe(option_naming(commands["fit"])).startswith("--sessions: must be all")
 
 
 def no_work(*arguments: Any, **more: Any) -> None:

@@ -27,7 +27,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the results; created if missing")
     parser.add_argument("--n-subjects", type=int, default=100, metavar="N", help="number of subjects (default: 100)")
     parser.add_argument("--n-components", type=int, default=10, metavar="N", help="number of components (default: 10)")
-    parser.add_argument("--method", metavar="NAME", help="see icofactor fit --help (default: parts)")
+    parser.add_argument(
+        "--method",
+        metavar="NAME",
+        help="parts, CD-PNNMF, or another method that icofactor fit --help lists (default: parts)",
+    )
     parser.add_argument(
         "--measures",
         metavar="NAME,...",
@@ -102,6 +106,7 @@ def run_demo(
     """
     from icofactor.cohort.measures import join_measures
     from icofactor.cohort.simulate import simulate_cohort
+    from icofactor.errors import ArgumentError
     from icofactor.estimator.estimator import CorticalFactorization
     from icofactor.progress import Stages
     from icofactor.results.fit_cohort import fit_cohort
@@ -110,6 +115,8 @@ def run_demo(
     chosen: dict[str, Any] = {} if method is None else {"method": method}
     model = CorticalFactorization(n_components, **chosen, random_state=random_state, verbose=verbose)
     model.check_parameters()  # before anything is made
+    if n_subjects == 1:
+        raise ArgumentError("n_subjects", 1, "a whole number ≥ 2: a fit needs at least two subjects")
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
         made = {

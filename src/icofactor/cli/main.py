@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from icofactor import __version__
 from icofactor.cli import associate, bench, compare, demo, fit, prepare, report, reproduce, select, transform
-from icofactor.errors import CohortError, Naming, escaped, in_python, named
+from icofactor.errors import ArgumentError, CohortError, Naming, escaped, in_python, named
 from icofactor.io.url import local
 
 COMMANDS: dict[str, ModuleType] = {
@@ -56,6 +56,8 @@ _ALIASES = {
     "earlier": "update",
 }
 
+_PLACES = {"paths": "inputs", "cohort": "inputs", "X": "inputs"}
+"""The same for what has no option."""
 _PATIENCE = 2.0
 """Seconds after a Ctrl-C in which another one does not disturb the cleaning up."""
 EXAMPLES = "examples:"
@@ -134,7 +136,11 @@ def _run(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _check_places(options: argparse.Namespace) -> None:
-    """Refuse URLs in place of files and folders; pathlib would make folders of them here."""
+    """Refuse URLs in place of files and folders; pathlib would make folders of them here. And seeds that only Python
+    could write otherwise."""
+    seed = getattr(options, "random_seed", None)
+    if seed is not None and seed < 0:
+        raise ArgumentError("random_state", seed, "a whole number ≥ 0")
     for name, value in vars(options).items():
         for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, Path):
@@ -249,11 +255,14 @@ def _as_text(problem: Exception, options: argparse.Namespace) -> str:
 def option_naming(parser: argparse.ArgumentParser) -> Naming:
     """How a parser's options write an argument and its value: (n_components, 4) → --n-components 4."""
     actions = {action.dest: action for action in parser._actions if action.option_strings}
+    places = {
+        action.dest: str(action.metavar or action.dest) for action in parser._actions if not action.option_strings
+    }
 
     def naming(argument: str, value: str | None = None) -> str:
         action = actions.get(argument) or actions.get(_ALIASES.get(argument, ""))
         if action is None:
-            return in_python("INPUT" if argument == "paths" else argument, value)
+            return in_python(places.get(_PLACES.get(argument, argument), argument), value)
         flags = [flag for flag in action.option_strings if flag.startswith("--")]
         if value == "False" and len(flags) == 2:  # --no-limit-outliers
             return flags[1]
@@ -275,6 +284,24 @@ def _as_word(value: str) -> str:
     return ",".join(map(str, found)) if isinstance(found, tuple | list) else str(found)
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number; found {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number; found {text!r}") from None
+
+
+_READERS: dict[type, Callable[[str], Any]] = {int: _whole, float: _number}
+"""Type of an option → what reads it, and says in plain words what is wrong."""
+
+
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser, and those of the commands."""
     parser = argparse.ArgumentParser(
@@ -291,6 +318,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             epilog=f"{EXAMPLES}\n{indent(command.EXAMPLES, '  ')}",
             formatter_class=Help,
         )
+        for kind, reader in _READERS.items():
+            one.register("type", kind, reader)
         command.add(one)
         one.add_argument("-q", "--quiet", action="store_true", help="do not print progress")
         one.add_argument("-v", "--verbose", action="store_true", help="print the full traceback of an error")

@@ -67,7 +67,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="number of random starts per fit (default: 10)",
     )
     group.add_argument(
-        "--nulls", type=int, default=10, metavar="N", help="number of cohorts with rotated maps (default: 10)"
+        "--nulls",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of cohorts with rotated maps, at least 5 (default: 10)",
     )
     group.add_argument(
         "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns to balance between the halves"

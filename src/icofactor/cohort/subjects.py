@@ -262,7 +262,10 @@ class Selection:
         """
         choice = self.choose(known)
         if choice.unknown:
-            problems.add("exclude", f"names {some(choice.unknown)}, but there are no maps of these subjects")
+            problems.add(
+                "exclude",
+                f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or remove the names",
+            )
         listed = set() if self.participants is None else set(map(bare, self.participants.listed))
         scan = lambda name: (name, self.scans[name][0], scan_name(*self.scans[name])) if name in self.scans else (name,)
         marked = [name for name in choice.others if listed & set(map(bare, scan(name)))]

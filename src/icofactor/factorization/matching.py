@@ -98,13 +98,13 @@ def sites_taken(a: Any, b: Any) -> Any:
     sides = [getattr(model, "hemi_", None) for model in (a, b)]
     if ours.n_measures != theirs.n_measures:
         found = Phrase(f"{theirs.n_measures} and {ours.n_measures}")
-        raise ArgumentError("b", found, "a model with maps of as many measures as a")
+        raise ArgumentError("b", found, "a model with maps of as many measures as {a}")
     if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
-        raise ArgumentError("b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as a")
+        raise ArgumentError("b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as {a}")
     if (ours.regions or theirs.regions) is not None:
         taken = places_of(ours.regions, theirs.regions)
         if taken is None or ours.n_measures != theirs.n_measures:
-            expected = "with all regions that a has, by name; parcels cannot be compared with vertices"
+            expected = "a fit of the same regions as {a}; regions cannot be compared with vertices"
             raise ArgumentError("b", Phrase(f"{theirs!r} and {ours!r}"), expected)
         size = len(theirs.regions.names)
         return np.concatenate([taken + size * measure for measure in range(ours.n_measures)])
@@ -114,7 +114,7 @@ def sites_taken(a: Any, b: Any) -> Any:
         raise ArgumentError(
             "b",
             Phrase(f"{theirs!r} and {ours!r}"),
-            "on the same mesh as a, or both on fsaverage meshes; resample the maps to one mesh first",
+            "on the same mesh as {a}, or both on fsaverage meshes; resample the maps to one mesh first",
         )
     taken = np.empty(ours.n, dtype=np.int64)
     for half in range(len(ours.frames)):

@@ -303,7 +303,10 @@ def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
     by_name = {one.subject: one for one in inputs}
     choice, table = selection.choose(list(by_name)), selection.participants
     if choice.unknown:
-        raise CohortError("exclude", f"names {some(choice.unknown)}, but there are no maps of these subjects")
+        raise CohortError(
+            "exclude",
+            f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or remove the names",
+        )
     if not choice.chosen:
         what = "no subjects remain" if table is None else f"none of its {len(table.ids)} subjects is in the tree"
         raise CohortError("exclude" if table is None else "participants", what)

@@ -144,7 +144,10 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
         raise FileError(path, f"is not a table of loadings: it should have {_ID} and one column per component")
     wrong = [name for name in names if not all(map(is_number, columns[name]))]
     if wrong:
-        raise FileError(path, f"column {literal(repr(wrong[0]))} contains more than numbers")
+        raise FileError(
+            path,
+            f"column {literal(repr(wrong[0]))} is not numeric; give a fit, or loadings from icofactor transform",
+        )
     rows = {name: columns[name] for name in (_ID, _SESSION) if name in columns}
     loadings = np.array([columns[name] for name in names], dtype=np.float64).T
     measures = list(dict.fromkeys(columns.get(MEASURE, ())))

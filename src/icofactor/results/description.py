@@ -221,6 +221,8 @@ def read_fit(
     place = Path(folder)
     if not place.is_dir():
         raise NotADirectoryError(f"{place} is not a folder; it should be one that icofactor fit wrote")
+    if not (place / MODEL).exists():
+        raise FileNotFoundError(f"{place / MODEL}: no such file; give a folder that icofactor fit wrote")
     with reading(place):
         model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
         problem = _difference(model, diagnostics)

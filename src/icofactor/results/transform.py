@@ -80,7 +80,7 @@ class NewLoadings:
         """What was found, as lines."""
         share, few = 100 * self.quality["explained_variance"], len(self.subjects)
         low, middle, high = np.percentile(share, (0, 50, 100))
-        spread = f"{low:.0f} to {high:.0f} %, median {middle:.0f} %" if few > 1 else f"{middle:.0f} %"
+        spread = f"{low:.0f} to {high:.0f} % (median {middle:.0f} %)" if few > 1 else f"{middle:.0f} %"
         own = self.fitted.get("explained_variance")
         beside = "" if own is None else f" (fitted subjects: median {100 * np.median(own):.0f} %)"
         strange = [
@@ -377,7 +377,7 @@ def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, 
     text = f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject" if all_lack else ""
     worst = np.flatnonzero(share > MOST_MISSING)
     if len(worst):
-        limit = f"at most {100 * MOST_MISSING:g} % may be missing: are mask and mesh the same?"
+        limit = f"at most {100 * MOST_MISSING:g} % may be missing. Give maps with the mesh and the mask of the fit."
         if all_lack > MOST_MISSING * n_sites:
             raise CohortError("the new subjects", f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}")
         who = f"{some([names[s] for s in worst], len(worst))} lack up to {100 * share.max():.2g} %"
@@ -430,15 +430,16 @@ def _judged(
     quality |= {f"{name}_z": found for name, found in z.items()} | {"missing_sites": known["missing_sites"]}
     strange = [", ".join(name for name, mark in marks.items() if mark[s]) for s in range(new)]
     quality["unusual"] = np.array(strange, dtype=object)
-    compared = "that of the fitted subjects" if "residual" in null else "that of the other new ones"
+    far = f"more than {limit:.2f} robust standard deviations above the median of the"
     rule = (
-        f"Unusual: the residual (against {compared}) or the distance of the loadings (against that of the fitted "
-        f"subjects) is more than {limit:.2f} robust standard deviations above the median, and "
-        "beyond 99 % of the fitted subjects"
+        f"Unusual: the residual or the distance of the loadings is {far} fitted subjects, and beyond 99 % of them"
+        if "residual" in null
+        else f"Unusual: the residual is {far} new subjects, or the distance of the loadings {far} fitted subjects and "
+        "beyond 99 % of them"
     )
     if among:
         rows = "subjects" if model.measures_ is None or model.measures_.share == "loadings" else "rows"
-        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted {rows} would be"
+        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted {rows} would be unusual"
     return quality, null, rule + "."
 
 

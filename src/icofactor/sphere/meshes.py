@@ -50,7 +50,7 @@ def sites_for(
     found = f"{maps} {n_columns} columns"
     if isinstance(mesh, Sites):
         if n_columns != mesh.n:
-            raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}")
+            raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}; give maps on that mesh")
         both = mesh.n_hemispheres == 2
         if hemi is not None and both != (hemi == "both"):
             held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left' or 'right'}"

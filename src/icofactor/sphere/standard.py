@@ -191,7 +191,7 @@ def parse_name(name: str) -> tuple[int, str | None]:
         "mesh",
         None,
         f"{{mesh}} {literal(repr(name))} is not known by name; known are {', '.join(known)}, fsLR32k. For other meshes "
-        "(CIVET, ...) pass the sphere file to Sites.from_file, or coordinates and faces to Sites.from_sphere",
+        "(CIVET, ...) give their sphere files (in Python: Sites.from_file, or Sites.from_sphere for arrays)",
     )
 
 

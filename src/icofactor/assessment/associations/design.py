@@ -61,7 +61,8 @@ def complete_rows(
     unknown = [column for column in columns if column not in table]
     if unknown:
         has = ", ".join(repr(name) for name in table if name != "participant_id") or "none"
-        text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}"
+        hint = "; give a table with more columns" if has == "none" else ""
+        text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}{hint}"
         raise ArgumentError(argument, None, literal(text))
     absent = {column: [is_missing(cell_text(value)) for value in table[column]] for column in columns}
     complete = np.ones(n, dtype=bool)

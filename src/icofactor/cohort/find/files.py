@@ -194,7 +194,7 @@ def _check_measure(files: list[Path], wanted: Wanted) -> None:
     told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
     if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
         names = ", ".join(sorted(map(str, told)))
-        text = f"there are no maps of {literal(wanted.measure)}: the file names say {names}"
+        text = f"there are no maps of {literal(wanted.measure)}: the file names say {names}; choose with {{measure}}"
         raise CohortError("paths", text)
 
 

@@ -183,7 +183,7 @@ def write_group(folder: Path, attributes: dict[str, Any]) -> None:
 def read_commit(folder: Path | RemotePath) -> Commit:
     """The committed cohort of a store."""
     if not present(folder / GROUP if isinstance(folder, RemotePath) else folder):
-        raise FileNotFoundError(f"no cohort store {folder}")
+        raise FileNotFoundError(f"no cohort store {folder}; icofactor prepare writes one")
     file = folder / COMMIT
     finished = present(file)
     _check_mark(folder, finished)

@@ -42,7 +42,7 @@ _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
         {"agreement": "halves", "null_agreement": "halves of rotated maps", "score": "score"},
     ),
     (
-        "Do third people get the same loadings from two groups?",
+        "Do two groups give other people the same loadings?",
         {"loadings": "loadings", "loadings_adjusted": "without global mean", "null_loadings": "rotated maps"},
     ),
     (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.errors import ArgumentError, FileError, Phrase, literal, named
 from icofactor.io.gifti import parse_gifti, read_gifti_surface
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
@@ -314,7 +314,9 @@ def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
         elif path.is_file():
             listed.append((path, True))
         else:
-            raise FileNotFoundError(f"surfaces: no file or folder {path}")
+            raise FileNotFoundError(
+                f"{named(path)}: no file or folder; give surface files of the mesh, or a folder with them"
+            )
     return listed
 
 
