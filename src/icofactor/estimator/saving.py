@@ -171,6 +171,10 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     weights : array of shape (n_sites,), optional
         Weight of each site of a, for example its area.
 
+    Returns
+    -------
+    Match
+
     Examples
     --------
     >>> import icofactor as ico

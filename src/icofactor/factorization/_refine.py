@@ -162,6 +162,10 @@ def refine(
     checkpoint : Checkpoint, optional
         Saves every ten refinements.
 
+    Returns
+    -------
+    Refined
+
     Examples
     --------
     >>> import icofactor as ico
