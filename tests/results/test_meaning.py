@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,16 @@ def test_other_measures_are_higher_not_thicker() -> None:
     model = fitted("parts")
     assert "person's values are higher than average" in meaning_of(model, "reho")
     assert "that they are lower by as much" in meaning_of(model, "reho")
+
+
+@pytest.mark.parametrize(("share", "said"), [("maps", "(scaled units)"), ("loadings", "(units of each measure)")])
+def test_scaled_measures_have_other_units(share: str, said: str) -> None:
+    """Shared maps are of measures divided by their size; maps of each measure are written in its own units."""
+    model = copy(fitted("parts"))
+    model.measures_ = SimpleNamespace(scale="variance", share=share)
+    assert fitted_units(model, "mm") == "scaled units" and f"by the values of the map {said}" in meaning_of(model)
+    model.measures_ = SimpleNamespace(scale="none", share=share)
+    assert fitted_units(model, "mm") == "mm"
 
 
 def test_the_meaning_is_true() -> None:

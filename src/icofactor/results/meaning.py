@@ -46,7 +46,9 @@ def measure_title(modality: str) -> str:
 
 def fitted_units(model: Any, units: str) -> str:
     """Units of the values that were fitted, and of residuals: the data's, or standard deviations for z-scores."""
-    return "standard deviations" if model.center_ == "zscore" else units
+    if model.center_ == "zscore":
+        return "standard deviations"
+    return "scaled units" if model.measures_ is not None and model.measures_.scale == "variance" else units
 
 
 def component_units(model: Any, units: str) -> str:
@@ -81,6 +83,8 @@ thinner by as much.
     """
     scheme = method_named(model.solution_.method).scheme
     scaled, own = scheme.scaled, component_units(model, units)
+    if own == "scaled units" and model.measures_.share == "loadings":
+        own = "units of each measure"  # in which their maps are written and drawn
     if model.center_ != "none" and scheme.signed_maps:
         return (
             "A loading of +1 means that this person deviates from the average by the values of the map"
@@ -195,9 +199,9 @@ def verdict(fit: FitDescription) -> Verdict:
         f"{many} fitted; the best number was not examined."
         if choice is None
         else f"{many} fitted, {best} recommended.",
-        f"{again} found again by other starts{unsure}."
+        f"{again} found again when the fit is repeated{unsure}."
         if judged
-        else "It is not known whether other starts find the same.",
+        else "It is not known whether a repeated fit finds the same.",
         f"Stability over resampled people: {stable}." if stable else "",
         f"{100 * d.explained:.0f} % of the differences between people explained,",
         f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",

@@ -16,7 +16,7 @@ from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
-from icofactor.results.meaning import measure_title, what_remained
+from icofactor.results.meaning import fitted_units, measure_title, what_remained
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_known_as, mesh_name_of
 
 _FSAVERAGE = (
@@ -401,11 +401,14 @@ def _full_resolution(model: Any) -> str:
 
 def _results(model: Any) -> str:
     what = {"none": "maps", "mean": "deviations", "zscore": "z-scores"}[model.center_]
-    units = "in standard deviations" if model.center_ == "zscore" else "in the units of the data"
+    units = {"standard deviations": "in standard deviations", "scaled units": "in the units of the scaled measures"}
+    own = units.get(fitted_units(model, ""), "in the units of the data")
+    if own.endswith("measures") and model.measures_.share == "loadings":
+        own = "in the units of each measure"
     scale = (
         f"Loadings are the projections of the {what} onto the components."
         if not _method(model).scheme.scaled
-        else f"Loadings were scaled to a root mean square of one over subjects, so components are {units}."
+        else f"Loadings were scaled to a root mean square of one over subjects, so components are {own}."
     )
     more, less = (
         ("a deviation from the average of the subjects like that of the map", "the opposite deviation")
@@ -446,7 +449,8 @@ def _updates(method: Method, cite: _Citations) -> str:
     text, extrapolation = method.scheme.text, method.extrapolation
     parts, references = ["updates", text.updates], text.update_references
     if extrapolation is not None:
-        parts, references = [*parts, extrapolation.text], (*references, *extrapolation.references)
+        added = extrapolation.text.replace("with ", "and " if " with " in f" {text.updates}" else "with ", 1)
+        parts, references = [*parts, added], (*references, *extrapolation.references)
     return " ".join([*filter(None, parts), *([cite(*references)] if references else [])])
 
 

@@ -528,6 +528,18 @@ def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Op
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("#subject").focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    alike = page.locator(".component button").evaluate_all("nodes => nodes.map((node) => node.ariaLabel)")
+    assert len(set(alike)) == len(alike) > 1
+    assert page.locator(".bar canvas:not([aria-label])").count() == 0
+    page.keyboard.press("Escape")
+    page.locator("#layer").select_option("component")
+    before = page.locator("#component").input_value()
+    page.locator(".scroll").first.focus()  # scrolls by arrow keys, and leaves the brain alone
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#component").input_value() == before
+    page.locator(".stage canvas").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#component").input_value() != before
     page.close()
 
 

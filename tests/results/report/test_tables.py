@@ -105,7 +105,7 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
         fit.model.recurrence_ = np.array(share)
         again = sum(value > 0.5 for value in share)
         end = f"{word} determined by these data" if word else ""
-        assert f"{again} of 3 found again by other starts{end}." in verdict(fit).headline
+        assert f"{again} of 3 found again when the fit is repeated{end}." in verdict(fit).headline
     fit.model.recurrence_ = kept
 
 

@@ -139,7 +139,7 @@ def _measures(fit: FitDescription) -> dict[str, Any] | None:
         return None
     scaled = {
         "none": "Their values were fitted as they are.",
-        "variance": "Each was divided by the root of its total variance before the fit.",
+        "variance": "Each was divided by the root of its total variance before the fit (scaled units).",
         "zscore": "They were fitted as z-scores.",
     }
     shared = {

@@ -206,7 +206,7 @@ def _error_layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     for number, (measure, one) in enumerate(fit.by_measure()):
         mask, of = one.model.mask_, f", {measure}" * bool(measure)
         shown = each[measure] if mask is None else np.where(mask, each[measure], np.nan)
-        tops, units = [top_of(error) for error in shown], component_units(model, one.diagnostics.units)
+        tops, units = [top_of(error) for error in shown], component_units(one.model, one.diagnostics.units)
         key = f"error:{measure}" if number else "error"
         for j, error in enumerate(shown):
             ends = {"low": 0.0, "high": tops[j], "shared": max(tops)}

@@ -120,7 +120,7 @@ function componentsPanel(page) {
         el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact(`of the ${where}`, percent(p.components.extent[j], 0)),
           ...fact("of starts find it again", again), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),
         related.length ? el("ul", {}, ...related.map(([text, clear]) => el("li", {}, clear ? el("strong", {}, text) : text))) : null,
-        drawn[j] ? el("button", { type: "button", class: "screen", onclick: () => { choose(j); document.getElementById("cortex").scrollIntoView(); } }, "Show on the large brain") : null),
+        drawn[j] ? el("button", { type: "button", class: "screen", "aria-label": `Show on the large brain: ${nameOf(data, j)}`, onclick: () => { choose(j); document.getElementById("cortex").scrollIntoView(); } }, "Show on the large brain") : null),
       el("div", { class: "spread" }, histogram(p, L, j)));
   });
   const theory = data.associations && !data.associations.n_permutations;
@@ -230,7 +230,7 @@ function loadingsPanel(data, p, array, ramp, choose) {
   canvas.addEventListener("pointerleave", tip.hide);
   canvas.addEventListener("click", (event) => choose(cellAt(event)[1]));
   const mark = el("div", { class: "mark-row", hidden: true });
-  const stripe = el("canvas", { width: 256, height: 1 }), strip = stripe.getContext("2d"), bytes = strip.createImageData(256, 1);
+  const stripe = el("canvas", { width: 256, height: 1, role: "img", "aria-label": `Colours of loadings from ${show(low, 3)} to ${show(high, 3)}` }), strip = stripe.getContext("2d"), bytes = strip.createImageData(256, 1);
   for (let i = 0; i < 256; i++) bytes.data.set([ramp[3 * i], ramp[3 * i + 1], ramp[3 * i + 2], 255], 4 * i);
   strip.putImageData(bytes, 0, 0);
   const marks = el("div", { class: "ticks" }, ...ticks(low, high, 4).map((value) => {

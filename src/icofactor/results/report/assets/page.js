@@ -209,7 +209,8 @@ function cortexSection(data, array) {
 
   /** The colours of a layer as they are painted, with numbers and units. */
   function colourBar(layer, { low, high, cut, ramp }, title) {
-    const strip = el("canvas", { width: 256, height: 1 }), context = strip.getContext("2d"), image = context.createImageData(256, 1);
+    const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
+    const strip = el("canvas", { width: 256, height: 1, role: "img", "aria-label": `Colours from ${show(low, 3)} to ${show(high, 3)}${units}` }), context = strip.getContext("2d"), image = context.createImageData(256, 1);
     for (let i = 0; i < 256; i++) {
       const at = layer.steps ? Math.round(Math.min(high - low, Math.floor(((high - low + 1) * i) / 256)) * 255 / (high - low)) : i; // whole numbers have nothing between them
       const value = low + ((high - low) * at) / 255, hidden = Math.abs(value) < cut;
@@ -223,7 +224,6 @@ function cortexSection(data, array) {
       mark.style.left = `${layer.steps ? (100 * (value - low + 0.5)) / (high - low + 1) : (100 * (value - low)) / (high - low)}%`;
       marks.append(mark);
     }
-    const name = layer.scale ?? layer.units, units = name ? ` (${name})` : "";
     return el("div", { class: "scale" }, el("div", { class: "name" }, `${title}${units}`), strip, marks);
   }
 
@@ -253,7 +253,7 @@ function cortexSection(data, array) {
   shared.addEventListener("change", () => { state.shared = shared.checked; update(); });
   edges.addEventListener("change", () => { viewer.lines = edges.checked; viewer.draw(); });
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || ["SELECT", "INPUT", "TEXTAREA"].includes(event.target.tagName)) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("select, input, textarea, .scroll, pre")) return; // which use arrow keys themselves
     const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (arrow && event.shiftKey) viewer.turn(-arrow[0] * 0.12, arrow[1] * 0.12);
     else if (arrow && arrow[0]) step(arrow[0]);
