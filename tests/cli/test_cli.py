@@ -17,7 +17,7 @@ import icofactor
 from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import CohortError, render
 from icofactor.factorization.engines import sweeps
-from icofactor.factorization.engines.cpu import compiled_loop, swept_loop
+from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
 from icofactor.progress import Stages, say
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
@@ -103,7 +103,7 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
 ) -> None:
     monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
     monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
-    for loop in (compiled_loop, swept_loop):
+    for loop in (compiled_loop, descended_loop, swept_loop):
         with Stages(True).stage("starts"):
             loop.__wrapped__("float64")
         assert "compiling once on this machine" in capsys.readouterr().err

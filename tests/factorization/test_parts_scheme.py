@@ -16,7 +16,7 @@ from icofactor.factorization.schemes import Problem
 from icofactor.factorization.schemes.base import terms_of
 from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
-from icofactor.factorization.starts import seeds_of, stream
+from icofactor.factorization.starts import draw_starts, seeds_of, stream
 from icofactor.factorization.update import advance, begin
 
 SITES = ico.Sites.named("fsaverage3")
@@ -238,3 +238,18 @@ def test_the_truth_is_found_from_every_seed(variability: float) -> None:
         ]
         assert match.mean >= 0.97
         assert np.mean(loadings) >= 0.95
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_best_of_hard_starts_are_drawn_like_all_of_them(compiled: bool) -> None:
+    """In float32: the partitions that explain most, in their order."""
+    if compiled:
+        pytest.importorskip("numba")
+    method = METHODS["parts"]
+    p = Problem.of(ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme)
+    every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), compiled=compiled, n_best=n)[0] for n in (None, 4))
+    profiles = (p.L / np.sqrt(p.row_sums)).T
+    draws = np.stack([stream(seeds_of(0), i).random(3) for i in range(12)])
+    explained = np.square(hard_parts(profiles, draws)[0].max(axis=1)).sum(axis=1)
+    best = np.sort(np.argsort(-explained, kind="stable")[:4])
+    np.testing.assert_allclose(few, every[best], atol=1e-5 * every.max())

@@ -181,7 +181,7 @@ def _work(case: Case, starts: Callable[..., tuple[Problem, State]], n_iter: int)
     method = method_named(case.method)
     p, state = starts(method.scheme.name, case.rules, case.n_starts, case.diagonal)
     if case.engine == "cpu":
-        return lambda: cpu.iterate(p, method, state, Course(n_iter), dtype=_TYPES[case.dtype])
+        return lambda: cpu.iterate(p, method, state, Course(n_iter, single=case.dtype == SINGLE))
     if case.engine == "numpy":
         return lambda: solver.iterate(p, method, state, Course(n_iter))
     return lambda: [plain_loop(p, B, C, n_iter) for B, C in zip(state.B, state.C, strict=True)]

@@ -54,6 +54,17 @@ def test_every_fit_is_centred_on_its_own_subjects(center: str) -> None:
     np.testing.assert_allclose(alone.L, seen.L[train], atol=1e-10 * np.abs(seen.L).max())
 
 
+@pytest.mark.parametrize("center", ["none", "mean", "zscore"])
+def test_statistics_of_a_half_are_made_of_its_own_subjects(center: str) -> None:
+    data, half = coarse(center), np.flatnonzero(fold != 1)
+    found, wanted = data.fitted(half), data.centred(half).subset(half)
+    for name in ("L", "root_L", "counts", "faces"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    np.testing.assert_allclose(found.energy, wanted.energy)
+    assert found.sq_norm == pytest.approx(np.square(found.L / np.sqrt(data.counts)).sum(), rel=1e-12)
+    assert abs(found.K - wanted.K).max() == 0 and found.is_diagonal
+
+
 def test_deviations_are_those_of_the_estimator() -> None:
     """Statistics on which a fit with center="mean" rests, on the faces."""
     data = coarse()

@@ -73,6 +73,28 @@ def test_kernels_of_deviations_equal_the_generic_functions(name: str, kind: str)
         assert_same(cpu.iterate(p, method, state, Course(150, tol)), iterate(p, method, state, Course(150, tol)), 1e-8)
 
 
+def sparse_start() -> tuple[Problem, State]:
+    """Parts of few faces each: the kernel leaves zeros out of its products."""
+    p, state = posed(deviations(), "parts", "default", 6, 3)
+    B = np.where(np.quantile(state.B, 0.9, axis=1, keepdims=True) <= state.B, state.B, 0.0)
+    assert 5 * np.count_nonzero(B[0]) < B[0].size
+    return p, begin(p, METHODS["parts"].scheme, B, p.project(B))
+
+
+def test_products_without_zeros_equal_the_generic_functions() -> None:
+    p, state = sparse_start()
+    assert_same(cpu.iterate(p, METHODS["parts"], state, Course(40)), iterate(p, METHODS["parts"], state, Course(40)))
+
+
+def test_parts_in_float32_settle_at_the_same_error() -> None:
+    p, state = sparse_start()
+    found, wanted = (cpu.iterate(p, METHODS["parts"], state, Course(2000, 1e-4, single=x)) for x in (True, False))
+    assert found.converged.all() and found.state.B.dtype == np.float64
+    np.testing.assert_allclose(found.errors[:, -1], wanted.errors[:, -1], rtol=1e-4)
+    exact = begin(p, METHODS["parts"].scheme, found.state.B, found.state.C)
+    np.testing.assert_allclose(found.errors[:, -1], exact.error, rtol=1e-12)
+
+
 def test_parts_from_compiled_starts_are_those_of_numpy() -> None:
     stats = deviations()
     found, wanted = (
@@ -111,7 +133,8 @@ def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> Non
         wanted = iterate(p, METHODS[name], state, Course(160, **options))
         np.testing.assert_array_equal(found.n_iter, wanted.n_iter)
         np.testing.assert_array_equal(found.converged, wanted.converged)
-        assert relative(found.objectives[:, -1], wanted.objectives[:, -1]) < 1e-9
+        # starts of parts that have not settled after 160 updates carry rounding along
+        assert relative(found.objectives[:, -1], wanted.objectives[:, -1]) < (1e-8 if name == "parts" else 1e-9)
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
@@ -141,7 +164,7 @@ def test_diverging_runs_are_told_and_leave_the_others_alone() -> None:
 @pytest.mark.parametrize("name", PAPER_METHODS)
 def test_float32_is_close_and_rescored_in_float64(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 4)
-    found = cpu.iterate(p, METHODS[name], state, Course(100), dtype=np.float32)
+    found = cpu.iterate(p, METHODS[name], state, Course(100, single=True))
     assert found.state.B.dtype == np.float64
     exact = begin(p, METHODS[name].scheme, found.state.B, found.state.C)
     np.testing.assert_allclose(found.objectives[:, -1], exact.objective, rtol=1e-12)

@@ -74,7 +74,7 @@ def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
     for data, part in zip(cohorts, parts, strict=True):
         for half in (0, 1):
             subjects = np.flatnonzero(part == half)
-            problems.append(data.centred(subjects).subset(subjects))
+            problems.append(data.fitted(subjects))
     fits = fit.many(problems, rank, [(*where, half) for where in wheres for half in (0, 1)])
     rows = []
     for i, data in enumerate(cohorts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,9 @@ TOL, MOST_UPDATES = 1e-5, 100_000
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
 """Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
 with `TOL` halves of real thickness agreed no better."""
+SINGLE = 0.05
+"""Least share of the squares left at the start for which updates are made in float32: its rounding is then a tenth of
+what `HARD_TOL` asks for, or less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,15 +212,21 @@ class Coarse:
         columns = np.arange(self.stats.n_columns) if faces is None else faces
         return self._statistics(self.L[np.ix_(rows, columns)], columns)
 
+    def fitted(self, subjects: np.ndarray) -> Statistics:
+        """Statistics of some subjects, as a fit to them sees their maps."""
+        if self.center == "none" or self.confounds is not None or self.measures is not None:
+            return self.centred(subjects).subset(subjects)
+        own = self.means[subjects]
+        return self._statistics(self._centred(own, own) * self.counts, np.arange(len(self.counts)))
+
     def _statistics(self, L: np.ndarray, columns: np.ndarray) -> Statistics:
-        counts = self.counts[columns]
-        place, n_roots = np.arange(len(columns) + 1), self.stats.root_L.shape[1]
-        to_root = sp.csc_array((np.ones(len(columns)), self.design.root[columns], place), shape=(n_roots, len(columns)))
+        counts, n, n_roots = self.counts[columns], len(columns), self.stats.root_L.shape[1]
+        to_root = sp.csc_array((np.ones(n), self.design.root[columns], np.arange(n + 1)), shape=(n_roots, n))
         return Statistics(
-            K=sp.csr_array(sp.diags_array(counts.astype(np.float64))),
+            K=sp.csr_array((counts.astype(np.float64), np.arange(n), np.arange(n + 1)), shape=(n, n)),
             L=np.ascontiguousarray(L),
             sq_norm=_resolved(L, counts),
-            energy=(L**2).sum(axis=0) / counts,
+            energy=np.square(L).sum(axis=0) / counts,
             counts=counts,
             n_sites=counts.sum().item(),
             root_L=np.ascontiguousarray((to_root @ L.T).T),
@@ -227,7 +236,7 @@ class Coarse:
 
 def _resolved(L: np.ndarray, counts: np.ndarray) -> float:
     """Squared norm of maps that are constant on faces."""
-    return float((np.asarray(L) ** 2 / counts).sum())
+    return float((np.square(L) / counts).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,10 +343,9 @@ class Fitter:
 
     def finish(self, p: Problem, state: State, rank: int) -> Run:
         """Runs to their end."""
-        n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
         engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
         with one_blas_thread():
-            return engine.iterate(p, self.chosen, state, Course(n_iter, self.tol))
+            return engine.iterate(p, self.chosen, state, self._course(p, state))
 
     def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
         """The fits of several problems."""
@@ -351,15 +359,18 @@ class Fitter:
         engine = choose_engine(self.engine, p, method, rank, SCREENING_UPDATES)
         with one_blas_thread():
             seeds, compiled = self.seeds(rank, *where), engine.name == "cpu"
-            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled)
+            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled, FINISHED)
             state = begin(p, scheme, *starts)
             few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
-            if len(few.error) > 1:
-                run = engine.iterate(p, method, few, Course(COMPARED_AT))
-                best = run.state.B[[int(np.argmin(run.objectives[:, -1]))]]
-                few = begin(p, scheme, best, p.project(best))
-            run = engine.iterate(p, method, few, Course(MOST_UPDATES, self.tol))
-        return Fit(run.state.B[0], run.state.C[0], p.penalty, float(run.errors[0, -1]))
+            run = engine.iterate(p, method, few, self._course(p, few, {COMPARED_AT}))
+        best = int(np.argmin(run.objectives[:, -1]))
+        return Fit(run.state.B[best], run.state.C[best], p.penalty, float(run.errors[best, -1]))
+
+    def _course(self, p: Problem, state: State, halve_at: Collection[int] = ()) -> Course:
+        """To the end. Float32 is exact enough where what is not explained is not small, as of deviations."""
+        n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
+        single = self.tol >= HARD_TOL and bool(np.min(state.error) > SINGLE * p.sq_norm)
+        return Course(n_iter, self.tol, halve_at, single=single)
 
 
 def spun_cohort(

@@ -98,9 +98,9 @@ def can_run(p: Problem, method: Method) -> bool:
     return plain and known and method.scheme.kernel_for(p) in KERNELS
 
 
-def iterate(p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating] = np.float64) -> Run:
-    """`solver.iterate`, compiled. With dtype float32 the updates are, and the last errors are computed in float64."""
-    return _iterate(_Batch(p, method, state, course.tol, dtype), course)
+def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
+    """`solver.iterate`, compiled. Of updates in float32 the last errors are computed in float64."""
+    return _iterate(_Batch(p, method, state, course.tol, np.float32 if course.single else np.float64), course)
 
 
 def iterate_short(p: Problem, method: Method, state: State, course: Course) -> Run:
@@ -109,9 +109,7 @@ def iterate_short(p: Problem, method: Method, state: State, course: Course) -> R
     nesterov = method.extrapolation is None or method.extrapolation.kernel == 1
     if not (plain and nesterov and method.scheme.kernel_for(p) == "descent" and p.L.size >= ONE_BY_ONE):
         return iterate_in_groups(p, method, state, course)
-    from icofactor.factorization.engines.descent import descend_group
-
-    return _iterate(_Batch(p, method, state, course.tol, np.float64, descend_group), course)
+    return _iterate(_Batch(p, method, state, course.tol, np.float64, descend_loop()), course)
 
 
 def _iterate(batch: _Batch, course: Course) -> Run:
@@ -152,10 +150,19 @@ class _Batch:
         self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
-        self.workers = None if loop is None else 1  # a loop in NumPy: threads would wait for each other in Python
-        name = np.dtype(dtype).name
-        self.loop = loop or (swept_loop(name) if method.scheme.sweeps else compiled_loop(name))
+        compiled = self._compiled(np.dtype(dtype).name) if loop is None else None
+        self.workers = 1 if compiled is None else None  # a loop in NumPy: threads would wait for each other in Python
+        self.loop = compiled or loop or descend_loop()
         self._shared = self._constants()
+
+    def _compiled(self, dtype: str) -> Loop | None:
+        """The compiled loop; None: NumPy has one that is as fast."""
+        if self.method.scheme.sweeps:
+            return swept_loop(dtype)
+        if self.rule != KERNELS["descent"]:
+            return compiled_loop(dtype)
+        extrapolation = self.method.extrapolation
+        return descended_loop(dtype) if extrapolation is None or extrapolation.kernel == 1 else None
 
     def _constants(self) -> Shared:
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
@@ -179,8 +186,8 @@ class _Batch:
         plateau, last = self.method.scheme.plateau, max(0, self.at - TOL_WINDOW - TOL_LOOKBACK)
         settle = np.array([first_look(plateau) - last, TOL_WINDOW, TOL_LOOKBACK if plateau else 0])
         if mark >= self.objectives.shape[1]:
-            more = ((0, 0), (0, max(mark, self.objectives.shape[1])))
-            self.objectives, self.errors = np.pad(self.objectives, more), np.pad(self.errors, more)
+            more = np.zeros((len(self.errors), max(mark, self.errors.shape[1])))
+            self.objectives, self.errors = np.hstack([self.objectives, more]), np.hstack([self.errors, more])
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         extrapolation = self.method.extrapolation
@@ -252,16 +259,39 @@ def compiled_loop(dtype: str) -> Loop:
 
 @cache
 def swept_loop(dtype: str) -> Loop:
-    """`sweeps.sweep_group`, whose kernels are compiled here: they call no others, so cached copies are the same."""
+    """`sweeps.sweep_group`."""
+    from icofactor.factorization.engines import sweeps
+
+    _compile(sweeps.of_descent(dtype), 2)
+    return sweeps.sweep_group
+
+
+def descend_loop() -> Loop:
+    """`descent.descend_group`."""
+    from icofactor.factorization.engines import descent
+
+    return descent.descend_group
+
+
+@cache
+def descended_loop(dtype: str) -> Loop:
+    """`sweeps.descend_start`."""
+    from icofactor.factorization.engines import sweeps
+
+    _compile({sweeps.descend_start: sweeps.types_of_loops(dtype)}, 4)
+    loop: Loop = sweeps.descend_start
+    return loop
+
+
+def _compile(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
+    """Compile kernels here: they call no others, so cached copies are the same."""
     from icofactor.factorization.engines import sweeps
 
     with _COMPILING:
-        found = sweeps.of_descent(dtype)
         if not all(sweeps.is_cached(*one) for one in found.items()):
-            say("compiling once on this machine (about 2 s)")
+            say(f"compiling once on this machine (about {seconds} s)")
         for kernel, types in found.items():
             kernel.compile(types)
-    return sweeps.sweep_group
 
 
 def available() -> bool:

@@ -1,4 +1,5 @@
-"""The projected descent of parts, one start at a time in NumPy: for runs too short to compile a kernel for.
+"""The projected descent of parts, one start at a time in NumPy: for runs too short to compile a kernel for, and
+logarithmic extrapolation.
 
 `schemes.projective.descend` is the definition, which tests hold this to. Batches of small matrices cost the generic
 functions three times as long.
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
+from icofactor.factorization.extrapolation import logarithmic, momentum, nesterov, next_tau
 from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import settled
 
@@ -30,15 +32,15 @@ def descend_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
             break
         t = first + u + 1
         plain = start.descended()
-        going = rule.extrapolation == 1 and age + u >= rule.plain_updates and (known or u > 0)
+        going = rule.extrapolation > 0 and age + u >= rule.plain_updates and (known or u > 0)
         found = plain
         if going:
-            found = np.maximum(plain + (tau - 1) / (tau + 1) * (plain - before), 0.0)
+            found = (nesterov if rule.extrapolation == 1 else logarithmic)(plain, before, momentum(tau), False)
         moved = _Start(shared, found, inverse)
         if going:
             if not moved.error <= objectives[t - 1] + slack:  # uphill: the plain update
                 tau, moved = 1.0, _Start(shared, plain, inverse)
-            tau = (1 + np.sqrt(1 + 4 * tau * tau)) / 2
+            tau = next_tau(tau)
         start, before = moved, plain
         objectives[t] = errors[t] = start.error
         if not np.isfinite(start.error):

@@ -22,10 +22,9 @@ from numba import njit
 from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
 from icofactor.factorization.engines.sweeps import clipped_powers, compiled
-from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import ARRIVED, SHRUNK
 
-DICTIONARY, RIDGE, SPARSE, PROJECTIVE, DESCENT = 0, 1, 2, 3, 4
+DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
 TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
 Loose = Any  # numba infers the types; annotations below would only repeat "array"
@@ -195,53 +194,6 @@ def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose,
 
 
 @njit(**_part)
-def _cross(X: Loose, r: int, Y: Loose, out: Loose) -> None:
-    """out = X Yᵀ of one start; the rows of X begin at r."""
-    np.dot(X[r : r + len(Y)], Y.T, out)
-
-
-@njit(**_part)
-def _descend(r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, Lt: Loose, K: Loose,
-             diagonal: bool, row_sums: Loose, c: Loose, step: Loose, more: Loose, C_step: Loose, A1: Loose, A2: Loose,
-             G1: Loose, G2: Loose, y: Loose) -> None:  # fmt: skip
-    """`schemes.projective.descend`."""
-    top, zero, n_k = _top(r), c[ZERO], Bt.shape[1]
-    _product(CC, r, KB, r, n_d, step, top)
-    _product(G, r, LC, r, n_d, more, top)
-    for j in range(n_d):
-        bend = CC[r + j, j]
-        for k in range(n_k):
-            b, curvature = Bt[r + j, k], row_sums[k] * bend
-            pull = (step[j, k] + more[j, k] - c[TWO] * LC[r + j, k]) / max(curvature, c[TINY])
-            step[j, k] = max(b - pull, zero) - b if curvature > 0 else zero
-    _dot(step, top, n_d, Lt, C_step)
-    _times_K(K, diagonal, step, more)
-    _cross(C, r, C_step, A1)
-    _cross(C_step, top, C_step, A2)
-    _cross(KB, r, step, G1)
-    _cross(more, top, step, G2)
-    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
-    for i in range(n_d):
-        first -= 4.0 * A1[i, i]
-        second -= 2.0 * A2[i, i]
-        for j in range(n_d):
-            a0, a1, a2 = np.float64(CC[r + i, j]), np.float64(A1[i, j] + A1[j, i]), np.float64(A2[i, j])
-            g0, g1, g2 = np.float64(G[r + i, j]), np.float64(G1[i, j] + G1[j, i]), np.float64(G2[i, j])
-            first += g1 * a0 + g0 * a1
-            second += g2 * a0 + g1 * a1 + g0 * a2
-            third += g2 * a1 + g1 * a2
-            fourth += g2 * a2
-    least, best = 0.0, 0.0
-    for length in STEPS:
-        error = length * (first + length * (second + length * (third + length * fourth)))
-        if error < least:
-            least, best = error, length
-    for j in range(n_d):
-        for k in range(n_k):
-            y[r + j, k] = Bt[r + j, k] + best * step[j, k]
-
-
-@njit(**_part)
 def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose,
                  bits: Loose, exponents: Loose, out: Loose) -> None:  # fmt: skip
     """eq. 10 and 11."""
@@ -341,7 +293,6 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
     ones = np.ones(n_s, dtype)
     P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
-    A1, A2 = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
     LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
     CC = np.empty((g * n_d, n_d), dtype)
@@ -368,11 +319,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
         going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
         for i in range(g):
             r = i * n_d
-            if scheme == DESCENT:
-                _descend(r, n_d, Bt, KB, C, LC, CC, G, Lt, K, diagonal, row_sums, c, down_B, more, down_C, A1, A2,
-                         P, Q, yBn)  # fmt: skip
-            else:
-                _update_B(scheme, literal, r, n_d, Bt, KB, LC, CC, G, row_sums, weights, c, down_B, more, P, Q, yBn)
+            _update_B(scheme, literal, r, n_d, Bt, KB, LC, CC, G, row_sums, weights, c, down_B, more, P, Q, yBn)
             if going:
                 weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
                 _extrapolate(kind, signed, r, n_d, yBn, yB, weight, c, growth, bits, exponents, Bn)
@@ -439,22 +386,11 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
         _copy(yC, yCn, top, g * n_d)
 
 
-def _signature(dtype: str) -> tuple[Any, ...]:
-    """The types that `run_group` is called with."""
-    from numba import typeof
-
-    row, table, path, count = np.zeros(1, dtype), np.zeros((1, 1), dtype), np.zeros((1, 1)), np.zeros(1, np.int64)
-    shared = Shared(table, table, table, True, row, row, row, 0.0, 0.0)
-    group = Group(table, table, table, table, row, path, path, count, count)
-    arguments = (Rule(0, 0, True, 0, 0), shared, group, Span(True, 0, 0, 0, 0.0, count))
-    return tuple(map(typeof, arguments))
-
-
 def compile_for(dtype: str) -> None:
     """Compile `run_group` into the cache."""
-    run_group.compile(_signature(dtype))
+    run_group.compile(sweeps.types_of_loops(dtype))
 
 
 def is_cached(dtype: str) -> bool:
     """Whether `run_group` for this type lies in the cache; then it is loaded from there."""
-    return sweeps.is_cached(run_group, _signature(dtype))
+    return sweeps.is_cached(run_group, sweeps.types_of_loops(dtype))

@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 
 from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
-from icofactor.factorization.update import settled
+from icofactor.factorization.schemes.projective import STEPS
+from icofactor.factorization.update import ARRIVED, SHRUNK, settled
 
 compiled = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
 
@@ -211,6 +212,17 @@ def of_descent(dtype: str) -> dict[Any, tuple[Any, ...]]:
     return {kernel: tuple(map(typeof, given)) for kernel, given in ((half_step, half), (balance_step, whole))}
 
 
+def types_of_loops(dtype: str) -> tuple[Any, ...]:
+    """The types that a compiled `Loop` is called with."""
+    from numba import typeof
+
+    row, table, path, count = np.zeros(1, dtype), np.zeros((1, 1), dtype), np.zeros((1, 1)), np.zeros(1, np.int64)
+    shared = Shared(table, table, table, True, row, row, row, 0.0, 0.0)
+    group = Group(table, table, table, table, row, path, path, count, count)
+    arguments = (Rule(0, 0, True, 0, 0), shared, group, Span(True, 0, 0, 0, 0.0, count))
+    return tuple(map(typeof, arguments))
+
+
 def is_cached(function: Any, types: tuple[Any, ...]) -> bool:
     """Whether a kernel for these types lies in the cache; then it is loaded from there."""
     from numba.core.compiler_lock import global_compiler_lock
@@ -225,36 +237,47 @@ def is_cached(function: Any, types: tuple[Any, ...]) -> bool:
 @njit(**compiled)
 def hard_sweeps(profiles: np.ndarray, turned: np.ndarray, energy: np.ndarray, centres: np.ndarray, fit: np.ndarray,
                 own: np.ndarray, sweeps: int) -> None:  # fmt: skip
-    """`schemes.parts.hard_sweeps` into `fit` and `own`, one start after the other; `turned` is profilesᵀ."""
+    """`schemes.parts.hard_sweeps` into `fit` and `own`; `turned` is profilesᵀ. A product for all starts still going."""
     n_faces, n_s = profiles.shape
-    n_parts, best, found = fit.shape[1], np.empty(n_faces), np.empty(n_faces, np.int64)
-    for start in range(len(fit)):
-        fits, part, centre = fit[start], own[start], centres[start]
-        for _ in range(sweeps):
-            np.dot(centre, turned, fits)
+    n_parts, kind, best, found = fit.shape[1], fit.dtype, np.empty(n_faces, fit.dtype), np.empty(n_faces, own.dtype)
+    flat, fits = np.empty((len(fit) * n_parts, n_s), kind), np.empty((len(fit) * n_parts, n_faces), kind)
+    zero = kind.type(0)
+    going, n_going = np.arange(len(fit)), len(fit)
+    for sweep in range(sweeps):
+        for at in range(n_going):
+            for j in range(n_parts):
+                for s in range(n_s):
+                    flat[at * n_parts + j, s] = centres[going[at], j, s]
+        np.dot(flat[: n_going * n_parts], turned, fits[: n_going * n_parts])
+        n_before, n_going = n_going, 0
+        for at in range(n_before):
+            start, row = going[at], at * n_parts
+            part, centre = own[start], centres[start]
             for k in range(n_faces):
-                best[k], found[k] = 0.0, 0
+                best[k], found[k] = zero, 0
             for j in range(n_parts):
                 for k in range(n_faces):
-                    value = max(fits[j, k], 0.0)
-                    fits[j, k] = value
+                    value = max(fits[row + j, k], zero)
+                    fit[start, j, k] = value
                     found[k] = j if value > best[k] else found[k]
                     best[k] = max(best[k], value)
             moved = 0
             for k in range(n_faces):
                 moved += part[k] != found[k]
                 part[k] = found[k]
-            if moved == 0:
-                break
+            if moved == 0 or sweep == sweeps - 1:
+                continue
+            going[n_going] = start
+            n_going += 1
             for j in range(n_parts):
                 for s in range(n_s):
-                    centre[j, s] = 0.0
+                    centre[j, s] = zero
             for k in range(n_faces):
                 j, weight = part[k], best[k]
                 for s in range(n_s):
                     centre[j, s] += weight * profiles[k, s]
             for j in range(n_parts):
-                size, again = 0.0, -1
+                size, again = zero, -1
                 for s in range(n_s):
                     size += centre[j, s] * centre[j, s]
                 if size == 0:  # an empty part begins again at the face that is fitted worst
@@ -264,9 +287,137 @@ def hard_sweeps(profiles: np.ndarray, turned: np.ndarray, energy: np.ndarray, ce
                             again = k
                     size = energy[again]
                     best[again] = np.sqrt(size)
-                inverse = 1.0 / np.sqrt(size) if size > 0 else 1.0
+                inverse = kind.type(1 / np.sqrt(size)) if size > 0 else kind.type(1)
                 for s in range(n_s):
                     centre[j, s] = inverse * (centre[j, s] if again < 0 else profiles[again, s])
+
+
+@njit(**compiled)
+def descend_start(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
+    """`kernels.run_group` for one start of `schemes.projective.descend`, in place.
+
+    Every factor X that is looked at (the start, a step, an extrapolated B, a plain one) passes the same lines, which
+    make XᵀLᵀ, KX and their products. Parts are mostly zeros, and these are left out of XᵀLᵀ.
+    """
+    L, Lt, K, diagonal, row_sums, _, c, _, sq_norm = shared
+    B, C, before, same_C, taus, objectives, errors, done, made = group
+    known, age, first, n_updates, tol, settle = span
+    (n_d, n_k), n_s, zero, one, two = B.shape, C.shape[1], c[7], c[8], c[9]
+    rows, P = np.empty((3 * n_d, n_k), B.dtype), np.empty((2 * n_d, n_s), B.dtype)
+    LC, KB, KX, CX = rows[:n_d], rows[n_d : 2 * n_d], rows[2 * n_d :], P[n_d:]
+    A, G, both = np.empty((2 * n_d, n_d), B.dtype), np.empty((2 * n_d, n_d), B.dtype), np.empty((n_d, 2 * n_d), B.dtype)
+    X, plain, pull = B.copy(), before.copy(), np.empty_like(B)
+    where, inverse = np.zeros(n_k + 4, np.int64), np.zeros(n_k, B.dtype)
+    for k in range(n_k):
+        inverse[k] = one / row_sums[k] if row_sums[k] > 0 else zero
+    slack, tau, t, going, phase = 16.0 * 2.220446049250313e-16 * sq_norm, taus[0], first, False, 3
+    while True:  # phase 0: a step, 1: an extrapolated B, 2: a plain one, 3: the start
+        n_held = 0
+        for j in range(n_d):
+            for k in range(n_k):
+                n_held += X[j, k] != 0
+        if 5 * n_held > n_d * n_k:
+            np.dot(X, Lt, CX)
+        else:
+            for j in range(n_d):
+                n = 0
+                for s in range(n_s):
+                    CX[j, s] = zero
+                for k in range(n_k):
+                    where[n] = k
+                    n += X[j, k] != 0
+                for i in range(0, n, 4):
+                    k0, k1, k2, k3 = where[i], where[i + 1], where[i + 2], where[i + 3]
+                    x0 = X[j, k0]
+                    x1 = X[j, k1] if i + 1 < n else zero
+                    x2 = X[j, k2] if i + 2 < n else zero
+                    x3 = X[j, k3] if i + 3 < n else zero
+                    for s in range(n_s):
+                        CX[j, s] += x0 * Lt[k0, s] + x1 * Lt[k1, s] + x2 * Lt[k2, s] + x3 * Lt[k3, s]
+        if diagonal:
+            for j in range(n_d):
+                for k in range(n_k):
+                    KX[j, k] = K[0, k] * X[j, k]
+        else:
+            np.dot(X, K, KX)
+        low = 0 if phase == 0 else n_d
+        np.dot(P[low:], CX.T, A[low:])
+        np.dot(rows[n_d + low :], X.T, G[low:])
+        if phase == 0:
+            first_, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+            for i in range(n_d):
+                for j in range(n_d):
+                    g0, a0 = np.float64(both[i, j]), np.float64(both[i, n_d + j])
+                    a1, a2 = np.float64(A[i, j] + A[j, i]), np.float64(A[n_d + i, j])
+                    g1, g2 = np.float64(G[i, j] + G[j, i]), np.float64(G[n_d + i, j])
+                    first_ += g1 * a0 + g0 * a1
+                    second += g2 * a0 + g1 * a1 + g0 * a2
+                    third += g2 * a1 + g1 * a2
+                    fourth += g2 * a2
+            least, length = 0.0, 0.0
+            for one_length in STEPS:
+                error = one_length * (first_ + one_length * (second + one_length * (third + one_length * fourth)))
+                if error < least:
+                    least, length = error, one_length
+            going = rule[1] == 1 and age + t - first >= rule[4] and (known or t > first)
+            weight, best = (tau - one) / (tau + one), B.dtype.type(length)
+            for j in range(n_d):
+                for k in range(n_k):
+                    y = B[j, k] + best * X[j, k]
+                    X[j, k] = max(y + weight * (y - plain[j, k]), zero) if going else y
+                    plain[j, k] = y
+            phase = 1
+            continue
+        E = sq_norm
+        for i in range(n_d):  # G − 2I, as ⟨LᵀCᵀ, B⟩ is tr CCᵀ
+            G[n_d + i, i] -= two
+            for j in range(n_d):
+                E += np.float64(G[n_d + i, j]) * np.float64(A[n_d + i, j])
+        if phase == 1 and going and not rule[2] and not objectives[0, t] + slack >= E:  # uphill: the plain update
+            for j in range(n_d):
+                for k in range(n_k):
+                    X[j, k] = plain[j, k]
+            tau, phase = one, 2
+            continue
+        for j in range(n_d):
+            for k in range(n_k):
+                B[j, k], KB[j, k] = X[j, k], KX[j, k]
+            for s in range(n_s):
+                P[j, s] = CX[j, s]
+            for i in range(n_d):
+                both[j, i], both[j, n_d + i] = G[n_d + j, i], A[n_d + j, i]
+        if phase < 3:
+            t += 1
+            objectives[0, t], errors[0, t] = E, E
+            if going:
+                tau = (one + np.sqrt(one + two * two * tau * tau)) / two
+            if not np.isfinite(E):
+                done[0] = 2
+            elif tol > 0 and t >= settle[0]:
+                now = objectives[0, t - settle[1]] - E
+                few = now <= tol * abs(E)
+                if few and settle[2] > 0:
+                    then = objectives[0, t - settle[1] - settle[2]] - objectives[0, t - settle[2]]
+                    few = now <= SHRUNK * then or now <= ARRIVED * tol * abs(E)
+                done[0] = 1 if few else 0
+        if done[0] or t == first + n_updates:
+            break
+        np.dot(P[:n_d], L, LC)
+        np.dot(both, rows[: 2 * n_d], pull)  # (G − 2I) LC + CC KB
+        for j in range(n_d):
+            bend = one / both[j, n_d + j] if both[j, n_d + j] > 0 else zero
+            for k in range(n_k):
+                b = B[j, k]
+                X[j, k] = max(b - pull[j, k] * (bend * inverse[k]), zero) - b
+        phase = 0
+    for u in range(t + 1, first + n_updates + 1):
+        objectives[0, u], errors[0, u] = objectives[0, t], errors[0, t]
+    for j in range(n_d):
+        for s in range(n_s):
+            C[j, s], same_C[j, s] = P[j, s], P[j, s]
+        for k in range(n_k):
+            before[j, k] = plain[j, k]
+    taus[0], made[0] = tau, t
 
 
 @njit(**compiled)

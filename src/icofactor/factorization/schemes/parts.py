@@ -72,17 +72,20 @@ class Parts(ProjectiveNMF):
         n_components: int,
         literal: bool,
         compiled: bool = False,
+        n_best: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Hard starts, softened: B of unit columns in the metric of the faces' sizes."""
         root = np.sqrt(np.maximum(row_sums, 0.0))
         held = root > 0
         # of values ≥ 0 all profiles are nearly the mean; it is in how they deviate from it that faces differ
         deviations = L if (L < 0).any() else L - L.mean(axis=0)
-        profiles = np.where(held, deviations / np.where(held, root, 1.0), 0.0).T.copy()
+        profiles = np.where(held, deviations / np.where(held, root, 1.0), 0.0).T
+        # to tell the best from the others float32 will do
+        profiles = np.array(profiles, np.float64 if n_best is None else np.float32, order="C")
         draws = np.stack([rng.random(n_components) for rng in streams])
         groups = [draws[i : i + HARD_GROUP] for i in range(0, len(draws), HARD_GROUP)]
-        found = list(in_order(lambda some: soften(*hard_parts(profiles, some, compiled=compiled)), groups))
-        B = np.concatenate(found)
+        one = lambda some: soften(*_best(*hard_parts(profiles, some, compiled=compiled), n_best))
+        B = np.concatenate(list(in_order(one, groups))).astype(np.float64, copy=False)
         B[:, held] /= root[held, None]
         return B, np.swapaxes(B, 1, 2) @ L.T
 
@@ -116,7 +119,7 @@ def hard_parts(
         return hard_sweeps(profiles, energy, centres, sweeps)
     from icofactor.factorization.engines import sweeps as kernels
 
-    fit, own = np.zeros((*draws.shape, len(profiles))), np.full((len(draws), len(profiles)), -1)
+    fit, own = np.zeros((*draws.shape, len(profiles)), profiles.dtype), np.full((len(draws), len(profiles)), -1)
     kernels.hard_sweeps(profiles, np.ascontiguousarray(profiles.T), energy, centres, fit, own, sweeps)
     return fit, own
 
@@ -126,7 +129,7 @@ def hard_sweeps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`hard_parts` from the first unit profiles; `energy` is ‖y_k‖²."""
     n_starts, n_parts = centres.shape[:2]
-    fit, own = np.zeros((n_starts, n_parts, len(profiles))), np.full((n_starts, len(profiles)), -1)
+    fit, own = np.zeros((n_starts, n_parts, len(profiles)), profiles.dtype), np.full((n_starts, len(profiles)), -1)
     going = np.arange(n_starts)  # a start ends when its own partition stays, whatever the others do
     for _ in range(sweeps):
         flat = centres.reshape(len(going) * n_parts, -1)
@@ -149,19 +152,29 @@ def hard_sweeps(
     return fit, own
 
 
+def _best(fit: np.ndarray, own: np.ndarray, n: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The n partitions that explain most, in their order; None: all."""
+    if n is None or n >= len(fit):
+        return fit, own
+    few = np.sort(np.argsort(-np.square(fit.max(axis=1)).sum(axis=1), kind="stable")[:n])
+    return fit[few], own[few]
+
+
 def _spread_seeds(profiles: np.ndarray, energy: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """First unit profiles: faces drawn with a probability of what the ones before leave of their energy."""
     n_starts, n_parts = draws.shape
-    centres = np.zeros((n_starts, n_parts, profiles.shape[1]))
+    centres = np.zeros((n_starts, n_parts, profiles.shape[1]), profiles.dtype)
     left = np.tile(energy, (n_starts, 1))
     for j in range(n_parts):
         total = np.cumsum(left, axis=1)
-        spent = total[:, -1:] <= 1e-12 * energy.sum()  # nothing is left: any face will do
-        total = np.where(spent, np.cumsum(np.ones_like(left), axis=1), total)
+        spent = total[:, -1] <= 1e-12 * energy.sum()  # nothing is left: any face will do
+        total[spent] = np.arange(1, len(profiles) + 1)
         picked = (total <= draws[:, j, None] * total[:, -1:]).sum(axis=1).clip(0, len(profiles) - 1)
         size = np.sqrt(energy[picked])
         centres[:, j] = profiles[picked] / np.where(size > 0, size, 1.0)[:, None]
-        left = np.minimum(left, np.maximum(energy - np.maximum(centres[:, j] @ profiles.T, 0.0) ** 2, 0.0))
+        fit = centres[:, j] @ profiles.T
+        np.square(np.maximum(fit, 0.0, out=fit), out=fit)
+        np.minimum(left, np.maximum(np.subtract(energy, fit, out=fit), 0.0, out=fit), out=left)
     return centres
 
 
