@@ -42,10 +42,14 @@ def test_the_docs_name_programs_and_tasks_that_exist() -> None:
 
 
 def test_numbers_of_a_cohort_on_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/measured.md: 50,000 subjects on ico7."""
+    """docs/measured.md: 100,000 people × 327,680 sites."""
     from icofactor_lab.docs_tables import scale
 
-    monkeypatch.setattr(sys, "argv", ["scale", "plan"])
+    monkeypatch.setattr(sys, "argv", ["scale", "plan", "--statistics-ns", "2", "--lift-ns", "3"])
     scale.main()
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "maps 65.54 GB" in printed and "parts: 321 of 1024 sites" in printed and "16 workers: 30 s" in printed
+    printed = capsys.readouterr().out
+    assert (
+        "store | 65.5 GB, 62,720 files" in printed and "two passes, 131 GB: 131 s at 1 GB/s, 26 s at 5 GB/s" in printed
+    )
+    assert "164 s of processor, 10 s on 16 workers" in printed and "a part (1024 sites) is 0.20 of it" in printed
+    assert "10.2 GB of loadings" in printed and "L (0.51 GB)" in printed

@@ -21,7 +21,7 @@ from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import CACHE_BYTES, Arrays, Reused, StoredPart, Tile, cut, on_device
+from icofactor.streaming.blocks import Arrays, Reused, StoredPart, Tile, cut, on_device
 from icofactor.streaming.passes import each_block, pass_over
 
 MEAN_SWEEPS = 10
@@ -32,6 +32,8 @@ UNDOMINATED_STEPS = 20
 """Gradient steps at full resolution where a lift in one pass does not do."""
 LEAST_SHARE = 0.7
 """How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
+_TILE_BYTES = 2**20
+"""Of a tile, so much is converted and multiplied at a time."""
 _room = Reused()
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
@@ -166,14 +168,14 @@ def _lift_part(
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
     centre, rhs, WX = offset, np.zeros((part.shape[0], len(C))), np.zeros((len(shared["A"]), C.shape[1]))
 
-    buffer = np.empty(CACHE_BYTES, np.uint8)
+    buffer = np.empty(_TILE_BYTES, np.uint8)
 
     def blocks(tile: Tile) -> Iterator[tuple[slice, np.ndarray]]:
         width = tile.subjects.stop - tile.subjects.start
-        for some in cut(len(tile.rows), max(1, CACHE_BYTES // (kind.itemsize * width))):
+        for some in cut(len(tile.rows), max(1, _TILE_BYTES // (kind.itemsize * width))):
             here, n = slice(tile.sites.start + some.start, tile.sites.start + some.stop), some.stop - some.start
             size = n * width * kind.itemsize
-            x = (buffer[:size] if size <= CACHE_BYTES else np.empty(size, np.uint8)).view(kind).reshape(n, width)
+            x = (buffer[:size] if size <= _TILE_BYTES else np.empty(size, np.uint8)).view(kind).reshape(n, width)
             less(bits(tile.x), tile.rows[some], tile.first, centre[here], x)
             yield here, x
 
@@ -193,7 +195,8 @@ def _lift_part(
     turned = np.ascontiguousarray(heavy.T, kind)
     for tile in tiles:
         WX[:, tile.subjects] += sum(turned[:, here] @ x for here, x in blocks(tile))
-    return {"site.W": W, "sum.WX": WX + (rounded @ heavy)[:, None]}
+    WX += (rounded @ heavy)[:, None]
+    return {"site.W": W, "sum.WX": WX}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:

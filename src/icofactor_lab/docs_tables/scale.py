@@ -8,7 +8,7 @@ python -m icofactor_lab.docs_tables.scale resume STORE  # a fit killed by SIGKIL
 python -m icofactor_lab.docs_tables.scale subset STORE  # streamed against held in memory, 200 subjects
 python -m icofactor_lab.docs_tables.scale cluster STORE  # one and two workers; workers killed in every stage
 python -m icofactor_lab.docs_tables.scale kill --runs 30  # processes killed at random moments, and resumed
-python -m icofactor_lab.docs_tables.scale plan  # bytes, memory and time of a larger cohort
+python -m icofactor_lab.docs_tables.scale plan  # bytes, memory, network, time and cost of a larger cohort on a cluster
 python -m icofactor_lab.docs_tables.scale estimates  # memory and time of `icofactor fit` beside what `--dry-run` says
 """
 
@@ -35,6 +35,7 @@ import numpy as np
 import icofactor as ico
 from icofactor import progress
 from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.store.arrays import _soon
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
@@ -115,18 +116,19 @@ def child_read(store: str, n: str) -> dict[str, Any]:
     wanted = (slice(0, source.shape[0]), slice(0, int(n)))
     files = [str(part._file(numbers)) for part in parts for numbers in part.touched(wanted)]
 
-    def plain(file: str) -> int:
+    def plain(i: int) -> int:
         if not hasattr(room, "buffer"):
             room.buffer = bytearray(2**22)
-        with open(file, "rb", buffering=0) as stream:
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        for later in files[i + 8 : i + 9]:  # as far ahead as a fit
+            _soon(later)
+        with open(files[i], "rb", buffering=0) as stream:
             return sum(iter(lambda: stream.readinto(room.buffer), 0))
 
     def checked(where: slice) -> int:
         part = source.stored(where)
         return source.read(where).nbytes if part is None else sum(tile.x.nbytes for tile in part.tiles())
 
-    found: dict[str, Any] = {"bytes": source.n_bytes, **spent("plain", lambda: sum(in_order(plain, files)))}
+    found: dict[str, Any] = {"bytes": source.n_bytes, **spent("plain", lambda: sum(in_order(plain, range(len(files)))))}
     evict(Path(store)) if COLD in os.environ else None
     return {**found, **spent("checked", lambda: sum(in_order(checked, source.slices())))}
 
@@ -362,33 +364,41 @@ def _killed_at(moment: float, store: Path, work: Path, out: Path) -> bool:
 # ---------------------------------------------------------------------- on paper
 
 
-def plan(options: argparse.Namespace) -> None:
-    from icofactor.streaming.source import MOST_PARTS, PART_BYTES
+def plan(o: argparse.Namespace) -> None:
+    """A fit by `parts` on a cluster: what is read, computed, kept and sent, from rates measured on one machine."""
+    from icofactor.streaming.source import even_slices
 
-    n_s, n_sites, n_d, workers = options.subjects, 2 * options.sites, options.components, options.workers
-    n_roots, level = 40, 2
-    chunk_sites = options.chunk_sites
-    part_sites = max(chunk_sites, PART_BYTES // (4 * n_s) // chunk_sites * chunk_sites, -(-n_sites // MOST_PARTS))
-    n_bytes = 4 * n_s * n_sites
-    rows = {
-        "maps": n_bytes,
-        "both passes": 2 * n_bytes,
-        "one part in float32": 4 * n_s * part_sites,
-        "pyramid of level 3, on the client": 4 / 3 * n_roots * 4 ** (level + 1) * n_s * 8,
-        "L on 640 faces": n_roots * 4**level * n_s * 8,
-        "factors of one start, ten arrays each": 10 * 8 * n_d * (n_s + n_roots * 4**level),
-        "basis, three arrays": 3 * 8 * n_sites * n_d,
-        "loadings": 8 * n_s * n_d,
-    }
-    for name, size in rows.items():
-        print(f"{name:40s} {size / 1e9:10.2f} GB")
-    print(f"parts: {-(-n_sites // part_sites)} of {part_sites} sites")
-    passes = 2 * n_bytes / (1e9 * options.rate) / workers
-    larger = n_s / 50000 * n_roots / 20 * n_d / 10  # than 50,000 subjects × 320 faces × 10 components
-    print(f"two passes at {options.rate:g} GB/s a worker, {workers} workers: {passes:.0f} s")
-    print(f"  for which the disks must give {workers * options.rate:.1f} GB/s; at 1 GB/s {2 * n_bytes / 1e9:.0f} s")
-    print(f"starts, one per worker at a time: {options.start_seconds * larger:.0f} s")
-    print(f"refinement, on the client: {options.refinement_seconds * larger:.0f} s")
+    n, sites, k, workers = o.subjects, o.sites, o.components, o.workers
+    parts = even_slices(sites, n, 4, o.chunk_sites)
+    GB = lambda values, size=8: values * size / 1e9
+    maps, part, C, L = (
+        GB(n * sites, o.bytes),
+        GB(n * parts[0].stop, o.bytes),
+        GB(n * k),
+        GB(n * o.faces),
+    )
+    each = o.statistics_ns + o.lift_ns
+    cpu, M = n * sites * each * 1e-9, 2e-9 * n * o.faces**2 / o.gflops
+    starts = M + o.start_seconds
+    # of a part: sums over some faces, and the least and largest value of each person; loadings there and sums back
+    gathered, lifted = len(parts) * GB((2 + o.faces / len(parts) + 2) * n), 2 * len(parts) * C
+    network = 8 * (gathered + lifted) / o.gbit
+    total = {rate: max(2 * maps / rate, cpu / workers) + starts + network for rate in o.rates}
+    several = lambda texts: ", ".join(f"{text} at {rate:g} GB/s" for text, rate in zip(texts, o.rates, strict=True))
+    files = -(-sites // o.chunk_sites) * -(-n // 512)
+    for name, text in {
+        "store": f"{maps:.1f} GB, {files:,} files of {o.chunk_sites} sites × 512 people",
+        "reading": f"two passes, {2 * maps:.0f} GB: " + several(f"{2 * maps / rate:.0f} s" for rate in o.rates),
+        "computing": f"{n * sites:.2g} values × {each:g} ns: {cpu:.0f} s of processor, "
+        f"{cpu / workers:.0f} s on {workers} workers",
+        "starts": f"{starts:.0f} s on the client, {M:.0f} of them for M = LᵀL; the rest does not depend on people",
+        "memory of a worker": f"{o.python + part + 3 * C:.2f} GB; a part ({parts[0].stop} sites) is {part:.2f} of it",
+        "memory of the client": f"{o.python + o.copies * L:.1f} GB: L ({L:.2f} GB) up to {o.copies:g} times",
+        "network": f"{gathered:.1f} GB of sums, {lifted:.1f} GB of loadings: {network:.0f} s at {o.gbit:g} Gbit/s",
+        "total": several(f"{seconds:.0f} s" for seconds in total.values()),
+        "cost": several(f"{workers * seconds / 3600:.2f} hours of a core" for seconds in total.values()),
+    }.items():
+        print(f"| {name} | {text} |")
 
 
 def estimates(options: argparse.Namespace) -> None:
@@ -464,14 +474,21 @@ def main() -> None:
             cluster: {**store, "--kill": flag("kill workers instead of timing them")},
             kill: {"--runs": number(30), "--seed": number(0), "--subjects": number(100)},
             plan: {
-                "--subjects": number(50000),
-                "--sites": number(163842),
-                "--components": number(10),
-                "--workers": number(16),
+                "--subjects": number(100_000),
+                "--sites": number(327_680, "of both hemispheres"),
+                "--components": number(20),
+                "--faces": number(640),
+                "--workers": number(16, "of one core"),
+                "--bytes": number(2, "per value"),
                 "--chunk-sites": number(1024),
-                "--rate": number(0.27, "GB of maps that one worker reads and uses per second"),
-                "--start-seconds": number(35.6, "of 50,000 subjects, 320 faces, 10 components"),
-                "--refinement-seconds": number(16.1, "of the same"),
+                "--rates": {"type": float, "nargs": "+", "default": [1.0, 5.0], "help": "GB/s of the file system"},
+                "--gbit": number(10.0, "Gbit/s of the network"),
+                "--statistics-ns": number(2.0, "of processor per value, reading included"),
+                "--lift-ns": number(3.7, "the same"),
+                "--gflops": number(40.0, "of one core in float64"),
+                "--start-seconds": number(1.5, "besides M"),
+                "--copies": number(2.5, "of L that the client has at most"),
+                "--python": number(0.33, "GB before the fit"),
             },
             estimates: {},
             child_task: {"step": {}, "args": {"nargs": "*"}},
