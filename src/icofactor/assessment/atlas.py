@@ -90,8 +90,8 @@ class Overlap:
     ----------
     table : dict
         Columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
-        Hochberg, over the table) and n_spins, sorted by component and decreasing share. Where measures have
-        maps of their own, all count alike, and share_NAME has the share of each.
+        Hochberg, over the table) and n_spins, sorted by component and decreasing share. If each measure has
+        its own maps, all count equally, and share_NAME has the share of each.
     names : tuple of str
         One per component, proposed from its largest overlaps.
 

@@ -280,7 +280,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         client : dask.distributed.Client, optional
             Runs statistics, starts and lift on its workers, which must be able to read stores and `work_dir`.
         earlier : fitted CorticalFactorization, optional
-            A fit to some of the subjects of this store. Its statistics are used instead of reading their maps for them.
+            A fit to some of the subjects of this store. Their maps are then read once instead of twice.
 
         Returns
         -------

@@ -219,7 +219,7 @@ class Design:
 
     @cached_property
     def site_depth(self) -> np.ndarray:
-        """Per site, how often the face that holds it was divided since the starting level."""
+        """Per site, how often its face was divided since the starting level."""
         depth = np.append(self.faces[:, 0] - self.level, 0)
         return depth[self.site_column]
 

@@ -353,7 +353,7 @@ def write_label_gii(
     path : path
         Must end with ".label.gii".
     labels : int array of shape (n_vertices,)
-        Number of the parcel; 0 is no parcel, which Workbench calls "???" and draws transparent.
+        Number of the parcel; 0 means no parcel, which Workbench calls "???" and draws transparent.
     hemi : {"left", "right"}
         Hemisphere.
     names : sequence of str

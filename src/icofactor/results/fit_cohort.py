@@ -177,7 +177,7 @@ def fit_cohort(
     work_dir : str or Path, default=None
         Folder for finished steps, from which an interrupted call resumes; see `CorticalFactorization.fit`.
     earlier : fitted CorticalFactorization, default=None
-        A fit to some of these subjects, whose maps are then read once less; see `CorticalFactorization.fit`.
+        A fit to some of these subjects, whose maps are read once instead of twice; see `CorticalFactorization.fit`.
     figures : bool, default=True
         Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
     overwrite : bool, default=False
