@@ -125,6 +125,9 @@ def test_unusual_subjects(cohort: Any) -> None:
     unusual = found.quality["unusual"]
     assert "residual" in unusual[2] and "distance" in unusual[4]
     assert sum(map(bool, unusual)) <= 3 and "of the 30 fitted subjects would be" in found.rule
+    assert found.doubt == "" and found.summary[-1].endswith(found.rule)
+    everyone = replace(found, quality={**found.quality, "unusual": ["residual"] * len(unusual)})
+    assert everyone.summary[-1] == everyone.doubt and "units" in everyone.doubt
 
 
 @pytest.mark.parametrize(

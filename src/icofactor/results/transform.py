@@ -92,7 +92,15 @@ class NewLoadings:
         return [
             f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
             f"{len(strange)} of {rows} unusual{listed}. {self.rule}",
+            *([self.doubt] if self.doubt else []),
         ]
+
+    @property
+    def doubt(self) -> str:
+        """What to check where most of several new subjects are unusual; "" elsewhere."""
+        n, few = sum(map(bool, self.quality["unusual"])), len(self.subjects)
+        text = "Most new subjects are unusual: check that measure, units and preprocessing are those of the fit."
+        return text if few > 2 and 2 * n > few else ""
 
 
 # ---------------------------------------------------------------------- are they the same kind of maps?

@@ -126,7 +126,9 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
     n_unusual, n = sum(map(bool, found.quality["unusual"])), len(found.subjects)
     median = f"{100 * np.nanmedian(share):.0f} %" if np.isfinite(share).any() else "n/a"
     many = f"{n_unusual if n_unusual else 'None'} of {counted(n, 'new subject')} {'is' if n_unusual <= 1 else 'are'}"
-    said = f"{many} unusual. The components explain {median} of a new subject's variance (median)."
+    said = (
+        f"{many} unusual. The components explain {median} of a new subject's variance (median). {found.doubt}".strip()
+    )
     cards = {
         "new subjects": str(len(found.subjects)),
         "fitted subjects": str(len(model.loadings_)),

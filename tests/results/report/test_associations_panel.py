@@ -26,6 +26,7 @@ from icofactor.results.report.association_files import (
     read_latent_files,
     read_norm_files,
 )
+from icofactor.results.report.charts import draw_effects
 from icofactor.results.report.page import write_page
 from icofactor.results.report.panels import PANELS, drawings_of, figure_bytes, is_panel
 from icofactor.results.report.selection_files import SelectionFiles
@@ -42,6 +43,17 @@ def page(associated: Path) -> str:
 
 def content_of(page: str) -> Any:
     return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+
+
+def test_what_colours_mean_fits_below_one_term(associated: Path) -> None:
+    found = read_association_files(associated, K)
+    assert found is not None
+    of_age = [term == "age" for term in found.tests["term"]]
+    tests = {name: [v for v, own in zip(values, of_age, strict=True) if own] for name, values in found.tests.items()}
+    figure = draw_effects(replace(found, tests=tests, measures=("thickness", "myelin")), K)
+    label = next(text for text in figure.texts if "corrected over components and measures" in text.get_text())
+    box = label.get_window_extent(figure.canvas.get_renderer())
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
 def test_the_page_holds_the_tables(associated: Path, page: str) -> None:

@@ -300,7 +300,8 @@ def draw_effects(found: AssociationTables, k: int) -> Any:
     terms = list(dict.fromkeys(zip(*(found.tests[key] for key in keys), strict=True)))[:MOST_COLUMNS]
     columns = min(3, len(terms))
     rows = -(-len(terms) // columns)
-    figure, axes = _new_axes(max(2.8, 0.16 * k + 1.2) * columns, 2.5 * rows, columns, rows)
+    wide = max(4.4 if columns == 1 else 2.8, 0.16 * k + 1.2)  # the line below takes 4.2
+    figure, axes = _new_axes(wide * columns, 2.5 * rows, columns, rows)
     for one, (kind, term, measure) in zip(axes.flat, terms, strict=False):
         own = (tests["kind"] == kind) & (tests["term"] == term) & (tests["measure"] == measure)
         at, p = tests["component"][own], tests["p"][own]

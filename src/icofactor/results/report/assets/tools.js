@@ -35,7 +35,7 @@ function show(value, digits = 4) {
 
 const fixed = (value, digits) => (value === null ? "n/a" : value.toFixed(digits).replace("-", "\u2212"));
 const percent = (share, digits = 1) => (share === null ? "n/a" : `${(100 * share).toFixed(digits)} %`.replace("-", "\u2212"));
-const probability = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
+const probability = (p) => (p < 0.001 ? "p\u00a0<\u00a00.001" : `p\u00a0=\u00a0${p.toFixed(3)}`);
 const many = (n) => n.toLocaleString("en-US");
 
 /** Round numbers between low and high, about n of them. */
