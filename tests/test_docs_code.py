@@ -63,6 +63,15 @@ def test_command_lines_are_understood(words: list[str], tmp_path: Path) -> None:
     assert _options(words).command == words[0]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lines_of_a_block_can_be_typed_one_after_the_other(page: Path) -> None:
+    """No two of them write to one folder, where the second would end with an error; OUT is a folder of your choice."""
+    for text in blocks(page, "", "bash"):
+        given = [_options(words[1:]) for words in commands(text) if words[1] in ("fit", "demo", "prepare", "select")]
+        written = [str(one.out) for one in given if not getattr(one, "append", False) and not one.overwrite]
+        assert len(set(written) - {"OUT"}) == len([out for out in written if out != "OUT"]), written
+
+
 def test_there_are_command_lines() -> None:
     assert len(SHOWN) > 50 and len(EXAMPLES) > 10
 
