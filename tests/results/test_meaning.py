@@ -102,7 +102,7 @@ def test_recurrence_in_words() -> None:
     assert in_one_line(np.array([0.1]), 6).startswith("The component is not found again by")
     alone = str(warning(np.array([0.1]), 6, of_parts=True))
     assert alone.startswith("The component is not determined") and alone.endswith(
-        " Choose their number with icofactor select."
+        " Choose the number of components with icofactor select."
     )
 
 

@@ -80,7 +80,7 @@ def warning(share: np.ndarray, n_near: int, of_parts: bool) -> str | None:
     n, one = n_recurring(share), len(share) == 1
     found = "it is not" if one else f"only {n} of {len(share)} are" if n else f"none of the {len(share)} is"
     advice = ["use fewer components, "] * (not one) + ["use the method 'parts', "] * (not of_parts)
-    helps = "".join([*advice, "or " * bool(advice), "choose their number with icofactor select."])
+    helps = "".join([*advice, "or " * bool(advice), "choose the number of components with icofactor select."])
     return (
         f"{'The component is' if one else 'Most components are'} not determined by these data: {found} found again by "
         f"at least half of the {n_near} other starts that fit as well. Findings about such components may not "

@@ -155,8 +155,8 @@ def adjusted_for(model: Any) -> tuple[str, ...]:
 
 def adjustments(model: Any) -> list[tuple[str, str]]:
     """What was done to the maps before the fit: (column, how)."""
-    done = ((model.harmonization_, "harmonized by ComBat"), (model.covariates_, "regressed out"))
-    return [(name, f"{how} before the fit") for step, how in done if step is not None for name in step.names]
+    done = ((model.harmonization_, "harmonized by ComBat"), (model.covariates_, "regressed out before the fit"))
+    return [(name, how) for step, how in done if step is not None for name in step.names]
 
 
 def what_remained(model: Any) -> str:

@@ -202,7 +202,7 @@ function cortexSection(data, array) {
         el("p", { class: "about" }, `Each place has the colour and number of its largest component${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}. Choose one to see its map.`));
       return;
     }
-    const beyond = layer.to > scaleOf(layer)[1] * 1.0001 || layer.from < scaleOf(layer)[0] - 1e-9 ? `; values beyond the ends, up to ${show(Math.abs(layer.from) > layer.to ? layer.from : layer.to, 3)}, have the colour of the end` : "";
+    const beyond = layer.to > scaleOf(layer)[1] * 1.0001 || layer.from < scaleOf(layer)[0] - 1e-9 ? "; values beyond the ends have the colour of the end" : "";
     bar.append(colourBar(layer, viewer.paint, layer.name),
       el("div", { class: "about" }, `Grey: hidden by the threshold${data.summary.masked ? "; dark grey: masked" : data.summary.on === "parcels" ? "; dark grey: no region" : ""}${beyond}.`));
   }
