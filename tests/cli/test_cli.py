@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import icofactor
+from icofactor.assessment.associations.design import complete_rows
+from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
-from icofactor.errors import CohortError, render
+from icofactor.errors import ArgumentError, CohortError, render
 from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
 from icofactor.progress import Stages, say
@@ -158,6 +160,20 @@ def test_arguments_without_an_option_have_the_name_of_their_place() -> None:
     assert (name("compare", "a"), name("compare", "b"), name("fit", "sessions")) == ("A", "B", "--sessions")
     error = CohortError("sessions", "must be all, or sessions of the scans")
     assert error.describe(option_naming(commands["fit"])).startswith("--sessions: must be all")
+
+
+@pytest.mark.parametrize(
+    ("command", "ask"),
+    [
+        ("select", lambda: strata_of({}, ["age"], 3)),
+        ("associate", lambda: complete_rows({}, ["age"], 3, "raise")),
+    ],
+)
+def test_a_missing_table_is_asked_for_by_its_option(command: str, ask: Any) -> None:
+    with pytest.raises(ArgumentError) as found:
+        ask()
+    assert "give a table with " in str(found.value)
+    assert "(--participants)" in found.value.describe(option_naming(_parser()[1][command]))
 
 
 def no_work(*arguments: Any, **more: Any) -> None:

@@ -61,9 +61,9 @@ def complete_rows(
     unknown = [column for column in columns if column not in table]
     if unknown:
         has = ", ".join(repr(name) for name in table if name != "participant_id") or "none"
-        hint = "; give a table with more columns" if has == "none" else ""
-        text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}{hint}"
-        raise ArgumentError(argument, None, literal(text))
+        hint = "; give a table with it ({participants})" if has == "none" else ""
+        text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}"
+        raise ArgumentError(argument, None, literal(text) + hint)
     absent = {column: [is_missing(cell_text(value)) for value in table[column]] for column in columns}
     complete = np.ones(n, dtype=bool)
     for flags in absent.values():

@@ -36,7 +36,8 @@ def strata_of(participants: Mapping[str, Any], columns: Sequence[str], n_subject
     unknown = [name for name in columns if name not in participants]
     if unknown:
         known = ", ".join(name for name in participants if name != "participant_id") or "none"
-        raise ArgumentError("stratify", unknown[0], f"columns of the participants ({literal(known)})")
+        hint = "" if known != "none" else "; give a table with them ({participants})"
+        raise ArgumentError("stratify", unknown[0], f"columns of the participants ({literal(known)}){hint}")
     labels = np.zeros(n_subjects, dtype=np.int64)
     for name in columns:
         _, number = np.unique(_levels(np.asarray(participants[name])), return_inverse=True)
