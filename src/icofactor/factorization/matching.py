@@ -104,7 +104,7 @@ def sites_taken(a: Any, b: Any) -> Any:
     if (ours.regions or theirs.regions) is not None:
         taken = places_of(ours.regions, theirs.regions)
         if taken is None or ours.n_measures != theirs.n_measures:
-            expected = "a fit of the same regions as {a}; regions cannot be compared with vertices"
+            expected = "a fit of the same regions as {a}, by name; regions cannot be compared with vertices"
             raise ArgumentError("b", Phrase(f"{theirs!r} and {ours!r}"), expected)
         size = len(theirs.regions.names)
         return np.concatenate([taken + size * measure for measure in range(ours.n_measures)])
