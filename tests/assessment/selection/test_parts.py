@@ -65,6 +65,17 @@ def test_statistics_of_a_half_are_made_of_its_own_subjects(center: str) -> None:
     assert abs(found.K - wanted.K).max() == 0 and found.is_diagonal
 
 
+@pytest.mark.parametrize("method", ["parts", "CD-PNNMF"])
+def test_fits_do_not_depend_on_the_unit(method: str) -> None:
+    """Also beyond what float32 can hold."""
+    data, fit = coarse("mean" if method == "parts" else "none"), Fitter(method, 4, 0)
+    shares = []
+    for unit in (1.0, 1e-25, 1e25):
+        stats = data.with_means(unit * data.means).fitted(np.arange(40))
+        shares.append(fit(stats, RANK).error / stats.sq_norm)
+    np.testing.assert_allclose(shares[1:], shares[0], rtol=1e-4)
+
+
 def test_deviations_are_those_of_the_estimator() -> None:
     """Statistics on which a fit with center="mean" rests, on the faces."""
     data = coarse()

@@ -73,6 +73,30 @@ def test_kernels_of_deviations_equal_the_generic_functions(name: str, kind: str)
         assert_same(cpu.iterate(p, method, state, Course(150, tol)), iterate(p, method, state, Course(150, tol)), 1e-8)
 
 
+@pytest.mark.parametrize(("single", "tolerance"), [(False, 1e-12), (True, 1e-4)])
+def test_sweeps_over_some_columns_at_a_time_are_those_over_all(single: bool, tolerance: float) -> None:
+    rng, n = np.random.default_rng(0), 2 * sweeps.WIDTH + 3
+    x, up, K, weights = rng.random((2, 6, n)), 6 * rng.random((2, 6, n)), rng.random(n) + 0.5, rng.random(n)
+    A, (y, out), gram, sizes = rng.random((2, 6, 6)), np.empty((2, 2, 6, n)), np.empty((2, 6, 6)), np.empty((2, 6))
+    A = A @ A.swapaxes(1, 2) + np.eye(6)
+    c = np.array([0.3, 0.2, 1e-30, 2.0, 0.0, 1.0], np.float32 if single else np.float64)
+    sweeps.half_step(np.arange(2), 3, c, K[None], True, K, weights, A, up, x, x, np.zeros(2), y, out, gram, sizes)
+    for g in range(2):
+        z = x[g].copy()
+        for j in [0, 1, 2, 3, 4, 5] * 3:
+            pull = up[g, j] - K * (A[g, j] @ z) - weights * (0.3 * z[j] + 0.2)
+            z[j] = np.maximum(z[j] + pull / (A[g, j, j] * K + 0.3 * weights), 0)
+        np.testing.assert_allclose(out[g], z, atol=tolerance * z.max())
+        np.testing.assert_allclose(gram[g], (out[g] * K) @ out[g].T, rtol=1e-12)
+
+
+def test_coordinate_descent_with_sweeps_in_float32_ends_at_the_same_error() -> None:
+    p, state = posed(small().stats, "CD-PNNMF", "default", 3, 4)
+    found, wanted = (cpu.iterate(p, METHODS["CD-PNNMF"], state, Course(48, single=x)) for x in (True, False))
+    np.testing.assert_allclose(found.errors[:, -1], wanted.errors[:, -1], rtol=1e-5)
+    assert (np.diff(found.objectives) <= 1e-13 * p.sq_norm).all()
+
+
 def sparse_start() -> tuple[Problem, State]:
     """Parts of few faces each: the kernel leaves zeros out of its products."""
     p, state = posed(deviations(), "parts", "default", 6, 3)

@@ -41,9 +41,9 @@ TOL, MOST_UPDATES = 1e-5, 100_000
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
 """Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
 with `TOL` halves of real thickness agreed no better."""
-SINGLE = 0.05
+SINGLE, REACH = 0.05, (1e-20, 1e30)
 """Least share of the squares left at the start for which updates are made in float32: its rounding is then a tenth of
-what `HARD_TOL` asks for, or less."""
+what `HARD_TOL` asks for, or less. And their least and largest sum, far from the ends of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,21 +322,19 @@ class Fitter:
     def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
         """The best of the starts."""
         scheme = self.chosen.scheme
-        if scheme.n_finished is not None:
-            return self._hard(stats, rank, *where)
+        if scheme.sweeps or scheme.n_finished is not None:
+            return self._raced(stats, rank, *where)
         best = multistart(
             stats,
             self.method,
             rank,
             n_starts=self.n_starts,
-            n_iter=SWEEPING_UPDATES if scheme.sweeps else SCREENING_UPDATES,
+            n_iter=SCREENING_UPDATES,
             tol=0.0,
             halving=True,
             engine=self.engine,
             random_state=self.seeds(rank, *where),
         )
-        if scheme.sweeps:
-            return Fit(best.B, best.C, best.penalty, float(best.errors[-1]))
         p = Problem.of(stats, scheme)
         run = self.finish(p, begin(p, scheme, best.B[None], best.C[None]), rank)
         return Fit(np.asarray(run.state.B[0]), np.asarray(run.state.C[0]), p.penalty, float(run.errors[0, -1]))
@@ -351,26 +349,29 @@ class Fitter:
         """The fits of several problems."""
         return [self(stats, rank, *where) for stats, where in zip(problems, wheres, strict=True)]
 
-    def _hard(self, stats: Statistics, rank: int, *where: int) -> Fit:
-        """A fit from hard starts: the best few make some updates, the best of these goes on to its end."""
+    def _raced(self, stats: Statistics, rank: int, *where: int) -> Fit:
+        """A fit from starts of which the better go on: random ones are halved, of hard ones the best few are run."""
         method, scheme = self.chosen, self.chosen.scheme
         check_problem(stats, method, rank)
         p = Problem.of(stats, scheme)
         engine = choose_engine(self.engine, p, method, rank, SCREENING_UPDATES)
+        hard, seeds, compiled = scheme.n_finished is not None, self.seeds(rank, *where), engine.name == "cpu"
+        halve_at = {COMPARED_AT} if hard else {SWEEPING_UPDATES >> i for i in range(1, 5)}
         with one_blas_thread():
-            seeds, compiled = self.seeds(rank, *where), engine.name == "cpu"
-            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled, FINISHED)
+            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled, FINISHED if hard else None)
             state = begin(p, scheme, *starts)
-            few = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
-            run = engine.iterate(p, method, few, self._course(p, few, {COMPARED_AT}))
+            if hard:
+                state = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
+            run = engine.iterate(p, method, state, self._course(p, state, halve_at))
         best = int(np.argmin(run.objectives[:, -1]))
         return Fit(run.state.B[best], run.state.C[best], p.penalty, float(run.errors[best, -1]))
 
     def _course(self, p: Problem, state: State, halve_at: Collection[int] = ()) -> Course:
         """To the end. Float32 is exact enough where what is not explained is not small, as of deviations."""
         n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
-        single = self.tol >= HARD_TOL and bool(np.min(state.error) > SINGLE * p.sq_norm)
-        return Course(n_iter, self.tol, halve_at, single=single)
+        held = REACH[0] < p.sq_norm < REACH[1]
+        exact = bool(self.chosen.scheme.sweeps) or (self.tol >= HARD_TOL and np.min(state.error) > SINGLE * p.sq_norm)
+        return Course(n_iter, self.tol, halve_at, single=held and bool(exact))
 
 
 def spun_cohort(

@@ -37,13 +37,15 @@ _COMPILING = Lock()
 
 
 class Rule(NamedTuple):
-    """What the kernels compute: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0."""
+    """What the kernels compute: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0, the first
+    updates that are plain, whether sweeps are float32."""
 
     scheme: int
     extrapolation: int
     literal: bool
     sweeps: int
     plain_updates: int
+    single: bool
 
 
 class Shared(NamedTuple):
@@ -99,7 +101,8 @@ def can_run(p: Problem, method: Method) -> bool:
 
 
 def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
-    """`solver.iterate`, compiled. Of updates in float32 the last errors are computed in float64."""
+    """`solver.iterate`, compiled. Of updates in float32 the last errors are computed in float64; of coordinate descent
+    only the sweeps are float32, and so are its answers' last digits."""
     return _iterate(_Batch(p, method, state, course.tol, np.float32 if course.single else np.float64), course)
 
 
@@ -139,7 +142,9 @@ class _Batch:
         dtype: type[np.floating],
         loop: Loop | None = None,
     ) -> None:
-        self.p, self.method, self.tol, self.state, self.dtype = p, method, tol, state, dtype
+        self.p, self.method, self.tol, self.state = p, method, tol, state
+        self.single = dtype is np.float32
+        self.dtype = dtype = np.float64 if method.scheme.sweeps else dtype
         turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
         self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
         self.known = state.y_B is not None
@@ -158,7 +163,7 @@ class _Batch:
     def _compiled(self, dtype: str) -> Loop | None:
         """The compiled loop; None: NumPy has one that is as fast."""
         if self.method.scheme.sweeps:
-            return swept_loop(dtype)
+            return swept_loop(self.single)
         if self.rule != KERNELS["descent"]:
             return compiled_loop(dtype)
         extrapolation = self.method.extrapolation
@@ -192,7 +197,7 @@ class _Batch:
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         extrapolation = self.method.extrapolation
         kind, sweeps = 0 if extrapolation is None else extrapolation.kernel or 0, self.method.scheme.sweeps
-        rule = Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates)
+        rule = Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates, self.single)
         known, updates = self.known or self.at > 0, (self.at - last, mark - self.at)
         span = Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
@@ -258,11 +263,11 @@ def compiled_loop(dtype: str) -> Loop:
 
 
 @cache
-def swept_loop(dtype: str) -> Loop:
+def swept_loop(single: bool) -> Loop:
     """`sweeps.sweep_group`."""
     from icofactor.factorization.engines import sweeps
 
-    _compile(sweeps.of_descent(dtype), 2)
+    _compile(sweeps.of_descent(single), 2)
     return sweeps.sweep_group
 
 

@@ -18,60 +18,75 @@ from icofactor.factorization.update import ARRIVED, SHRUNK, settled
 compiled = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
 
 
+WIDTH = 256
+"""Columns that coordinate descent sweeps together where K is diagonal."""
+
+
 @njit(**compiled)
 def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, A: Any, up: Any,
               x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any, sizes: Any) -> None:  # fmt: skip
     """One factor of the starts `which`: sweeps over its components (`schemes.nonnegative`) from x to y, eq. 10 with
     weight `momentum` from y to `out`, and of that out K outᵀ (where K is diagonal: its one row) and, per component,
     Σ weights out^c[3]. Factors are (starts, n_d, n); c: ridge, lasso, least denominator, exponent, 0, 1.
+    Sweeps are made in the type of c.
     """
     n_d, n = x.shape[1:]
-    ridge, lasso, least, squared = c[0], c[1], c[2], c[3] == 2
-    back, mixed, spread = np.empty((n_d, n), x.dtype), np.empty(n, x.dtype), np.empty(n, x.dtype)
+    ridge, lasso, least, squared, zero, one = c[0], c[1], c[2], c[3] == 2, c[4], c[5]
+    width = min(WIDTH, n) if diagonal else n  # then columns know nothing of each other: some at a time stay in cache
+    Y, goal, back = np.empty((n_d, width), c.dtype), np.empty((n_d, width), c.dtype), np.empty((n_d, width), c.dtype)
+    mixed, spread, bent = np.empty(width, c.dtype), np.empty(width, c.dtype), np.empty(width, c.dtype)
+    a = A.astype(c.dtype)
     for g in which:
-        Y = y[g]
-        for j in range(n_d):
-            bend = A[g, j, j]
-            for k in range(n):
-                Y[j, k] = x[g, j, k]
-                back[j, k] = 1 / max(bend * row_sums[k] + ridge * weights[k], least)
-        for _ in range(sweeps):
+        for low in range(0, n, width):
+            w = min(width, n - low)
+            for k in range(w):
+                bent[k], spread[k] = ridge * weights[low + k], K[0, low + k]
             for j in range(n_d):
-                if n_d >= 5:  # five at a time: sums stay in registers
-                    a0, a1, a2, a3, a4 = A[g, j, 0], A[g, j, 1], A[g, j, 2], A[g, j, 3], A[g, j, 4]
-                    for k in range(n):
-                        mixed[k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
-                else:
-                    a0 = A[g, j, 0]
-                    for k in range(n):
-                        mixed[k] = a0 * Y[0, k]
-                for i in range(5, n_d - n_d % 5, 5):
-                    a0, a1, a2, a3, a4 = A[g, j, i], A[g, j, i + 1], A[g, j, i + 2], A[g, j, i + 3], A[g, j, i + 4]
-                    for k in range(n):
-                        mixed[k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
-                                     + a4 * Y[i + 4, k])  # fmt: skip
-                for i in range(max(n_d - n_d % 5, 1), n_d):
-                    a0 = A[g, j, i]
-                    for k in range(n):
-                        mixed[k] += a0 * Y[i, k]
-                if diagonal:
-                    for k in range(n):
-                        spread[k] = K[0, k] * mixed[k]
-                else:
-                    for k in range(n):
-                        spread[k] = 0
-                    for m in range(n):
-                        a0 = mixed[m]
+                bend = a[g, j, j]
+                for k in range(w):
+                    Y[j, k], goal[j, k] = x[g, j, low + k], up[g, j, low + k] - weights[low + k] * lasso
+                    back[j, k] = one / max(bend * row_sums[low + k] + bent[k], least)
+            for _ in range(sweeps):
+                for j in range(n_d):
+                    if n_d >= 5:  # five at a time: sums stay in registers
+                        a0, a1, a2, a3, a4 = a[g, j, 0], a[g, j, 1], a[g, j, 2], a[g, j, 3], a[g, j, 4]
+                        for k in range(w):
+                            mixed[k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
+                    else:
+                        a0 = a[g, j, 0]
+                        for k in range(w):
+                            mixed[k] = a0 * Y[0, k]
+                    for i in range(5, n_d - n_d % 5, 5):
+                        a0, a1, a2, a3, a4 = a[g, j, i], a[g, j, i + 1], a[g, j, i + 2], a[g, j, i + 3], a[g, j, i + 4]
+                        for k in range(w):
+                            mixed[k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
+                                         + a4 * Y[i + 4, k])  # fmt: skip
+                    for i in range(max(n_d - n_d % 5, 1), n_d):
+                        a0 = a[g, j, i]
+                        for k in range(w):
+                            mixed[k] += a0 * Y[i, k]
+                    if diagonal:
+                        for k in range(w):
+                            b = Y[j, k]
+                            pull = goal[j, k] - spread[k] * mixed[k] - bent[k] * b
+                            Y[j, k] = max(b + pull * back[j, k], zero)
+                    else:
                         for k in range(n):
-                            spread[k] += a0 * K[m, k]
-                for k in range(n):
-                    b = Y[j, k]
-                    pull = up[g, j, k] - spread[k] - weights[k] * (ridge * b + lasso)
-                    Y[j, k] = max(b + pull * back[j, k], 0)
+                            spread[k] = 0
+                        for m in range(n):
+                            a0 = mixed[m]
+                            for k in range(n):
+                                spread[k] += a0 * K[m, k]
+                        for k in range(n):
+                            b = Y[j, k]
+                            Y[j, k] = max(b + (goal[j, k] - spread[k] - bent[k] * b) * back[j, k], zero)
+            for j in range(n_d):
+                for k in range(w):
+                    y[g, j, low + k] = Y[j, k]
         for j in range(n_d):
             size, weight = c[4], momentum[g]
             for k in range(n):
-                value = max(Y[j, k] + weight * (Y[j, k] - before[g, j, k]), 0)
+                value = max(y[g, j, k] + weight * (y[g, j, k] - before[g, j, k]), 0)
                 out[g, j, k] = value
                 size += weights[k] * (value * value if squared else value)
             sizes[g, j] = size
@@ -155,8 +170,10 @@ class _Sweeps:
         kind, penalty, ridge = B.dtype, shared.penalty, rule.scheme == 1
         c = [penalty if ridge else 0.0, 0.0 if ridge else penalty, np.finfo(kind).tiny, 2.0 if ridge else 1.0, 0.0, 1.0]
         self.c, ones, self.slack = np.array(c, kind), np.ones(C.shape[2], kind), 16 * 2.0**-52 * shared.sq_norm
-        self.fixed_B = self.c, shared.K, shared.diagonal, shared.row_sums, shared.weights
-        self.fixed_C = self.c, ones[None], True, ones, ones
+        inner = np.float32 if rule.single else kind
+        inside = np.array([*c[:2], np.finfo(inner).tiny, *c[3:]], inner)
+        self.fixed_B = inside, shared.K, shared.diagonal, shared.row_sums, shared.weights
+        self.fixed_C = inside, ones[None], True, ones, ones
         self.shared, self.sweeps, self.factors, self.tau, self.all = shared, rule.sweeps, factors, tau, np.arange(n)
         self.new, self.LC, self.BL = [np.empty_like(x) for x in factors], np.empty_like(B), np.empty_like(C)
         self.G, self.CC = np.empty((n, n_d, n_d), kind), C @ C.swapaxes(1, 2)
@@ -201,12 +218,12 @@ class _Sweeps:
         balance_step(which, self.c, self.shared.sq_norm, B, C, self.LC, self.G, self.CC, *self.sizes, *self.values)
 
 
-def of_descent(dtype: str) -> dict[Any, tuple[Any, ...]]:
-    """The kernels of coordinate descent and the types that they are called with."""
+def of_descent(single: bool = False) -> dict[Any, tuple[Any, ...]]:
+    """The kernels of coordinate descent and the types that they are called with; `single`: sweeps in float32."""
     from numba import typeof
 
-    which, number, (row, table, stack) = np.zeros(1, np.int64), 0.0, (np.zeros((1,) * n, dtype) for n in (1, 2, 3))
-    fixed, path = (row, table, True, row, row), np.zeros(1)
+    which, number, (row, table, stack) = np.zeros(1, np.int64), 0.0, (np.zeros((1,) * n) for n in (1, 2, 3))
+    fixed, path = (np.zeros(1, np.float32) if single else row, table, True, row, row), np.zeros(1)
     half = which, 1, *fixed, stack, stack, stack, stack, row, stack, stack, stack, table
     whole = which, row, number, stack, stack, stack, stack, stack, table, table, path, path
     return {kernel: tuple(map(typeof, given)) for kernel, given in ((half_step, half), (balance_step, whole))}
@@ -219,7 +236,7 @@ def types_of_loops(dtype: str) -> tuple[Any, ...]:
     row, table, path, count = np.zeros(1, dtype), np.zeros((1, 1), dtype), np.zeros((1, 1)), np.zeros(1, np.int64)
     shared = Shared(table, table, table, True, row, row, row, 0.0, 0.0)
     group = Group(table, table, table, table, row, path, path, count, count)
-    arguments = (Rule(0, 0, True, 0, 0), shared, group, Span(True, 0, 0, 0, 0.0, count))
+    arguments = (Rule(0, 0, True, 0, 0, False), shared, group, Span(True, 0, 0, 0, 0.0, count))
     return tuple(map(typeof, arguments))
 
 

@@ -80,8 +80,10 @@ class Parts(ProjectiveNMF):
         # of values ≥ 0 all profiles are nearly the mean; it is in how they deviate from it that faces differ
         deviations = L if (L < 0).any() else L - L.mean(axis=0)
         profiles = np.where(held, deviations / np.where(held, root, 1.0), 0.0).T
-        # to tell the best from the others float32 will do
-        profiles = np.array(profiles, np.float64 if n_best is None else np.float32, order="C")
+        if n_best is None:
+            profiles = np.ascontiguousarray(profiles)
+        else:  # to tell the best from the others float32 will do, and only directions count
+            profiles = np.array(profiles / (np.abs(profiles).max() or 1.0), np.float32, order="C")
         draws = np.stack([rng.random(n_components) for rng in streams])
         groups = [draws[i : i + HARD_GROUP] for i in range(0, len(draws), HARD_GROUP)]
         one = lambda some: soften(*_best(*hard_parts(profiles, some, compiled=compiled), n_best))
