@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from helpers.problems import relative, small
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._lift import (
     Basis,
+    _best_between,
     basis_of,
     lift,
     lift_on_mean,
@@ -348,3 +351,14 @@ def test_jax_lifts_alike(method: str, begun: bool) -> None:
     found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax", weights=weights)
     for name in ("W", "WX", "WW"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12)
+
+
+def test_a_lift_that_changes_nothing_is_taken_whole() -> None:
+    """Where every site is a face: rounding, which depends on how X lies in memory, must not choose a place between."""
+    X = small().X - small().X.mean(axis=1, keepdims=True)
+    W = np.random.default_rng(0).random((len(X), 3))
+    coarse = scaled_to_least_error(basis_of(X, W))
+    lifted = replace(coarse, W=coarse.W * (1 + 2.0**-52), WX=coarse.WX * (1 - 2.0**-52))
+    assert _best_between(coarse, lifted) == (lifted, 1.0)
+    larger = replace(coarse, W=coarse.W * 1.1, WX=coarse.WX * 1.1, WW=coarse.WW * 1.21)
+    assert _best_between(coarse, larger)[1] == 0

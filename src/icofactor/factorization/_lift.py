@@ -32,6 +32,8 @@ UNDOMINATED_STEPS = 20
 """Gradient steps at full resolution where a lift in one pass does not do."""
 LEAST_SHARE = 0.7
 """How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
+ROUNDING = 16 * 2.0**-52
+"""Errors that differ by less than this share of the data explained are the same."""
 _TILE_BYTES = 2**20
 """Of a tile, so much is converted and multiplied at a time."""
 _room = Reused()
@@ -325,6 +327,9 @@ def scaled_to_least_error(basis: Basis) -> Basis:
 
 def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
     """The basis of least projective error between `start` (0) and `end` (1), whose W it takes, and where it lies."""
+    change = end.projective_error(0.0) - start.projective_error(0.0)
+    if abs(change) <= ROUNDING * float(np.square(start.WX).sum()):
+        return end, 1.0  # where every site is a face both are the same, and rounding would choose the place between
     return _moved(start, np.subtract(end.W, start.W, out=end.W), end.WX - start.WX)
 
 

@@ -31,6 +31,9 @@ from icofactor.streaming.runners import in_order, one_blas_thread
 
 GROUP = 5
 """Runs that one processor makes together."""
+SMALL, SMALL_GROUP = 100_000, 10
+"""Where L has fewer entries, calls of NumPy are so short that threads would wait for each other: one makes them all, so
+many at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +119,13 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
 
 def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`iterate`, a few runs on each processor; whatever the machine, so that bits stay."""
-    n_runs = len(state.error)
-    if n_runs <= GROUP or course.halve_at or not isinstance(p.L, np.ndarray):
+    n_runs, held = len(state.error), isinstance(p.L, np.ndarray)
+    size, workers = (SMALL_GROUP, 1) if held and p.L.size < SMALL else (GROUP, None)
+    if n_runs <= size or course.halve_at or not held:
         return iterate(p, method, state, course)
-    groups, quiet = np.split(np.arange(n_runs), range(GROUP, n_runs, GROUP)), replace(course, on_update=None)
-    runs = list(in_order(lambda some: iterate(p, method, state.take(some), quiet if some[0] else course), groups))
+    groups, quiet = np.split(np.arange(n_runs), range(size, n_runs, size)), replace(course, on_update=None)
+    one = lambda some: iterate(p, method, state.take(some), quiet if some[0] else course)
+    runs = list(in_order(one, groups, workers))
     longest = max(run.objectives.shape[1] for run in runs)
     paths = (
         np.concatenate([np.pad(path, ((0, 0), (0, longest - path.shape[1])), "edge") for path in of_runs])

@@ -62,8 +62,11 @@ def product(x: Array, y: Array) -> Array:
     """x @ y of each matrix of a batch, for a short inner dimension.
 
     On an accelerator a batch of such small products is sooner made by multiplying and summing, which JAX fuses with
-    what surrounds it, than by its library of matrix products (icofactor_lab/docs_tables/gpu.py).
+    what surrounds it, than by its library of matrix products (icofactor_lab/docs_tables/gpu.py). NumPy makes tall ones
+    as they lie (`turned`).
     """
+    if x.ndim > 2 and isinstance(x, np.ndarray):
+        return T(T(y) @ T(x)) if x.shape[-2] > x.shape[-1] else x @ y
     if x.ndim > 2 and x.shape[-1] <= 32 and namespace(x).__name__.startswith("jax"):
         return (x[..., :, :, None] * y[..., None, :, :]).sum(-2)
     return x @ y
@@ -74,6 +77,11 @@ def once(x: Array) -> Array:
     if namespace(x).__name__.startswith("jax"):
         return sys.modules["jax"].lax.optimization_barrier(x)
     return x
+
+
+def turned(x: Array) -> Array:
+    """A batch of tall matrices that NumPy keeps column by column: loops over rows are then long ones."""
+    return T(np.ascontiguousarray(T(x))) if isinstance(x, np.ndarray) and x.ndim > 2 else x
 
 
 def matmul_shared(x: Array, shared: Array) -> Array:

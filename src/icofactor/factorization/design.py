@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -174,12 +175,8 @@ class Design:
         return sp.csc_array(sp.diags_array(inverse) @ self._raw)
 
     def columns(self, positions: np.ndarray) -> sp.csc_array:
-        """Some columns of the matrix, if possible without assembling the others."""
-        if self.kind != "partition":
-            return self.matrix[:, positions]
-        order = np.full(self.n_columns + 1, -1, dtype=np.int64)
-        order[positions] = np.arange(len(positions))
-        return partition_columns(order[self.site_column], len(positions))
+        """Some columns of the matrix."""
+        return self.matrix[:, positions]
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -352,6 +349,27 @@ def others(positions: np.ndarray, n: int) -> np.ndarray:
     left = np.ones(n, dtype=bool)
     left[positions] = False
     return np.flatnonzero(left)
+
+
+def diagonal_matrix(values: np.ndarray) -> sp.csr_array:
+    """diag(values), in a tenth of the time of `scipy.sparse.diags_array`."""
+    full = values != 0
+    ends = np.concatenate([[0], np.cumsum(full)]).astype(np.int32)
+    found = (values[full].astype(np.float64), np.flatnonzero(full).astype(np.int32), ends)
+    return sp.csr_array(found, shape=(len(values), len(values)))
+
+
+def exchanged_columns(L: np.ndarray, parent: np.ndarray, changed: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """L after a division: the columns of the parents, those that `changed` replaced by `new`."""
+    stay = len(parent) - len(changed)
+    if len(changed) and changed[0] < stay:  # smooth columns change anywhere
+        found = L[:, parent]
+        found[:, changed] = new
+        return found
+    # children come last: what lies between the divided columns is copied row by row, three times as fast as one by one
+    ends = np.flatnonzero(np.diff(parent[:stay], prepend=-2, append=-2) != 1)
+    kept = [L[:, parent[a] : parent[b - 1] + 1] for a, b in itertools.pairwise(ends.tolist())]
+    return np.concatenate([*kept, new], axis=1)
 
 
 def _children(faces: np.ndarray) -> np.ndarray:

@@ -47,12 +47,13 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
     seen, sums = [], None
     for rows, x in blocks:
         seen.append(look(x, shared.get("codes")))
-        at, here = _reached(columns[rows])
+        whole = len(x) == columns.shape[0]
+        at, here = (slice(None), columns) if whole else _reached(columns[rows])
         if sums is None:
             sums = np.zeros((len(reached), x.shape[1]))
         # of many subjects a block has few faces: a dense product reads its values once
         with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-            sums[at] += (here.T.toarray() if len(at) <= _FEW else here.T) @ x
+            sums[at] += (here.T.toarray() if here.shape[1] <= _FEW else here.T) @ x
     assert sums is not None
     return {**join(seen), "reached": reached, "columns": sums}
 

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array, namespace, to_numpy
-from icofactor.factorization.design import Design, others
+from icofactor.factorization.design import Design, diagonal_matrix, exchanged_columns, others
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
@@ -296,25 +296,23 @@ class Data:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine` = coarse.divide(...); only the rows and columns that changed are computed."""
         changed = fine.changed_columns(coarse)
-        same = others(changed, fine.n_columns)
-        D_changed = fine.columns(changed)
-        support = np.sort(D_changed.indices) if fine.kind == "partition" else np.unique(D_changed.indices)
-        x = self.X.read(support)
-        L = np.take(to_numpy(stats.L), fine.parent, axis=1, mode="clip")  # at once: the changed ones are written below
-        WD_changed = _weighed(D_changed, self.sites)
-        L[:, changed] = (WD_changed.tocsr()[support].T @ x).T
-        held = fine.site_column
-        site_energy = np.where(held >= 0, self.sites.weigh(self._site_energy), 0.0)
-        return Statistics(
-            _divided_K(stats.K, fine, same, changed, WD_changed),
-            L,
-            stats.sq_norm,
-            np.bincount(np.maximum(held, 0), site_energy, minlength=fine.n_columns),
-            fine.sizes,
-            stats.n_sites,
-            stats.root_L,
-            fine.faces,
-        )
+        if fine.kind == "partition":
+            order = np.full(fine.n_columns + 1, -1, dtype=np.int32)  # the last entry answers for column −1
+            order[changed] = np.arange(len(changed))
+            child = order[fine.site_column]
+            support = np.flatnonzero(child >= 0)
+            one_each = (np.ones(len(support)), child[support], np.arange(len(support) + 1, dtype=np.int32))
+            D = _weighed(sp.csr_array(one_each, shape=(len(support), len(changed))), self.sites, support)
+            K, energy = diagonal_matrix(fine.sizes), stats.energy[fine.parent]
+            energy[changed] = D.T @ self._site_energy[support]
+        else:
+            same, D_changed = others(changed, fine.n_columns), fine.columns(changed)
+            support, WD_changed = np.unique(D_changed.indices), _weighed(D_changed, self.sites)
+            D, K = WD_changed.tocsr()[support], _divided_K(stats.K, fine, same, changed, WD_changed)
+            held, weights = fine.site_column, self.sites.weigh(self._site_energy)
+            energy = np.bincount(np.maximum(held, 0), np.where(held >= 0, weights, 0.0), minlength=fine.n_columns)
+        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, (D.T @ self.X.read(support)).T)
+        return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Squared residual of X − D(BC), summed over the sites of each face; one pass over X."""
@@ -341,11 +339,6 @@ def _divided_K(
     K: sp.csr_array, fine: Design, same: np.ndarray, changed: np.ndarray, D_changed: sp.csc_array
 ) -> sp.csr_array:
     """K of the finer design: the part among unchanged columns is copied, the rest is DᵀΩD_changed, given ΩD_changed."""
-    if fine.kind == "partition":
-        diagonal = np.empty(fine.n_columns)
-        diagonal[same] = K.diagonal()[fine.parent[same]]
-        diagonal[changed] = fine.sizes[changed]
-        return sp.csr_array(sp.diags_array(diagonal))
     kept = K[fine.parent[same]][:, fine.parent[same]].tocoo()
     cross = sp.coo_array(fine.matrix.T @ D_changed)
     to_same = np.isin(cross.coords[0], same)  # entries among changed columns stand once in `cross`, the others twice
@@ -446,7 +439,7 @@ class Pyramid:
         for some in cut(design.n_columns, _FACES):
             L[:, some] = self._gather(self._sums, design.faces[some]).T
         return Statistics(
-            sp.csr_array(sp.diags_array(counts.astype(np.float64))),
+            diagonal_matrix(counts),
             L,
             float(self._energy[0].sum()),
             self._gather(self._energy, design.faces),
@@ -459,11 +452,10 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        L = np.take(to_numpy(stats.L), fine.parent, axis=1, mode="clip")  # at once: the changed ones are written below
-        L[:, changed] = self._gather(self._sums, fine.faces[changed]).T
+        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
-        K = sp.csr_array(sp.diags_array(fine.sizes.astype(np.float64)))
+        K = diagonal_matrix(fine.sizes)
         return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:

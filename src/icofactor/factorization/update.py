@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from icofactor.factorization.arrays import Array, T, namespace, where_each
+from icofactor.factorization.arrays import Array, T, namespace, turned, where_each
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem, Scheme, Terms, error, terms_of
@@ -37,7 +37,7 @@ class State:
     Attributes
     ----------
     B, C : factors, (batch, n_k, n_d) and (batch, n_d, n_subjects)
-    terms : the products of (B, C) that the error and the next update share
+    terms : the products of (B, C) that the error and the next update share; None after those of `engines.cpu`
     error, objective : (batch,) at (B, C)
     y_B, y_C : the last plain updates, from which momentum is measured; None after a division
     tau : (batch,)
@@ -46,7 +46,7 @@ class State:
 
     B: Array
     C: Array
-    terms: Terms
+    terms: Terms | None
     error: Array
     objective: Array
     y_B: Array | None
@@ -64,7 +64,7 @@ class State:
             name for name in ("B", "C", "error", "objective", "y_B", "y_C", "tau") if getattr(self, name) is not None
         ]
         arrays = {name: change(*(getattr(state, name) for state in (self, *others))) for name in names}
-        terms = Terms(*map(change, self.terms, *(state.terms for state in others)))
+        terms = self.terms and Terms(*map(change, self.terms, *(state.terms or () for state in others)))
         return replace(self, terms=terms, **arrays)
 
 
@@ -77,7 +77,7 @@ def evaluate(p: Problem, scheme: Scheme, B: Array, C: Array, G: Array | None = N
 
 def begin(p: Problem, scheme: Scheme, B: Array, C: Array) -> State:
     """The state of a batch of runs before its first update."""
-    xp = namespace(B)
+    xp, B = namespace(B), turned(B)
     t, E, objective = evaluate(p, scheme, B, C)
     return State(B, C, t, E, objective, None, None, xp.zeros_like(E) + TAU_START, 0)
 
@@ -96,6 +96,7 @@ def propose(p: Problem, method: Method, s: State, weight: Array | None = None) -
     `weight`, (batch,), is that of the momentum; None and 0 both give the plain update. τ is left as it is.
     """
     scheme, extrapolate = method.scheme, method.extrapolation if weight is not None else None
+    assert s.terms is not None
     y_B = B = scheme.update_B(p, s.B, s.C, s.terms)
     if extrapolate is not None:
         assert weight is not None

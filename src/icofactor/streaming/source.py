@@ -25,7 +25,7 @@ PART_BYTES = 32 * 2**20
 """Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
 MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
-_LEAST_PARTS, _LEAST_BYTES = 32, 2**18
+_LEAST_PARTS, _LEAST_BYTES = 32, 2**20
 """Data are cut into at least so many parts, which several threads share, unless these would be tiny."""
 _SAMPLED_SITES = 16
 _SUBJECTS_ADJUSTED = 256
@@ -132,7 +132,7 @@ def even_slices(n_sites: int, n_subjects: int, itemsize: int, step: int = 1) -> 
     """
     one = max(1, n_subjects)
     most = max(PART_BYTES // (itemsize * one), -(-n_sites // MOST_PARTS), 1)
-    shared = max(-(-n_sites // _LEAST_PARTS), -(-_LEAST_BYTES // (8 * one)))
+    shared = max(-(-n_sites // _LEAST_PARTS), _LEAST_BYTES // (8 * one), 1)
     return cut(n_sites, max(step, min(most, shared) // step * step))
 
 

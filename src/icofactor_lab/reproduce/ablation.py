@@ -141,6 +141,7 @@ def _best(stats: Statistics, method: Method, variant: Variant, sizes: Sizes, see
 def _advance_B(p: Problem, method: Method, s: State) -> State:
     """One update as the paper extrapolates, B only and whatever the objective does, of the default rules' updates."""
     scheme = method.scheme
+    assert s.terms is not None
     y = B = scheme.update_B(p, s.B, s.C, s.terms)
     tau = s.tau
     if method.extrapolation is not None and s.age >= method.plain_updates:

@@ -148,6 +148,15 @@ def test_any_size(name: str, n_subjects: int, n_d: int) -> None:
     assert_same(cpu.iterate(p, METHODS[name], state, Course(25)), iterate(p, METHODS[name], state, Course(25)), 1e-8)
 
 
+@pytest.mark.parametrize("name", ["LE-PNNMF", "PPNMF", "CD-PNNMF", "parts"])
+def test_a_single_long_run_needs_no_turned_copy_of_L(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "ONE_COPY", 0)
+    p, state = posed(deviations() if name == "parts" else small().stats, name, "default", 3, 1)
+    loop = cpu._Batch(p, METHODS[name], state, 0.0, np.float64)
+    assert (loop._shared.Lt.size == 1) == (name in ("LE-PNNMF", "PPNMF"))
+    assert_same(cpu.iterate(p, METHODS[name], state, Course(40)), iterate(p, METHODS[name], state, Course(40)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF", "parts"])
 def test_runs_end_by_tol_and_by_halving_as_in_the_generic_loop(name: str) -> None:

@@ -27,7 +27,9 @@ from icofactor.streaming.runners import in_order, one_blas_thread
 CACHE_BYTES = 700 * 2**10
 """A group of starts should fit in about this much second-level cache."""
 ONE_BY_ONE = 20_000
-"""Entries of L from which parts go one by one; batches of smaller ones cost the generic functions little."""
+"""Entries of L from which parts go one by one; batches of smaller ones are as fast by the generic functions."""
+ONE_COPY = 1500
+"""Columns from which a single run, which makes few updates between two divisions, does without a turned copy of L."""
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
 KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
@@ -49,7 +51,7 @@ class Rule(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What all starts have in common; a diagonal K is its one row."""
+    """What all starts have in common; a diagonal K is its one row, and Lt is 1 × 1 where L does for both products."""
 
     L: Any
     Lt: Any
@@ -173,7 +175,10 @@ class _Batch:
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
         tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
         c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
-        arrays = kind(p.L), kind(p.L.T), kind(np.atleast_2d(p.K)), p.K.ndim == 1
+        other = self.method.scheme.sweeps > 0 or self.rule == KERNELS["descent"]  # they have loops of their own
+        long = len(self.C) == 1 and p.L.shape[1] >= ONE_COPY and not other
+        Lt = np.empty((1, 1), self.dtype) if long else kind(p.L.T)
+        arrays = kind(p.L), Lt, kind(np.atleast_2d(p.K)), p.K.ndim == 1
         numbers = kind(c), float(p.penalty), float(p.sq_norm)
         return Shared(*arrays, kind(p.row_sums), kind(p.weights[:, 0]), *numbers)
 
@@ -202,13 +207,14 @@ class _Batch:
         span = Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
         def one(which: np.ndarray) -> None:
-            stacked = [getattr(self, name)[which] for name in ("Bt", "C", "yB", "yC")]
+            whole = len(which) == len(self.C)  # then in place
+            stacked = [x if whole else x[which] for x in (self.Bt, self.C, self.yB, self.yC)]
             paths = [path[which, last : mark + 1] for path in (self.objectives, self.errors)]
             rest = self.tau[which], *paths, self.done[which], self.made[which]
             group = Group(*(x.reshape(-1, x.shape[2]) for x in stacked), *rest)
             self.loop(rule, self._shared, group, span)
-            for name, value in zip(("Bt", "C", "yB", "yC"), stacked, strict=True):
-                getattr(self, name)[which] = value
+            if not whole:
+                self.Bt[which], self.C[which], self.yB[which], self.yC[which] = stacked
             self.tau[which], self.done[which], self.made[which] = group.tau, group.done, group.made + last
             self.objectives[which, last : mark + 1], self.errors[which, last : mark + 1] = paths
 
@@ -225,16 +231,15 @@ class _Batch:
         """The batch as the generic loop would return it."""
         B = np.ascontiguousarray(np.swapaxes(self.Bt, -1, -2), dtype=np.float64)
         C = self.C.astype(np.float64, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):  # runs that diverged
-            t, E, objective = evaluate(self.p, self.method.scheme, B, C)
+        last = np.arange(len(C)), self.made
         if self.dtype is not np.float64:
-            last = np.arange(len(C)), self.made
-            self.objectives[last], self.errors[last] = objective, E
+            with np.errstate(over="ignore", invalid="ignore"):  # runs that diverged
+                _, self.errors[last], self.objectives[last] = evaluate(self.p, self.method.scheme, B, C)
         for i, end in enumerate(self.made.tolist()):  # those that ended repeat their last value
             self.objectives[i, end:], self.errors[i, end:] = self.objectives[i, end], self.errors[i, end]
         some = self.known or self.at > 0
         state = State(
-            B, C, t, E, objective,
+            B, C, None, self.errors[last], self.objectives[last],
             np.swapaxes(self.yB, -1, -2).astype(np.float64) if some else None,
             self.yC.astype(np.float64) if some else None,
             self.tau.astype(np.float64), self.state.age + int(self.made.max()),

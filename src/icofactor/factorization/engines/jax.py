@@ -294,6 +294,7 @@ class _Batch:
         extrapolating = self.method.extrapolation is not None
         y_B, y_C = (s.B, s.C) if s.y_B is None else (s.y_B, s.y_C)
         false = np.zeros(self.n, dtype=bool)
+        assert s.terms is not None
         state = State(
             self._rows(s.B, 1),
             flat(s.C),
@@ -418,7 +419,7 @@ class _Batch:
     def _state(self, runs: _Runs) -> State:
         n_k, double = self.p.L.shape[1], lambda x: np.ascontiguousarray(x, dtype=np.float64)
         s, B, C = runs.state, double(runs.state.B[:, :n_k]), double(runs.state.C)
-        if self.dtype is np.float64:
+        if self.dtype is np.float64 and s.terms is not None:
             t, E, objective = Terms(double(s.terms.LC[:, :n_k]), *s.terms[1:]), s.error, s.objective
         else:
             t, E, objective = evaluate(self.p, self.method.scheme, B, C)

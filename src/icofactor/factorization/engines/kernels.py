@@ -105,6 +105,20 @@ def _dot(X: Loose, r: int, end: int, M: Loose, out: Loose) -> None:
 
 
 @njit(**_part)
+def _project(X: Loose, r: int, end: int, L: Loose, Lt: Loose, turned: Loose, out: Loose) -> None:
+    """Rows r to end of out = X Lᵀ. Without a turned copy: some subjects at a time, which BLAS does not copy first."""
+    if len(Lt) == L.shape[1]:
+        _dot(X, r, end, Lt, out)
+        return
+    some = min(max(1_000_000 // (8 * (end - r) * L.shape[1]), 1) * 8, len(L))
+    for s in range(0, len(L), some):
+        np.dot(L[s : s + some], X[r:end].T, turned[s : s + some])
+    for j in range(r, end):
+        for s in range(len(L)):
+            out[j, s] = turned[s, j - r]
+
+
+@njit(**_part)
 def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
     """(K B)ᵀ; a diagonal K is its one row."""
     if diagonal:
@@ -291,7 +305,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     growth = np.empty(max(n_k, n_s))
     bits, exponents = growth.view(np.int64), np.empty_like(growth)
     down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
-    ones = np.ones(n_s, dtype)
+    ones, turned = np.ones(n_s, dtype), np.empty((n_s, n_d), dtype)
     P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
     Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
     LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
@@ -325,7 +339,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
                 _extrapolate(kind, signed, r, n_d, yBn, yB, weight, c, growth, bits, exponents, Bn)
             else:
                 _copy(yBn, Bn, r, r + n_d)
-        _dot(Bn, top, g * n_d, Lt, BL)
+        _project(Bn, top, g * n_d, L, Lt, turned, BL)
         _times_K(K, diagonal, Bn, KBn)
         # the candidate; then, for starts that it would take uphill, the plain update (restart)
         any_uphill = False
@@ -338,7 +352,7 @@ def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
                     if not uphill[i]:
                         continue
                     _copy(yBn, Bn, r, r + n_d)
-                    _dot(Bn, r, r + n_d, Lt, BL)
+                    _project(Bn, r, r + n_d, L, Lt, turned, BL)
                     _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
                 _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
                 _update_C(scheme, literal, r, n_d, BL, C, Gn, ones, c, down_C, P, Q, yCn)

@@ -68,8 +68,9 @@ class Problem:
         by_letter = rules == "paper"
         L = stats.L
         K: Array
+        row_sums = None
         if stats.is_diagonal:
-            K = asarray_like(stats.K.diagonal(), L)
+            K = row_sums = asarray_like(stats.K.diagonal(), L)
         elif isinstance(L, np.ndarray) and stats.n_columns > 64 and stats.K.nnz < 0.2 * stats.n_columns**2:
             K = stats.K  # sparse products pay for themselves
         else:
@@ -77,13 +78,13 @@ class Problem:
         return cls(
             L,
             K,
-            asarray_like(np.asarray(stats.K.sum(axis=1)).ravel(), L),
+            asarray_like(np.asarray(stats.K.sum(axis=1)).ravel(), L) if row_sums is None else row_sums,
             asarray_like(np.ones(stats.n_columns) if by_letter else stats.weights, L)[:, None],
             penalty_of(stats, scheme, rules, penalty),
             stats.sq_norm,
             frobenius(L),
             by_letter,
-            bool((L < 0).any()),
+            bool(L.min() < 0),
             1.0 if by_letter else stats.scale,
         )
 

@@ -109,7 +109,7 @@ def descend(p: Problem, B: Array, C: Array, t: Terms) -> Array:
     KB = p.times_K(B)
     gradient = product(KB, t.CC) + product(t.LC, t.G - 2 * xp.eye(t.G.shape[-1], dtype=t.G.dtype))
     inverse = lambda x: xp.where(x > 0, 1 / xp.where(x > 0, x, 1.0), 0.0)
-    gradient = gradient * (inverse(p.row_sums)[:, None] * inverse(xp.einsum("...jj->...j", t.CC))[..., None, :])
+    gradient = gradient * inverse(p.row_sums)[:, None] * inverse(xp.einsum("...jj->...j", t.CC))[..., None, :]
     step = xp.clip(B - gradient, 0.0, None) - B
     return B + best_length(p, KB, C, t, step) * step
 
