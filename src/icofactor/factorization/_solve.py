@@ -27,13 +27,12 @@ from icofactor.factorization.starts import (
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin, first_look, settled
 from icofactor.io.records import Numbers, plain_signature
-from icofactor.streaming.runners import in_order, one_blas_thread
+from icofactor.streaming.runners import SHORT, in_order, one_blas_thread
 
 GROUP = 5
 """Runs that one processor makes together."""
-SMALL, SMALL_GROUP = 100_000, 10
-"""Where L has fewer entries, calls of NumPy are so short that threads would wait for each other: one makes them all, so
-many at a time."""
+SHORT_GROUP = 10
+"""The same where one makes all: L is `runners.SHORT`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
 def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`iterate`, a few runs on each processor; whatever the machine, so that bits stay."""
     n_runs, held = len(state.error), isinstance(p.L, np.ndarray)
-    size, workers = (SMALL_GROUP, 1) if held and p.L.size < SMALL else (GROUP, None)
+    size, workers = (SHORT_GROUP, 1) if held and p.L.size < SHORT else (GROUP, None)
     if n_runs <= size or course.halve_at or not held:
         return iterate(p, method, state, course)
     groups, quiet = np.split(np.arange(n_runs), range(size, n_runs, size)), replace(course, on_update=None)

@@ -33,6 +33,10 @@ Keys = Sequence[str | None]
 """Names under which pieces are kept; None for those that are not."""
 
 
+SHORT = 100_000
+"""Arrays of fewer values are worked on so quickly that threads would mostly wait for each other in Python."""
+
+
 def n_threads() -> int:
     """Processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

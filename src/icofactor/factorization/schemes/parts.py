@@ -16,7 +16,7 @@ from icofactor.factorization.arrays import Array
 from icofactor.factorization.extrapolation import EXTRAPOLATIONS, Extrapolation
 from icofactor.factorization.schemes.base import Problem, SchemeText, Terms
 from icofactor.factorization.schemes.projective import YANG_OJA, ProjectiveNMF, descend
-from icofactor.streaming.runners import in_order
+from icofactor.streaming.runners import SHORT, in_order
 
 SOFTNESS = 0.05
 """What a face of another part keeps of its own fit to a part, relative to the faces of that part."""
@@ -87,7 +87,8 @@ class Parts(ProjectiveNMF):
         draws = np.stack([rng.random(n_components) for rng in streams])
         groups = [draws[i : i + HARD_GROUP] for i in range(0, len(draws), HARD_GROUP)]
         one = lambda some: soften(*_best(*hard_parts(profiles, some, compiled=compiled), n_best))
-        B = np.concatenate(list(in_order(one, groups))).astype(np.float64, copy=False)
+        workers = 1 if L.size < SHORT and not compiled else None
+        B = np.concatenate(list(in_order(one, groups, workers))).astype(np.float64, copy=False)
         B[:, held] /= root[held, None]
         return B, np.swapaxes(B, 1, 2) @ L.T
 
