@@ -35,8 +35,8 @@ def descend_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     objectives, errors, slack = group.objectives[0], group.errors[0], 16 * 2.0**-52 * shared.sq_norm
     root = np.sqrt(shared.K[0]) if shared.diagonal else np.ones(shared.L.shape[1])
     inverse = _inverse(root)
-    rest = (None, None) if shared.diagonal else (shared.K, _inverse(shared.row_sums))
-    p = _Scaled(shared.L * inverse, *rest, shared.sq_norm)
+    K, rows = (None, None) if shared.diagonal else (shared.K, _inverse(shared.row_sums))
+    p = _Scaled(shared.L * inverse, K, rows, shared.sq_norm)
     start, before = _Start(p, group.Bt * root), group.yB * root
     tau, t, done = float(group.tau[0]), first, 0
     for u in range(n_updates):
