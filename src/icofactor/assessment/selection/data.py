@@ -41,9 +41,10 @@ TOL, MOST_UPDATES = 1e-5, 100_000
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
 """Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
 with `TOL` halves of real thickness agreed no better."""
-SINGLE, REACH = 0.05, (1e-20, 1e30)
+SINGLE, REACH, LARGE = 0.05, (1e-20, 1e30), 20_000
 """Least share of the squares left at the start for which updates are made in float32: its rounding is then a tenth of
-what `HARD_TOL` asks for, or less. And their least and largest sum, far from the ends of float32."""
+what `HARD_TOL` asks for, or less. Their least and largest sum, far from the ends of float32. And the least number of
+entries of L: smaller problems take no time in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,7 +370,7 @@ class Fitter:
     def _course(self, p: Problem, state: State, halve_at: Collection[int] = ()) -> Course:
         """To the end. Float32 is exact enough where what is not explained is not small, as of deviations."""
         n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
-        held = REACH[0] < p.sq_norm < REACH[1]
+        held = p.L.size >= LARGE and REACH[0] < p.sq_norm < REACH[1]
         exact = bool(self.chosen.scheme.sweeps) or (self.tol >= HARD_TOL and np.min(state.error) > SINGLE * p.sq_norm)
         return Course(n_iter, self.tol, halve_at, single=held and bool(exact))
 
