@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,22 +49,24 @@ COMPONENTS = "components.png"
 def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     """Every panel, each drawn when it is asked for: name of the file, its content, and the share of all that is done.
 
-    A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale.
+    A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale. PNG files are
+    compressed by a second thread while the PDF is drawn.
     """
     from matplotlib import rc_context
 
     listed = drawings_of(fit)
-    for number, (name, draw) in enumerate(listed):
-        with rc_context(quick_fonts()):
-            figure = draw()
-        usual = has_usual_letters(figure)
-        with rc_context(quick_fonts() if usual else {}):
-            figure = figure if usual else draw()
-            png = figure_bytes(figure, "png")
-            figure.set_layout_engine("none")  # where things are is known now
-            pdf = figure_bytes(figure, "pdf")
-        yield f"{name}.png", png, (number + 0.5) / len(listed)
-        yield f"{name}.pdf", pdf, (number + 1) / len(listed)
+    with ThreadPoolExecutor(1) as pool:
+        for number, (name, draw) in enumerate(listed):
+            with rc_context(quick_fonts()):
+                figure = draw()
+            usual = has_usual_letters(figure)
+            with rc_context(quick_fonts() if usual else {}):
+                figure = figure if usual else draw()
+                png = pool.submit(_png_bytes, _pixels(figure, DPI), DPI)
+                figure.set_layout_engine("none")  # where things are is known now
+                pdf = figure_bytes(figure, "pdf")
+            yield f"{name}.png", png.result(), (number + 0.5) / len(listed)
+            yield f"{name}.pdf", pdf, (number + 1) / len(listed)
 
 
 def drawings_of(fit: FitDescription) -> Drawings:
@@ -78,22 +81,32 @@ def drawn_components(fit: FitDescription) -> bytes:
     return figure_bytes(figure, "png", 150)
 
 
-def figure_bytes(figure: Any, kind: str, dpi: float | None = None) -> bytes:
+def figure_bytes(figure: Any, kind: str, dpi: float = DPI) -> bytes:
     """A figure as a PNG or PDF file, equal for equal figures. Its own `savefig` draws everything twice."""
     from matplotlib import rc_context
+
+    if kind == "png":
+        return _png_bytes(_pixels(figure, dpi), dpi)
+    figure.dpi, stream = dpi, io.BytesIO()
+    with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse the default, Type 3
+        print_pdf(figure, stream)
+    return stream.getvalue()
+
+
+def _pixels(figure: Any, dpi: float) -> np.ndarray:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.dpi = dpi
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def _png_bytes(pixels: np.ndarray, dpi: float) -> bytes:
     from PIL import Image
 
-    stream = io.BytesIO()
-    figure.dpi = dpi or DPI
-    if kind == "png":
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        dots = (figure.dpi, figure.dpi)  # PNG at its default compression takes three times as long for 1/6 less
-        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(stream, "png", compress_level=2, dpi=dots)
-    else:
-        with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse the default, Type 3
-            print_pdf(figure, stream)
+    stream = io.BytesIO()  # PNG at its default compression takes three times as long for 1/6 less
+    Image.fromarray(pixels).convert("RGB").save(stream, "png", compress_level=2, dpi=(dpi, dpi))
     return stream.getvalue()
 
 
