@@ -7,6 +7,7 @@ import inspect
 import re
 import runpy
 import shlex
+import shutil
 import sys
 import warnings
 from functools import partial, reduce
@@ -24,6 +25,8 @@ from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree,
 from icofactor.cli import bids
 from icofactor.cli.main import _options, _parser
 from icofactor.cli.main import main as icofactor
+from icofactor.io.freesurfer import write_annot
+from icofactor.results.colours import distinct_colours
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -233,6 +236,93 @@ def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.
     for words in [*shown[:2], whole, *shown[2:]]:
         assert icofactor([word.removeprefix("$") for word in words[1:]] + quick[words[1]].split()) == 0, words
     assert (tmp_path / "out" / "report.html").is_file() and (tmp_path / "new_loadings.tsv").is_file()
+
+
+PAGES_OF_COMMANDS = [
+    *("associations", "covariates", "harmonization", "measures", "parcels", "people", "report", "scale", "selection")
+]
+QUICK = {
+    "demo": "--n-subjects 12 --n-components 2 --hemisphere left --no-figures",
+    "fit": "--n-components 2 --n-starts 2 --no-figures",
+    "select": "--ranks 2-3 --splits 2 --n-starts 2 --nulls 5 --level 1",
+    "associate": "--permutations 199",
+    "transform": "",
+    "report": "--no-figures --overwrite",
+}
+"""What makes a command take a second."""
+SUPPOSED = {
+    "INPUT...": ["thickness.store"],
+    "$SUBJECTS_DIR": ["SUBJECTS_DIR"],
+    "fsaverage5": ["fsaverage3"],
+    "200": ["3"],
+    "tpl-fsLR_atlas-Gordon_den-32k_dseg.dlabel.nii": ["lh.aparc.annot", "rh.aparc.annot"],
+}
+"""Words of command lines, and what is typed for them."""
+OTHER_FILES = ("--surfaces", "://", "wave2", "--update")
+"""Lines with these suppose other surfaces, servers, or an earlier wave: other tests have them."""
+
+
+def files_of_commands(folder: Path) -> None:
+    """Small files of the names that the command lines have."""
+    cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
+    people = {"participant_id": cohort.subjects, **{name: cohort.participants[name] for name in ("age", "sex")}}
+    people |= {"site": np.resize(["A", "B"], 24), "family": np.repeat(np.arange(12), 2)}
+    cohort.participants.update(people)
+    myelin = ico.simulate_cohort(24, 2, "myelin", hemisphere="both", mesh="fsaverage3")
+    (folder / "new").mkdir()
+    for name, maps in {"thickness": cohort, "myelin": myelin, "a": cohort, "b": myelin}.items():
+        ico.cohort.save_store(maps, folder / f"{name}.store")
+        ico.cohort.save_store(maps[:5], folder / "new" / f"{name}.store")
+    ico.cohort.save_store(cohort, folder / "cohort.zarr")
+    for measure in ("thickness", "area"):
+        freesurfer_tree(folder / "SUBJECTS_DIR", cohort.subjects, hemispheres(cohort.X), measure, target="fsaverage3")
+    rows = [tuple(people), *zip(*people.values(), strict=True)]
+    (folder / "participants.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    for prefix in ("lh", "rh"):
+        keys = np.arange(642) % 2
+        write_annot(folder / f"{prefix}.aparc.annot", keys, ["north", "south"], distinct_colours(2))
+    assert icofactor(["fit", "thickness.store", "-o", "FITTED", *QUICK["fit"].split()]) == 0
+
+
+def files_of_parcels(folder: Path) -> None:
+    supposed_parcels(folder, {})
+    region_tables.enigma(folder, region_tables.toy_values())
+    region_tables.xcp_d(folder / "xcp_d", region_tables.toy_values())
+
+
+def files_of_people(folder: Path) -> None:
+    """Two scans of each of twelve people: a longitudinal tree of FreeSurfer, and files of BIDS with a table."""
+    cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
+    scans = [(f"sub-{i // 2:02d}", i % 2 + 1) for i in range(24)]
+    shutil.rmtree(folder / "SUBJECTS_DIR")
+    names = [f"{who}_ses-{scan}.long.{who}" for who, scan in scans]
+    freesurfer_tree(folder / "SUBJECTS_DIR", names, hemispheres(cohort.X), target="fsaverage3")
+    names = [f"{who}_ses-{scan}" for who, scan in scans]
+    form = "{subject}_hemi-{hemi}_space-fsaverage3_thickness"
+    gifti_files(folder / "derivatives", names, hemispheres(cohort.X), form)
+    rows = [f"{who}\t{scan}\t{40 + i}\t{'FM'[i // 2 % 2]}\n" for i, (who, scan) in enumerate(scans)]
+    (folder / "scans.tsv").write_text("participant_id\tsession_id\tage\tsex\n" + "".join(rows))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES_OF_COMMANDS)
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, on small files of the names that the lines have."""
+    monkeypatch.chdir(tmp_path)
+    files_of_commands(tmp_path)
+    if (more := globals().get(f"files_of_{page}")) is not None:
+        more(tmp_path)
+    shown: list[list[str]] = [line.values[0] for line in SHOWN if str(line.id).startswith(f"{page}-")]  # type: ignore[misc]
+    ran = [words for words in shown if not any(some in " ".join(words) for some in OTHER_FILES)]
+    assert ran
+    for number, words in enumerate(ran):
+        words = [typed for word in words[1:] for typed in SUPPOSED.get(word, [word])]
+        if words[0] in ("select", "fit"):
+            words = [f"OUT-{number}" if word == "OUT" else word for word in words]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            quick = "--spins 50" if words[:2] == ["select", "-o"] else QUICK[words[0]]  # of a fit, without maps
+            assert icofactor([*words, *quick.split()]) == 0, words
 
 
 @pytest.mark.slow
