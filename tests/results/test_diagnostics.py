@@ -13,7 +13,7 @@ from scipy.stats import f_oneway, pearsonr
 
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
-from icofactor.cohort.store.create import save_store
+from icofactor.cohort.store.create import append_store, create_store, save_store
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._refine import Refinement
@@ -171,6 +171,38 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     assert "1 site in use does not vary" in said
     assert ("left out of z-scores" in said) == (center == "zscore")
     assert model.n_constant_sites_ == (flat.sum() if center == "zscore" else 0)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("float32", 1e-10)])
+@pytest.mark.parametrize("center", ["mean", "zscore", "none"])
+def test_large_stores_are_described_tile_by_tile(
+    center: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several waves of an even and an odd number of people, chunks that are masked in part and as a whole, weights, a
+    site without variance and values around 0: as from whole blocks, medians exactly."""
+    cohort = make_cohort(n=31)
+    X = np.array(cohort.X)
+    X[:, 7] = 2.5
+    if center != "none":
+        X[:, 8] -= X[:, 8].mean()
+    mask = np.asarray(cohort.mask) & ((np.arange(cohort.sites.n) < 100) | (np.arange(cohort.sites.n) >= 200))
+    cohort = replace(cohort, X=X, mask=mask)
+    create_store(tmp_path / "a", [cohort[:9]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
+    stored = append_store(tmp_path / "a", cohort[9:])
+    weights = np.random.default_rng(1).uniform(0.5, 2, cohort.sites.n)
+    for rows, own in ((slice(0, 31), None), (slice(1, 31), weights)):
+        few = stored[rows]
+        model = CorticalFactorization(3, center=center, weights=own, n_starts=2, level=1, random_state=0)
+        model.fit(few)
+        plain = diagnose(model, few, n_permutations=10)
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
+        tiled = diagnose(model, few, n_permutations=10)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(tiled.median, plain.median)
+        for name in ("deviation", "explained_map", "residual", "subject_explained", "explained_X", "unique", "linear"):
+            np.testing.assert_allclose(getattr(tiled, name), getattr(plain, name), rtol=close, atol=close, err_msg=name)
+        assert (tiled.residual != plain.residual).any()  # other sums
+        assert tiled.warnings == plain.warnings and "1 site in use does not vary" in " ".join(plain.warnings)
 
 
 def test_recurrence_goes_with_the_components_and_warns_where_most_fail() -> None:

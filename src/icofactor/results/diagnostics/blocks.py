@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization._lift import weighed
+from icofactor.factorization.gathering import in_tiles
 from icofactor.preprocessing.centering import means_of
-from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.blocks import Arrays, Blocks, Reused, StoredPart, cut
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _ROUNDING = 1e-12
+_BLOCK_BYTES = 2**19
+"""Of a tile, so much is converted and multiplied at a time."""
+_room = Reused()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,7 @@ def fit_pass(
     report: Callable[[float], None] | None = None,
     weights: np.ndarray | None = None,
     codes: np.ndarray | None = None,
+    mean: np.ndarray | None = None,
 ) -> Pass:
     """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
 
@@ -57,6 +62,7 @@ def fit_pass(
     taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
     weights : (n_sites,) how much each site counts in sums over sites; None: all alike
     codes : (n_subjects,) measure of each row, of which each has a mean map; None: of one measure
+    mean : (n_sites,) the mean map, where it is known; large stores are then passed over tile by tile
     """
     shared = {"loadings": loadings, "Z": deviations(loadings, codes), "codes": codes}
     n_sites, n_subjects = X.shape
@@ -65,7 +71,9 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(X, each_block(_look), shared, [W, offset, scale, weights], report=report):
+    tiles = mean is not None and codes is None and in_tiles(X, plain=True)
+    task, own = (_look_at_tiles, [W, offset, scale, weights, mean]) if tiles else (_looked, [W, offset, scale, weights])
+    for rows, found in pass_over(X, task, shared, own, report=report, tiles=tiles):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
@@ -114,6 +122,76 @@ def _look(
         "sum.error_in_units": np.array(
             weighed(residual, weights).sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))
         ),
+    }
+
+
+_looked = each_block(_look)
+
+
+def _look_at_tiles(
+    part: StoredPart | Blocks,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    offset: np.ndarray,
+    scale: np.ndarray,
+    weights: np.ndarray | None,
+    mean: np.ndarray,
+) -> Arrays:
+    """`_look` of a part of large data, tile by tile where it is stored.
+
+    With d = x − mean, z the centred loadings and e = (mean − offset) / scale − W c̄, a residual is d / scale − W z + e.
+    So squares of residuals need products of d with z and with W only. Values that were rounded to two bytes are
+    multiplied in float32, as in the lift; sums over tiles are float64.
+    """
+    if not isinstance(part, StoredPart):
+        return _looked(part, shared, W, offset, scale, weights)
+    from icofactor.factorization.engines.looking import bits, less
+    from icofactor.results.diagnostics.medians import medians
+
+    _room.again()
+    tiles, (n_sites, n) = list(part.tiles(_room)), part.shape
+    kind = np.dtype(np.float32 if tiles[0].x.dtype.itemsize == 2 else np.float64)
+    w = np.ones(n_sites) if weights is None else weights
+    z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
+    Z = np.column_stack([z, np.ones(n)]).astype(kind)
+    off, e = mean - centre, (mean - offset) / scale - W @ average
+    # of every subject: W z, e and what rounding the mean leaves, times d; and d²
+    heavy = np.column_stack([W, e, off / scale]) * (w / scale)[:, None]
+    turned, squared = np.ascontiguousarray(heavy.T, kind), (w / scale**2).astype(kind)
+    projected, cross = np.zeros((n_sites, Z.shape[1])), np.zeros((heavy.shape[1], n))
+    squares, energy = np.zeros(n_sites), np.zeros(n)
+    for tile in tiles:
+        to, width = tile.subjects, tile.subjects.stop - tile.subjects.start
+        for some in cut(len(tile.rows), max(1, _BLOCK_BYTES // (kind.itemsize * width))):
+            at = slice(tile.sites.start + some.start, tile.sites.start + some.stop)
+            x = np.empty((some.stop - some.start, width), kind)
+            less(bits(tile.x), tile.rows[some], tile.first, centre[at], x)
+            projected[at] += x @ Z[to]
+            cross[:, to] += turned[:, at] @ x
+            np.square(x, out=x)
+            squares[at] += x @ Z[to, -1]
+            energy[to] += squared[at] @ x
+    median, same = medians(tiles, n_sites, n)
+    shift, projected = projected[:, -1:] / n, projected[:, :-1]
+    spread = np.where(same, 0.0, squares - n * shift[:, 0] ** 2)
+    projected = np.where(same[:, None], 0.0, (projected - shift * Z[:, :-1].sum(axis=0)) / scale[:, None])
+    variance = spread / scale**2
+    error = variance - 2 * (W * projected).sum(axis=1) + ((W @ (z.T @ z)) * W).sum(axis=1) + n * e**2
+    cross -= (heavy.T @ off)[:, None]
+    of_subject = energy - 2 * cross[-1] - w @ np.square(off / scale)
+    heavy = weighed(W, weights)
+    fitted = cross[:-2].T + heavy.T @ e - z @ (heavy.T @ W) / 2
+    finite = np.where(np.isfinite(scale), scale, 0.0)
+    return {
+        "site.median": median,
+        "site.spread": spread,
+        "site.variance": variance,
+        "site.error": error,
+        "sum.variance": of_subject,
+        "sum.error": of_subject - 2 * (z * fitted).sum(axis=1) + 2 * cross[-2] + w @ e**2,
+        "sum.moments": projected.T @ weighed(projected, weights),
+        "sum.energy": np.array(w @ (spread + n * mean**2)),
+        "sum.error_in_units": np.array((w * error) @ finite**2),
     }
 
 
