@@ -181,6 +181,20 @@ def test_a_write_that_fails_leaves_what_was_there(
         assert path.read_bytes() == before
 
 
+def test_large_arrays_are_compressed_where_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_LARGE", 4000), ("_TRIED", 1000)):
+        monkeypatch.setattr(archive, name, value)
+    rng = np.random.default_rng(0)
+    arrays = {"noise": rng.random((40, 25)), "level": np.ones(1000), "small": rng.random(500), "flags": np.ones(()) > 0}
+    archive.write_zarr(tmp_path / "a.zip", {}, arrays)
+    found = archive.read_zarr(tmp_path / "a.zip")[1]
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name], values)
+    with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
+        plain = [one.filename for one in zipped.infolist() if one.compress_type == zipfile.ZIP_STORED]
+    assert plain == ["noise/c/0/0"]
+
+
 def test_a_folder_that_is_not_there(model: CorticalFactorization, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"create .*nowhere first"):
         model.save(tmp_path / "nowhere" / "model.zip")

@@ -205,6 +205,24 @@ def test_large_stores_are_described_tile_by_tile(
         assert tiled.warnings == plain.warnings and "1 site in use does not vary" in " ".join(plain.warnings)
 
 
+def test_permutations_do_not_depend_on_how_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor on threads, which work on the columns of a biobank."""
+    rng = np.random.default_rng(0)
+    people = {
+        "age": rng.random(40),
+        "group": rng.choice(["a", "b", "c"], 40),
+        "few": np.where(np.arange(40) < 3, 1, np.nan),
+    }
+    loadings = rng.standard_normal((40, 3))
+    plain = compare(people, loadings, 50)
+    monkeypatch.setattr("icofactor.results.diagnostics.participants._BATCH_VALUES", 100)
+    monkeypatch.setattr("icofactor.results.diagnostics.participants.SHORT", 0)
+    few = compare(people, loadings, 50)
+    assert plain[2] == few[2] and list(plain[2]) == ["few"]
+    for one, other in zip(plain[0] + plain[1], few[0] + few[1], strict=True):
+        np.testing.assert_array_equal(one.p, other.p)
+
+
 def test_recurrence_goes_with_the_components_and_warns_where_most_fail() -> None:
     cohort = make_cohort()
     model = CorticalFactorization(3, method="parts", level=1, random_state=0).fit(cohort)

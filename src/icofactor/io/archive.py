@@ -10,6 +10,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ _ROOT = "zarr.json"
 NUMBERS = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"}
 # Numbers hardly shrink more at higher levels, which take three times as long.
 _LEVEL = 1
+_LARGE, _TRIED, _WORTHWHILE = 2**22, 2**18, 0.5
+"""Bytes from which on, and of which, it is tried how much compression gains, and the share that it must reach."""
 
 
 def digest(*arrays: Any) -> str:
@@ -142,7 +145,7 @@ def write_zarr(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, N
             values = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
             write_member(archive, f"{name}/{_ROOT}", _json(array_record(values.shape, values.dtype.name)))
             if values.size:
-                write_member(archive, _chunk(name, values.ndim), values.tobytes())
+                write_member(archive, _chunk(name, values.ndim), values.reshape(-1).view(np.uint8).data)
 
 
 def read_zarr_attributes(path: Path) -> dict[str, Any]:
@@ -250,8 +253,13 @@ def _written(path: Path, compress: bool) -> Iterator[zipfile.ZipFile]:
         os.fsync(stream.fileno())
 
 
-def write_member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    with archive.open(name, "w", force_zip64=True) as member:
+def write_member(archive: zipfile.ZipFile, name: str, data: bytes | memoryview) -> None:
+    """A member, compressed unless it is large and would hardly become smaller: that takes longer than all else."""
+    middle = len(data) // 2
+    place: str | zipfile.ZipInfo = name
+    if len(data) > _LARGE and len(zlib.compress(data[middle : middle + _TRIED], _LEVEL)) > _WORTHWHILE * _TRIED:
+        place = zipfile.ZipInfo(name)  # as it is
+    with archive.open(place, "w", force_zip64=True) as member:
         member.write(data)
 
 

@@ -243,6 +243,8 @@ def _cells(column: NDArray[Any], digits: int | None) -> list[str]:
         if len(known) < len(column) and len(known) and np.all((known == np.round(known)) & (np.abs(known) < 1e15)):
             show = lambda value: str(int(value)) if math.isfinite(value) else str(value)
         elif digits is not None:
+            if len(known) == len(column):  # a million loadings of a biobank
+                return [f"{value:.{digits}g}" for value in column.tolist()]
             show = lambda value: f"{value:.{digits}g}"
     return ["n/a" if _unknown(value) else show(value).strip() or "n/a" for value in column]
 

@@ -128,6 +128,19 @@ def test_numbers_of_logarithmic_axes() -> None:
     assert {value: charts._plain(value) for value in shown} == shown
 
 
+@pytest.mark.parametrize("n", [charts.MOST_POINTS, charts.MOST_POINTS + 1])
+def test_of_very_many_people_the_density_is_printed(n: int) -> None:
+    axes = new_figure(3, 3, 50).add_subplot()
+    x = np.linspace(-1, 1, n)
+    charts._points(axes, np.append(x, np.nan)[1:], x**2, s=3, label="people")
+    points = sum(len(one.get_offsets()) for one in axes.collections)
+    assert (points, len(axes.images)) == ((n, 0) if n <= charts.MOST_POINTS else (0, 1))
+    assert axes.get_legend_handles_labels()[1] == ["people"]
+    if axes.images:
+        ink = np.asarray(axes.images[0].get_array())[..., 3]
+        assert ink[0].max() == 1 and not ink[-1, 20:60].any()  # low in the middle, high at the ends
+
+
 def test_colours_of_signed_maps_do_not_jump() -> None:
     steps = np.abs(np.diff(diverging().astype(int), axis=0))
     assert steps.max() <= 5

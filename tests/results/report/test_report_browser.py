@@ -122,6 +122,19 @@ def test_it_is_drawn_without_a_word_and_without_a_request(opened: Opened) -> Non
     assert opened.page.locator("#panels section").count() >= 10
 
 
+def test_of_very_many_people_the_density_is_drawn(opened: Opened) -> None:
+    """As many cells as the chart has room for, which count everybody; and no call with an argument per person."""
+    count = """(n) => {
+        const node = svg("svg"), rows = [...Array(n).keys()];
+        dots(node, rows, (i) => i % 50, (i) => 8 * (i % 5), (i) => `${i}`);
+        const kinds = ["circle", "rect"].map((kind) => node.querySelectorAll(kind).length);
+        const ink = [...node.querySelectorAll("rect")].map((cell) => cell.getAttribute("fill-opacity"));
+        return [...kinds, new Set(ink).size, ...span(rows), dense(n).includes("Darker")];
+    }"""
+    assert opened.page.evaluate(count, 2000) == [2000, 0, 0, 0, 1999, False]
+    assert opened.page.evaluate(count, 300_000) == [0, 50, 1, 0, 299_999, True]
+
+
 def test_front_and_sides_are_where_anatomists_expect_them(view: Opened) -> None:
     panes = view.panes()
     assert not coloured(panes["right lateral"]).any()

@@ -12,11 +12,13 @@ from icofactor.assessment.associations.exchange import Exchange
 from icofactor.assessment.associations.regression import Groups
 from icofactor.cohort.people import MEASURE, PERSON, SESSION, RowGroups
 from icofactor.results.diagnostics.record import Association, Grouping
+from icofactor.streaming.runners import SHORT, in_order
 
 N_PERMUTATIONS = 2000
 _LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4
 _UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
-_BATCH = 250
+_BATCH, _BATCH_VALUES = 250, 2**21
+"""Permutations at a time, at most, and their values; of a biobank they would fill the memory."""
 _QUARTILES = (0, 25, 50, 75, 100)
 _FEW = (
     "differs only between groups of rows, and too few groups have equal size to permute them; see icofactor associate"
@@ -45,19 +47,19 @@ def compare(
     """
     joined = MEASURE in participants and groups is not None
     measures = np.asarray(participants[MEASURE]).astype(str) if joined else np.full(len(loadings), "")
-    found: list[Association | Grouping] = []
-    left_out: dict[str, str] = {}
-    for name, column in participants.items():
-        if name in (PERSON, SESSION) or (joined and name == MEASURE):
-            continue
-        for measure in dict.fromkeys(measures.tolist()):
-            # of rows of other measures nothing is known
-            values = np.where(measures == measure, np.asarray(column, dtype=object), "") if joined else column
-            one = _compared(name, values, loadings, n_permutations, np.random.default_rng(random_state), groups)
-            if isinstance(one, str):
-                left_out[name] = one
-            else:
-                found.append(replace(one, measure=measure))
+    names = [name for name in participants if not (name in (PERSON, SESSION) or (joined and name == MEASURE))]
+
+    def one(what: tuple[str, str]) -> Association | Grouping | str:
+        (name, measure), column = what, participants[what[0]]
+        # of rows of other measures nothing is known
+        values = np.where(measures == measure, np.asarray(column, dtype=object), "") if joined else column
+        found = _compared(name, values, loadings, n_permutations, np.random.default_rng(random_state), groups)
+        return found if isinstance(found, str) else replace(found, measure=measure)
+
+    pairs = [(name, measure) for name in names for measure in dict.fromkeys(measures.tolist())]
+    every = list(in_order(one, pairs, None if len(loadings) > SHORT // 4 else 1))
+    left_out = {name: why for (name, _), why in zip(pairs, every, strict=True) if isinstance(why, str)}
+    found = [one for one in every if not isinstance(one, str)]
     of = lambda kind: tuple(one for one in found if isinstance(one, kind))
     return of(Association), of(Grouping), left_out
 
@@ -89,11 +91,12 @@ def _permutations(
     values: np.ndarray, groups: RowGroups | None, known: np.ndarray, rng: np.random.Generator
 ) -> Draw | None:
     """What permutes known values as their groups allow; None where too few permutations exist."""
+    each = lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
     if groups is None:
-        return lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
+        return each
     together = Groups.of(groups.codes[known])
     if not together.repeated:
-        return lambda own, n: rng.permuted(np.tile(own, (n, 1)), axis=1)
+        return each
     exchange = Exchange(len(values), together, not together.constant(values[:, None].astype(np.float64)))
     return (lambda own, n: own[exchange.draw(n, rng)]) if exchange.enough else None
 
@@ -144,7 +147,7 @@ def _associate(name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutati
     known = np.isfinite(numbers)
     y, Z = standardised(numbers[known]), standardised(loadings[known])
     r = y @ Z
-    largest = np.concatenate([np.abs(draw(y, batch) @ Z).max(axis=1) for batch in _batches(n_permutations)])
+    largest = np.concatenate([np.abs(draw(y, batch) @ Z).max(axis=1) for batch in _batches(n_permutations, len(y))])
     return Association(name, numbers, int(known.sum()), r, _corrected(np.abs(r), largest))
 
 
@@ -160,7 +163,7 @@ def _group(
     own, Z = codes[known], standardised(loadings[known])
     eta2 = _between(own[None], Z, len(labels))[0]
     largest = np.concatenate(
-        [_between(draw(own, batch), Z, len(labels)).max(axis=1) for batch in _batches(n_permutations)]
+        [_between(draw(own, batch), Z, len(labels)).max(axis=1) for batch in _batches(n_permutations, len(own))]
     )
     boxes = np.stack([np.percentile(loadings[codes == g], _QUARTILES, axis=0).T for g in range(len(labels))])
     return Grouping(name, tuple(labels), codes, int(known.sum()), eta2, _corrected(eta2, largest), boxes)
@@ -168,11 +171,13 @@ def _group(
 
 def _between(codes: np.ndarray, Z: np.ndarray, n_groups: int) -> np.ndarray:
     """η² (b, k) of standardised loadings Z (n, k) for each row of group numbers (b, n): Σ_g n_g (mean of group g)²."""
-    total = np.zeros((len(codes), Z.shape[1]))
-    for g in range(n_groups):
-        members = (codes == g).astype(np.float64)
-        total += (members @ Z) ** 2 / members.sum(axis=1, keepdims=True)
-    return total
+    total, rest = np.zeros((len(codes), Z.shape[1])), np.zeros((len(codes), Z.shape[1]))
+    size = np.bincount(codes[0], minlength=n_groups)  # permutations change no sizes
+    for g in range(n_groups - 1):
+        sums = (codes == g).astype(np.float64) @ Z
+        total += sums**2 / size[g]
+        rest -= sums
+    return total + rest**2 / size[-1]  # the sum of all is 0
 
 
 def _corrected(found: np.ndarray, largest: np.ndarray) -> np.ndarray:
@@ -182,5 +187,6 @@ def _corrected(found: np.ndarray, largest: np.ndarray) -> np.ndarray:
     return (1 + reached) / (1 + len(largest))
 
 
-def _batches(n: int) -> list[int]:
-    return [min(_BATCH, n - first) for first in range(0, n, _BATCH)]
+def _batches(n: int, n_values: int) -> list[int]:
+    size = max(1, min(_BATCH, _BATCH_VALUES // n_values))
+    return [min(size, n - first) for first in range(0, n, size)]

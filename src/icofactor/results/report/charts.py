@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from icofactor.results.report.association_files import AdjustedColumn, AssociationTables, NormTables
 
 DPI = 300
-_BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "0.55"
+_BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "#8c8c8c"
+MOST_POINTS = 2000
+"""Of more points their density is drawn, as on the page."""
 MOST_COLUMNS = 12
 """Terms of a formula, and columns of a table, that are drawn."""
 
@@ -160,7 +162,8 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
     axes.set_yticks([])
     axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel(f"{len(d.subjects)} subjects, clustered", fontsize=9)
+    order = "clustered" if len(d.tree) or len(d.subjects) < 3 else "by the first principal component"
+    axes.set_ylabel(f"{len(d.subjects)} subjects, {order}", fontsize=9)
     bar = figure.colorbar(
         image, cax=place(width - aside + 0.15, 0.13, 1.5, height - 2.6), extend="both" if signed else "max"
     )
@@ -196,8 +199,7 @@ def draw_subjects(d: Diagnostics, units: str) -> Any:
     odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
     for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
         if rows.any():
-            style = {"s": 14, "color": colour, "alpha": 0.65, "linewidths": 0, "label": label}
-            axes.scatter(d.residual[rows], 100 * d.subject_explained[rows], **style)
+            _points(axes, d.residual[rows], 100 * d.subject_explained[rows], colour, s=14, alpha=0.65, label=label)
     axes.set_xlabel("root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9)
     axes.set_ylabel("explained variance (%)", fontsize=9)
     if odd.any():
@@ -279,10 +281,26 @@ def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.scatter(x[known], y[known], s=6, color=_BLUE, alpha=0.6, linewidths=0)
+    _points(axes, x[known], y[known], s=6, alpha=0.6)
     slope, level = np.polyfit(x[known], y[known], 1)
     ends = np.array([x[known].min(), x[known].max()])
     axes.plot(ends, level + slope * ends, color=_ORANGE, linewidth=1.2)
+
+
+def _points(axes: Any, x: np.ndarray, y: np.ndarray, colour: str = _BLUE, cells: int = 80, **style: Any) -> None:
+    """One point per person; of very many their density, darker where they are more."""
+    if np.size(y) <= MOST_POINTS:
+        axes.scatter(x, y, color=colour, linewidths=0, **style)
+        return
+    from matplotlib.colors import to_rgb
+
+    known = np.isfinite(x) & np.isfinite(y)
+    counts, across, up = np.histogram2d(x[known], y[known], bins=(cells, 60))
+    image = np.empty((*counts.T.shape, 4))
+    image[..., :3], image[..., 3] = to_rgb(colour), np.sqrt(counts.T / counts.max())
+    how = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
+    axes.imshow(image, extent=(across[0], across[-1], up[0], up[-1]), **how)
+    axes.plot([], [], "s", color=colour, label=style.get("label"))
 
 
 def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
@@ -330,7 +348,7 @@ def draw_along(one: AdjustedColumn, called: Sequence[str], measures: Sequence[st
     spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
     for j, small in enumerate(axes):
         mean, low, high = one.expected[:, :, j]
-        small.scatter(one.values + spread, one.adjusted[:, j], s=5, color=_BLUE, alpha=0.45, linewidths=0)
+        _points(small, one.values + spread, one.adjusted[:, j], s=5, alpha=0.45)
         if names is None:
             small.fill_between(one.at, low, high, color=_ORANGE, alpha=0.25, linewidth=0)
             small.plot(one.at, mean, color=_ORANGE, linewidth=1.2)
@@ -357,7 +375,7 @@ def draw_norm(found: NormTables) -> Any:
         for own, colour, aside, label in ((True, _GREY, -0.18, "reference"), (False, _ORANGE, 0.18, "others")):
             rows = found.reference == own
             at = np.arange(k)[None] + (aside + spread[rows])[:, None]
-            axes.scatter(at, scores[rows], s=5, color=colour, alpha=0.6, linewidths=0, label=label)
+            _points(axes, at.ravel(), scores[rows].ravel(), colour, 10 * k, s=5, alpha=0.6, label=label)
         for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
             axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
         _component_ticks(axes, k)

@@ -32,15 +32,15 @@ function adjustedChart(a, column, test, array) {
   const at = column.at.map((_, i) => i).filter((i) => [column.at[i], mean[i], low[i], high[i]].every((v) => v !== null));
   const ys = [...rows.map((i) => loadings[i * k + loading]), ...at.flatMap((i) => [low[i], high[i]])];
   if (!ys.length) return null;
-  const [yl, yh] = padded(Math.min(...ys), Math.max(...ys)), labels = column.labels, groups = labels ? labels.length : 0;
+  const [yl, yh] = padded(...span(ys)), labels = column.labels, groups = labels ? labels.length : 0;
   const xs = [...rows.map((i) => own[i]), ...at.map((i) => column.at[i])];
-  const [xl, xh] = labels ? [-0.5, groups - 0.5] : padded(Math.min(...xs), Math.max(...xs));
+  const [xl, xh] = labels ? [-0.5, groups - 0.5] : padded(...span(xs));
   const short = (text) => (text.length > 60 / groups + 6 ? `${text.slice(0, 60 / groups + 5)}\u2026` : text);
   const x = { low: xl, high: xh, name: column.column, ...(labels ? { ticks: labels.map((_, g) => g), text: (g) => short(labels[g]) } : {}) };
   const { node, px, py } = frame(x, { low: yl, high: yh, name: `adjusted loading of component ${a.tests.component[test] + 1}${ofMeasure(a.tests, test)}` });
   const wide = labels ? Math.min(60, 0.5 * (px(1) - px(0))) : 0;
-  for (const i of rows) node.append(hint(svg("circle", { cx: px(own[i]) + wide * (((i * 0.618) % 1) - 0.5), cy: py(loadings[i * k + loading]), r: rows.length > 400 ? 2 : 3, fill: INK.blue, "fill-opacity": 0.5 }),
-    `${a.people[i]}\n${column.column}: ${labels ? labels[own[i]] : show(own[i])}\nadjusted loading: ${show(loadings[i * k + loading])}`));
+  dots(node, rows, (i) => px(own[i]) + wide * (((i * 0.618) % 1) - 0.5), (i) => py(loadings[i * k + loading]),
+    (i) => `${a.people[i]}\n${column.column}: ${labels ? labels[own[i]] : show(own[i])}\nadjusted loading: ${show(loadings[i * k + loading])}`, { r: rows.length > 400 ? 2 : 3, opacity: () => 0.5 });
   if (!labels) {
     const edge = (end) => at.map((i) => [px(column.at[i]), py(end[i])]);
     node.append(svg("path", { d: `${path([...edge(high), ...edge(low).reverse()])}Z`, fill: INK.orange, "fill-opacity": 0.2 }), svg("path", { d: path(edge(mean)), fill: "none", stroke: INK.orange, "stroke-width": 2 }));
@@ -76,7 +76,7 @@ function associationsPanel(a, p, array, choose) {
   pick([...t.term.keys()].sort((i, j) => rank(i) - rank(j) || size(j) - size(i))[0]);
   const rows = t.term.map((term, i) => [term, ...(a.measures.length ? [t.measure[i]] : []), p.titles[t.component[i]].replace("Component ", ""), show(t.estimate[i], 3), interval(t, i), `${t.statistic[i]} = ${show(t.value[i], 3)}`, fixed(t.partial_r2[i], 3), t.p[i] === null ? "n/a" : t.p[i] < 0.001 ? "< 0.001" : fixed(t.p[i], 3)]);
   const corrected = a.n_permutations ? `p: ${many(a.n_permutations)} permutations, corrected over ${a.over}` : "p: by theory, not corrected";
-  return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model${a.measures.length ? ", on the loadings of each measure" : ""}. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.`, [
+  return section("Associations with loadings", `${a.formula}, by ${a.model} (icofactor associate): each term with the others in the model${a.measures.length ? ", on the loadings of each measure" : ""}. Cells: standardized effects; framed or orange: p < 0.05 (${corrected}). Adjusted loadings: what the model expects along a column, the others held (line, 95 % interval), and the people about it. Choose a cell to see it.${dense(a.people.length)}`, [
     el("div", { class: k > MANY ? "cells small" : "cells" }, cells), words, el("div", { class: "row pairs" }, effects, adjusted),
     ...(a.notes.length ? [el("ul", { class: "about" }, ...a.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["term", ...(a.measures.length ? ["measure"] : []), "component", "estimate", "95 % interval", "statistic", "partial R\u00b2", a.n_permutations ? "p, corrected" : "p, by theory"], rows, [1, 2, 3, 4, 5, 6].map((c) => c + (a.measures.length ? 1 : 0)))], true);
@@ -127,22 +127,23 @@ function normPanel(w, p, array) {
   const scores = array(w.scores), at = (i, j, m = 0) => scores[i * wide + m * k + j], rows = [...w.people.keys()];
   const known = scores.filter((value) => !Number.isNaN(value));
   if (!known.length) return null;
-  const ends = known.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [-2, 2]), [low, high] = padded(...ends), step = Math.ceil(k / 25);
+  const [least, most] = span(known), [low, high] = padded(Math.min(-2, least), Math.max(2, most)), step = Math.ceil(k / 25);
   const marks = Array.from({ length: k }, (_, j) => j).filter((j) => (j + 1) % step === 0), small = rows.length * wide > 4000;
+  const marksOf = (i, m) => Array.from({ length: k }, (_, j) => i * k + j).filter((c) => !Number.isNaN(at(i, c % k, m)));
   const charts = measures.map((measure, m) => {
     const { node, px, py } = frame({ low: -0.5, high: k - 0.5, name: "component", ticks: marks, text: (j) => String(j + 1) }, { low, high, name: `W-score${measure && ` of ${measure}`}` }, { width: 900, height: 320 });
     for (const [value, dash] of [[0, ""], [-1.96, "4 3"], [1.96, "4 3"]]) node.append(svg("line", { class: "axis", x1: px(-0.5), x2: px(k - 0.5), y1: py(value), y2: py(value), "stroke-dasharray": dash }));
     const side = 0.38 * (px(1) - px(0));
-    for (const own of [true, false]) for (const i of rows) if (w.reference[i] === own) for (let j = 0; j < k; j++) {
-      const value = at(i, j, m);
-      if (Number.isNaN(value)) continue;
-      const dot = svg("circle", { cx: px(j) + (own ? -0.5 : 0.5) * side + side * 0.8 * (((i * 0.618) % 1) - 0.5), cy: py(value), r: small ? 1.5 : 2.6, fill: own ? INK.grey : INK.orange, "fill-opacity": w.outside[i] ? 0.25 : 0.65 });
-      node.append(small ? dot : hint(dot, `${w.people[i]}${own ? " (reference)" : ""}\n${measure && `${measure}, `}component ${j + 1}: W = ${fixed(value, 2)}${w.outside[i] ? `\noutside the reference: ${w.outside[i]}` : ""}`));
+    for (const own of [true, false]) {
+      const cells = rows.filter((i) => w.reference[i] === own).flatMap((i) => marksOf(i, m)), who = (c) => Math.floor(c / k), value = (c) => at(who(c), c % k, m);
+      dots(node, cells, (c) => px(c % k) + (own ? -0.5 : 0.5) * side + side * 0.8 * (((who(c) * 0.618) % 1) - 0.5), (c) => py(value(c)),
+        (c) => `${w.people[who(c)]}${own ? " (reference)" : ""}\n${measure && `${measure}, `}component ${(c % k) + 1}: W = ${fixed(value(c), 2)}${w.outside[who(c)] ? `\noutside the reference: ${w.outside[who(c)]}` : ""}`,
+        { r: small ? 1.5 : 2.6, colour: own ? INK.grey : INK.orange, opacity: (c) => (w.outside[who(c)] ? 0.25 : 0.65) });
     }
     return node;
   });
   const s = w.summary, table_rows = s.others.map((n, i) => [measures.length > 1 ? `${(i % k) + 1}, ${measures[Math.floor(i / k)]}` : String(i + 1), String(n), fixed(s.mean[i], 2), percent(s.below[i]), percent(s.above[i])]);
-  return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(w.n_reference)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.`, [
+  return section("Deviations from the reference", `W-scores of loadings: how far people are from the values that the reference (${w.chosen_by}, ${many(w.n_reference)} rows; grey) has at the same ${w.formula}, in its residual standard deviations (icofactor associate --reference). Orange: the others; faint: outside the reference\u2019s range, extrapolated. Dashed: 95 % of a normal reference. Scores of the reference come from models without the person.${dense(rows.length * k)}`, [
     ...charts, ...(w.notes.length ? [el("ul", { class: "about" }, ...w.notes.map((text) => el("li", {}, String(text))))] : []),
     table(["component", "others", "mean W", "W < \u22121.96", "W > 1.96"], table_rows, [0, 1, 2, 3, 4])], true);
 }

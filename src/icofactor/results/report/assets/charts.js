@@ -1,6 +1,8 @@
 // The panels below the cortex, as SVG made here from the page's numbers.
 
 const MANY = 20; // components that need more room
+const MOST_POINTS = 2000, CELL = 5; // of more points a chart shows the density, in cells of so many pixels
+const MOST_ROWS = 200; // of a table on the page; the file has all
 const INK = { blue: "#0b6ea8", orange: "#d55e00", band: "#0b6ea8", grey: "#8a939e" };
 
 function section(title, about, nodes, wide = false) {
@@ -39,6 +41,26 @@ function swatch(data, array, j) {
   const node = el("i", { "aria-hidden": "true" });
   if (data.cortex.distinct) node.style.background = `rgb(${array(data.cortex.distinct).slice(3 * j, 3 * j + 3).join(",")})`;
   return node;
+}
+
+/** Least and largest of any number of values. */
+const span = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+const dense = (n) => (n > MOST_POINTS ? " Darker: more people; the tables have each of them." : "");
+
+/** A circle with its text for each of `rows`, at the pixels x(row), y(row); of very many the cells that hold them, darker where they are more. */
+function dots(node, rows, x, y, text, { r = rows.length > 400 ? 2 : 3.4, colour = INK.blue, opacity = () => 0.62 } = {}) {
+  if (rows.length <= MOST_POINTS) {
+    for (const i of rows) node.append(hint(svg("circle", { cx: x(i), cy: y(i), r, fill: colour, "fill-opacity": opacity(i) }), text(i)));
+    return;
+  }
+  const counts = new Map();
+  for (const i of rows) {
+    const key = Math.floor(x(i) / CELL) + 10000 * Math.floor(y(i) / CELL);
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  const most = span([...counts.values()])[1];
+  for (const [key, count] of counts)
+    node.append(hint(svg("rect", { class: "cell", x: CELL * (key % 10000), y: CELL * Math.floor(key / 10000), width: CELL, height: CELL, fill: colour, "fill-opacity": (0.1 + 0.9 * Math.sqrt(count / most)).toFixed(3) }), `${many(count)} here`));
 }
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
@@ -88,13 +110,13 @@ const keys = (series) => el("p", { class: "about" }, ...series.map(({ name, colo
 
 /** How many people have which loading on a component. */
 function histogram(p, L, j) {
-  const values = p.subjects.map((_, i) => L[i * p.n_components + j]), n = 14, [low, high] = padded(Math.min(...values), Math.max(...values), 0.001);
+  const values = p.subjects.map((_, i) => L[i * p.n_components + j]), n = 14, [least, most] = span(values), [low, high] = padded(least, most, 0.001);
   const counts = new Array(n).fill(0);
   for (const value of values) counts[Math.min(n - 1, Math.floor((n * (value - low)) / (high - low)))]++;
   const { node, px, py } = frame({ low, high, name: "loading", ticks: ticks(low, high, 4) }, { low: 0, high: Math.max(...counts) * 1.05, name: p.rows.split(" ")[0], ticks: ticks(0, Math.max(...counts), 2).filter(Number.isInteger) }, { width: 260, height: 130, left: 44 });
   const step = (high - low) / n, side = (px(high) - px(low)) / n;
   counts.forEach((count, i) => node.append(hint(svg("rect", { x: px(low + i * step), width: Math.max(0.5, side - 1), y: py(count), height: Math.max(0, py(0) - py(count)), fill: INK.blue }), `loading ${show(low + i * step, 3)} to ${show(low + (i + 1) * step, 3)}\n${many(count)} ${p.rows}`)));
-  node.setAttribute("aria-label", `Loadings of component ${j + 1}: ${show(Math.min(...values), 3)} to ${show(Math.max(...values), 3)}`);
+  node.setAttribute("aria-label", `Loadings of component ${j + 1}: ${show(least, 3)} to ${show(most, 3)}`);
   return node;
 }
 
@@ -239,7 +261,9 @@ function loadingsPanel(data, p, array, ramp, choose) {
     return mark;
   }));
   const signs = p.signed ? " Orange: above the average; blue: below it." : "";
-  return section("Loadings", `Subjects (rows) and components (columns) in the order of Ward's clustering, with similar ones next to each other.${signs} Point to read, click to see that component.`, [
+  const how = array(p.tree).length || n < 3 ? "Subjects (rows) and components (columns) in the order of Ward's clustering, with similar ones next to each other."
+    : "Subjects (rows) in the order of the first principal component of their loadings, components (columns) in that of Ward's clustering.";
+  return section("Loadings", `${how}${signs} Point to read, click to see that component.`, [
     subjectSearch(p, L, array, mark),
     el("div", { class: "heat" }, dendrogram(p, array(p.tree)), el("div", { class: "map" }, canvas, mark), el("div", { class: "labels" }, ...p.component_order.map((j) => el("span", {}, k > 60 ? "" : String(j + 1))))),
     el("div", { class: "bar" }, el("div", { class: "scale" }, el("div", { class: "name" }, "loading"), stripe, marks))], k > MANY);
@@ -296,13 +320,14 @@ function dendrogram(p, tree) {
 function scatter(p, column, component, values, L) {
   const k = p.n_components, rows = [...values.keys()].filter((i) => !Number.isNaN(values[i]));
   const xs = rows.map((i) => values[i]), ys = rows.map((i) => L[i * k + component]);
-  const [xl, xh] = padded(Math.min(...xs), Math.max(...xs)), [yl, yh] = padded(Math.min(...ys), Math.max(...ys));
+  const [from, to] = span(xs), [xl, xh] = padded(from, to), [yl, yh] = padded(...span(ys));
   const { node, px, py } = frame({ low: xl, high: xh, name: column.column }, { low: yl, high: yh, name: `loading of component ${component + 1}` });
-  rows.forEach((i, at) => node.append(hint(svg("circle", { cx: px(xs[at]), cy: py(ys[at]), r: rows.length > 400 ? 2 : 3.4, fill: INK.blue, "fill-opacity": 0.62 }), `${p.subjects[i]}\n${column.column}: ${show(xs[at])}\nloading: ${show(ys[at])}`)));
+  const loading = (i) => L[i * k + component];
+  dots(node, rows, (i) => px(values[i]), (i) => py(loading(i)), (i) => `${p.subjects[i]}\n${column.column}: ${show(values[i])}\nloading: ${show(loading(i))}`);
   const mx = xs.reduce((a, b) => a + b, 0) / xs.length, my = ys.reduce((a, b) => a + b, 0) / ys.length;
   let sxx = 0, sxy = 0;
   xs.forEach((x, i) => { sxx += (x - mx) ** 2; sxy += (x - mx) * (ys[i] - my); });
-  const at = (x) => my + (sxy / sxx) * (x - mx), [from, to] = [Math.min(...xs), Math.max(...xs)];
+  const at = (x) => my + (sxy / sxx) * (x - mx);
   node.append(svg("path", { d: path([[px(from), py(at(from))], [px(to), py(at(to))]]), stroke: INK.orange, "stroke-width": 2, fill: "none" }));
   return node;
 }
@@ -310,15 +335,14 @@ function scatter(p, column, component, values, L) {
 function boxPlot(p, column, component, codes, L) {
   const k = p.n_components, groups = column.labels.length;
   const every = [...codes.keys()].filter((i) => codes[i] !== 255).map((i) => L[i * k + component]);
-  const [low, high] = padded(Math.min(...every), Math.max(...every));
+  const [low, high] = padded(...span(every));
   const short = (text) => (text.length > 60 / groups + 6 ? `${text.slice(0, 60 / groups + 5)}\u2026` : text);
   const { node, px, py } = frame({ low: -0.5, high: groups - 0.5, name: column.column, ticks: column.labels.map((_, g) => g), text: (g) => short(column.labels[g]) }, { low, high, name: `loading of component ${component + 1}` });
   const wide = Math.min(60, 0.5 * (px(1) - px(0)));
   column.labels.forEach((label, g) => {
     const [least, lower, middle, upper, most] = column.boxes[g][component], x = px(g), count = codes.filter((code) => code === g).length;
-    codes.forEach((code, i) => {
-      if (code === g) node.append(hint(svg("circle", { cx: x + wide * 0.7 * (((i * 0.618) % 1) - 0.5), cy: py(L[i * k + component]), r: 2.4, fill: INK.blue, "fill-opacity": 0.45 }), `${p.subjects[i]}\n${label}\nloading: ${show(L[i * k + component])}`));
-    });
+    dots(node, [...codes.keys()].filter((i) => codes[i] === g), (i) => x + wide * 0.7 * (((i * 0.618) % 1) - 0.5), (i) => py(L[i * k + component]),
+      (i) => `${p.subjects[i]}\n${label}\nloading: ${show(L[i * k + component])}`, { r: 2.4, opacity: () => 0.45 });
     const line = (x1, y1, x2, y2, w) => svg("line", { x1, x2, y1: py(y1), y2: py(y2), stroke: "#1d2430", "stroke-width": w });
     node.append(line(x, least, x, lower, 1.2), line(x, upper, x, most, 1.2), line(x - wide / 2, middle, x + wide / 2, middle, 2.6),
       hint(svg("rect", { x: x - wide / 2, width: wide, y: py(upper), height: Math.max(1, py(lower) - py(upper)), fill: "#fff0", stroke: "#1d2430", "stroke-width": 1.2 }), `${label}: ${count} subjects\nmedian ${show(middle)}\nquartiles ${show(lower)} to ${show(upper)}`));
@@ -356,7 +380,7 @@ function participantsPanel(p, array, choose) {
   }));
   pick(...best);
   return section("Loadings and participants",
-    "Numeric columns: Pearson's r. Categories: η², the share of variance between groups. Framed: p < 0.05 by permutations, corrected over components, not over columns. Choose a cell to see it.",
+    "Numeric columns: Pearson's r. Categories: η², the share of variance between groups. Framed: p < 0.05 by permutations, corrected over components, not over columns. Choose a cell to see it." + dense(p.subjects.length),
     [el("div", { class: k > 12 ? "" : "row apart" }, el("div", { class: k > MANY ? "cells small" : "cells" }, table, ...note), el("div", { class: "plot" }, words, plot))], true);
 }
 
@@ -370,18 +394,23 @@ function unusualPanel(p) {
   const u = p.unusual;
   const about = `Loadings and residuals more than ${show(u.limit, 3)} robust standard deviations from the median. Chance would produce one such value in twenty cohorts of this size.`;
   if (!u.subject.length) return section("Unusual subjects", about, [el("p", {}, "None.")], p.n_components <= MANY);
-  const rows = u.subject.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of ${called(p, u.component[at])}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
-  return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3])], p.n_components <= MANY);
+  const first = u.subject.slice(0, MOST_ROWS), rest = u.subject.length - first.length;
+  const rows = first.map((i, at) => [p.subjects[i], u.component[at] < 0 ? "residual" : `loading of ${called(p, u.component[at])}`, `${show(u.value[at])}${u.component[at] < 0 && p.units ? ` ${p.units}` : ""}`, show(u.z[at], 3)]);
+  const more = rest ? [el("p", { class: "about" }, `And ${many(rest)} more, nearer to the median; the table lists all.`)] : [];
+  return section("Unusual subjects", about, [table(["subject", "what", "value", "z"], rows, [2, 3]), ...more], p.n_components <= MANY);
 }
 
 function residualPanel(p, array) {
   const residual = array(p.residual), share = array(p.subject_explained), units = p.units ? ` (${p.units})` : "";
   const xs = [...residual], ys = [...share].map((v) => (Number.isNaN(v) ? null : v)), known = ys.filter((v) => v !== null);
-  const [xl, xh] = padded(Math.min(...xs), Math.max(...xs)), [yl, yh] = padded(Math.min(...known), Math.max(...known));
+  const [xl, xh] = padded(...span(xs)), [yl, yh] = padded(...span(known));
   const { node, px, py } = frame({ low: xl, high: xh, name: `root mean square residual${units}` }, { low: yl, high: yh, name: "explained variance" });
   const odd = new Set(p.unusual.subject);
-  xs.forEach((x, i) => { if (ys[i] !== null) node.append(hint(svg("circle", { cx: px(x), cy: py(ys[i]), r: xs.length > 400 ? 2 : 3.4, fill: odd.has(i) ? INK.orange : INK.blue, "fill-opacity": 0.65 }), `${p.subjects[i]}\nresidual ${show(x)}\nexplained ${percent(ys[i])}`)); });
-  return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}`, [node]);
+  const rows = [...xs.keys()].filter((i) => ys[i] !== null), r = xs.length > 400 ? 2 : 3.4, opacity = () => 0.65;
+  const text = (i) => `${p.subjects[i]}\nresidual ${show(xs[i])}\nexplained ${percent(ys[i])}`;
+  for (const [own, colour] of [[rows.filter((i) => !odd.has(i)), INK.blue], [rows.filter((i) => odd.has(i)), INK.orange]])
+    dots(node, own, (i) => px(xs[i]), (i) => py(ys[i]), text, { r, colour, opacity });
+  return section("Fit of each subject", `Residual over sites, and the share of the subject's variance about the mean map that the fit explains.${odd.size ? " Orange: listed as unusual." : ""}${dense(xs.length)}`, [node]);
 }
 
 function runPanel(data) {
