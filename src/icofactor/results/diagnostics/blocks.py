@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,8 @@ def _look_at_tiles(
     from icofactor.results.diagnostics.medians import medians
 
     _room.again()
-    tiles, (n_sites, n) = list(part.tiles(_room)), part.shape
+    stored, (n_sites, n) = part.tiles(_room), part.shape
+    tiles = [next(stored)]
     kind = np.dtype(np.float32 if tiles[0].x.dtype.itemsize == 2 else np.float64)
     w = np.ones(n_sites) if weights is None else weights
     z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
@@ -160,7 +162,8 @@ def _look_at_tiles(
     turned, squared = np.ascontiguousarray(heavy.T, kind), (w / scale**2).astype(kind)
     projected, cross = np.zeros((n_sites, Z.shape[1])), np.zeros((heavy.shape[1], n))
     squares, energy = np.zeros(n_sites), np.zeros(n)
-    for tile in tiles:
+    for tile in chain(tiles[:1], stored):  # each is worked on while it is in the cache
+        tiles += [tile] if tile is not tiles[0] else []
         to, width = tile.subjects, tile.subjects.stop - tile.subjects.start
         for some in cut(len(tile.rows), max(1, _BLOCK_BYTES // (kind.itemsize * width))):
             at = slice(tile.sites.start + some.start, tile.sites.start + some.stop)
