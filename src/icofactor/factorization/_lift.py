@@ -8,7 +8,7 @@ sites do: they are WᵀΩX and WᵀΩW.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import Arrays, Reused, StoredPart, Tile, cut, on_device
+from icofactor.streaming.blocks import Arrays, Reused, StoredPart, Tile, on_device
 from icofactor.streaming.passes import each_block, pass_over
 
 MEAN_SWEEPS = 10
@@ -34,8 +34,6 @@ LEAST_SHARE = 0.7
 """How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
 ROUNDING = 16 * 2.0**-52
 """Errors that differ by less than this share of the data explained are the same."""
-_TILE_BYTES = 2**20
-"""Of a tile, so much is converted and multiplied at a time."""
 _room = Reused()
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
@@ -162,41 +160,29 @@ def _lift_part(
     Values that were rounded to two bytes are multiplied in float32, as deviations from their site's offset; what that
     rounds of the offset is put right, and sums over tiles are float64.
     """
-    from icofactor.factorization.engines.looking import bits, less
+    from icofactor.factorization.engines.looking import add_products, add_turned_products, bits
 
     C, tiles = shared["C"], list[Tile]()
     kind: np.dtype[Any] = np.dtype(np.float64)
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
     centre, rhs, WX = offset, np.zeros((part.shape[0], len(C))), np.zeros((len(shared["A"]), C.shape[1]))
-
-    buffer = np.empty(_TILE_BYTES, np.uint8)
-
-    def blocks(tile: Tile) -> Iterator[tuple[slice, np.ndarray]]:
-        width = tile.subjects.stop - tile.subjects.start
-        for some in cut(len(tile.rows), max(1, _TILE_BYTES // (kind.itemsize * width))):
-            here, n = slice(tile.sites.start + some.start, tile.sites.start + some.stop), some.stop - some.start
-            size = n * width * kind.itemsize
-            x = (buffer[:size] if size <= _TILE_BYTES else np.empty(size, np.uint8)).view(kind).reshape(n, width)
-            less(bits(tile.x), tile.rows[some], tile.first, centre[here], x)
-            yield here, x
-
     _room.again()
     for tile in part.tiles(_room):
         if not tiles and tile.x.dtype.itemsize == 2:
             kind = np.dtype(np.float32)
             centre = offset.astype(kind)
         tiles.append(tile)
-        own = np.ascontiguousarray(C[:, tile.subjects].T, kind)
-        for here, x in blocks(tile):
-            rhs[here] += x @ own
+        own, at = np.ascontiguousarray(C[:, tile.subjects].T, kind), tile.sites
+        add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, rhs[at])
     rounded = centre - offset
     rhs = (rhs + rounded[:, None] * C.sum(axis=1)) / scale[:, None]
     W = _solved(shared["mixing"] @ rhs.T, shared, start)
     heavy = weighed(W, weights) / scale[:, None]
-    turned = np.ascontiguousarray(heavy.T, kind)
+    narrow = np.ascontiguousarray(heavy, kind)
     for tile in tiles:
-        WX[:, tile.subjects] += sum(turned[:, here] @ x for here, x in blocks(tile))
+        own, at = WX[:, tile.subjects], tile.sites
+        add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], own)
     WX += (rounded @ heavy)[:, None]
     return {"site.W": W, "sum.WX": WX}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -49,3 +50,27 @@ def test_it_is_that_of_the_generic_functions(
         assert relative(getattr(found.state, what), getattr(expected.state, what)) < 1e-8, what
     again = [run(p, METHODS[name], expected.state, Course(5)) for run in (solver.iterate, cpu.iterate_short)]
     assert relative(again[1].state.B, again[0].state.B) < 1e-8
+
+
+def test_memory_that_was_never_filled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It warned of an overflow where memory happened to hold large numbers."""
+    monkeypatch.setattr(cpu, "ONE_BY_ONE", 0)
+    p, state = posed("parts", "partition")
+    expected = cpu.iterate_short(p, METHODS["parts"], state, Course(10))
+    monkeypatch.setattr(np, "empty_like", lambda x, *given, **named: np.full_like(x, 1e308))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = cpu.iterate_short(p, METHODS["parts"], state, Course(10))
+    np.testing.assert_array_equal(found.objectives, expected.objectives)
+
+
+def test_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "ONE_BY_ONE", 0)
+    p, state = posed("parts", "partition")
+    alone = cpu.iterate_short(p, METHODS["parts"], state, Course(20))
+    monkeypatch.setattr(cpu, "WORTH_THREADS", 0)
+    workers, in_order = [], cpu.in_order
+    monkeypatch.setattr(cpu, "in_order", lambda *given: (workers.append(given[2]), in_order(*given))[1])
+    together = cpu.iterate_short(p, METHODS["parts"], state, Course(20))
+    assert workers == [None]
+    np.testing.assert_array_equal(together.state.B, alone.state.B)

@@ -30,6 +30,9 @@ ONE_BY_ONE = 20_000
 """Entries of L from which parts go one by one; batches of smaller ones are as fast by the generic functions."""
 ONE_COPY = 1500
 """Columns from which a single run, which makes few updates between two divisions, does without a turned copy of L."""
+WORTH_THREADS = 4_000_000
+"""Entries of L times components from which a loop in NumPy runs on all processors: the threads of smaller ones would
+mostly wait for each other in Python."""
 STRETCH = 100
 """Updates between two looks at progress and interruption."""
 KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
@@ -158,7 +161,8 @@ class _Batch:
         self.done, self.made, self.at = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), 0
         self.active, self.rule = np.arange(n), KERNELS[method.scheme.kernel_for(p) or ""]
         compiled = self._compiled(np.dtype(dtype).name) if loop is None else None
-        self.workers = 1 if compiled is None else None  # a loop in NumPy: threads would wait for each other in Python
+        small = compiled is None and p.L.size * state.B.shape[-1] < WORTH_THREADS
+        self.workers = 1 if small else None
         self.loop = compiled or loop or descend_loop()
         self._shared = self._constants()
 

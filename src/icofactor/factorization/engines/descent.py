@@ -37,7 +37,8 @@ def descend_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     inverse = _inverse(root)
     K, rows = (None, None) if shared.diagonal else (shared.K, _inverse(shared.row_sums))
     p = _Scaled(shared.L * inverse, K, rows, shared.sq_norm)
-    start, before = _Start(p, group.Bt * root), group.yB * root
+    start = _Start(p, group.Bt * root)
+    before = group.yB * root if known else start.B  # yB may be anything at first
     tau, t, done = float(group.tau[0]), first, 0
     for u in range(n_updates):
         if done:
