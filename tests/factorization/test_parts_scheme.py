@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import icofactor as ico
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.recurrence import in_one_line, recurrence
-from icofactor.factorization.schemes import Problem
+from icofactor.factorization.schemes import Problem, base
 from icofactor.factorization.schemes.base import terms_of
 from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
@@ -170,8 +170,9 @@ def test_parts_hardly_overlap_and_project() -> None:
 
 
 @pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
-def test_more_people_than_faces_are_left_out_exactly(method: str) -> None:
+def test_more_people_than_faces_are_left_out_exactly(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The root of M that replaces L has negative entries, where rules that multiply must not see any."""
+    monkeypatch.setattr(base, "PEOPLE", 16)
     X = deviations(n_subjects=50) + (0 if method == "parts" else 5)
     stats, scheme = ico.Statistics.from_data(X, ico.Design(SITES, level=0)), METHODS[method].scheme
     whole = Problem.of(stats, scheme)

@@ -111,7 +111,8 @@ def lift(
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
     tiles = engine != "jax" and in_tiles(X)
     if tiles:  # products with orthogonal rows: what rounding changes is not amplified twice
-        shared["C"], shared["mixing"] = (one.T for one in np.linalg.qr(problem.linear.T))
+        Q, R = np.linalg.qr(problem.linear.T)
+        shared["C"], shared["mixing"] = Q, R.T
     task = _lift_part if tiles else each_block(_block_function(engine))
     for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
         W[rows] = found["site.W"]
@@ -162,21 +163,21 @@ def _lift_part(
     """
     from icofactor.factorization.engines.looking import add_products, add_turned_products, bits
 
-    C, tiles = shared["C"], list[Tile]()
+    Q, tiles = shared["C"], list[Tile]()  # subjects × components
     kind: np.dtype[Any] = np.dtype(np.float64)
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
-    centre, rhs, WX = offset, np.zeros((part.shape[0], len(C))), np.zeros((len(shared["A"]), C.shape[1]))
+    centre, rhs, WX = offset, np.zeros((part.shape[0], Q.shape[1])), np.zeros((len(shared["A"]), len(Q)))
     _room.again()
     for tile in part.tiles(_room):
         if not tiles and tile.x.dtype.itemsize == 2:
             kind = np.dtype(np.float32)
             centre = offset.astype(kind)
         tiles.append(tile)
-        own, at = np.ascontiguousarray(C[:, tile.subjects].T, kind), tile.sites
+        own, at = np.ascontiguousarray(Q[tile.subjects], kind), tile.sites
         add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, rhs[at])
     rounded = centre - offset
-    rhs = (rhs + rounded[:, None] * C.sum(axis=1)) / scale[:, None]
+    rhs = (rhs + rounded[:, None] * Q.sum(axis=0)) / scale[:, None]
     W = _solved(shared["mixing"] @ rhs.T, shared, start)
     heavy = weighed(W, weights) / scale[:, None]
     narrow = np.ascontiguousarray(heavy, kind)

@@ -6,9 +6,11 @@ with zeros. Reading runs nothing but a copy and a checksum, and the size of each
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
@@ -159,24 +161,32 @@ class StoredArray:
             rows = range(last + 1, min(2 * last - first + 2, self._grid[0]))
             after = [_name((row, *rest)) for row in rows for number, *rest in touched if number == last]
             coming = self.folder.read_all(list(map(_name, touched)), after, self.chunk_bytes)
-        for i, numbers in enumerate(touched):
-            file = self._file(numbers)
-            with reading(file):
-                if isinstance(file, RemotePath):
-                    data = np.frombuffer(next(coming), np.uint8)
-                else:
-                    for later in touched[i + _AHEAD if i else 1 : i + _AHEAD + 1]:
-                        _soon(self._file(later))
-                    data = room(self.chunk_bytes)
-                    with open_file(file) as opened:
-                        self._check_size(os.fstat(opened.fileno()).st_size)
-                        self._check_size(opened.readinto(data.data))
-            yield data
+        ahead: deque[io.BufferedReader] = deque()
+        try:
+            for i, numbers in enumerate(touched):
+                file = self._file(numbers)
+                for later in touched[i + len(ahead) : i + _AHEAD + 1] if isinstance(file, str) else ():
+                    with reading(self._file(later)):
+                        ahead.append(_opened(self._file(later)))
+                with reading(file):
+                    if isinstance(file, RemotePath):
+                        data = np.frombuffer(next(coming), np.uint8)
+                    else:
+                        data = room(self.chunk_bytes)
+                        with ahead.popleft() as opened:
+                            self._check_size(os.fstat(opened.fileno()).st_size)
+                            self._check_size(_fill(data, opened))
+                yield data
+        finally:
+            for opened in ahead:
+                opened.close()
 
     def _checked(self, numbers: tuple[int, ...], data: NDArray[np.uint8]) -> NDArray[Any]:
         with reading(self._file(numbers)):
             here = data[-_SUM:].tobytes().hex()
-            place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
+            place = _DIGITS * reduce(
+                lambda found, one: found * one[1] + one[0], zip(numbers, self._grid, strict=True), 0
+            )
             if here != crc32c(data[:-_SUM]).hex():
                 raise Unreadable("is damaged: its checksum is wrong")
             if self._sums is not None and here != self._sums[place : place + _DIGITS]:
@@ -204,11 +214,21 @@ def _name(numbers: tuple[int, ...]) -> str:
     return "/".join(("c", *map(str, numbers)))
 
 
-def _soon(file: Any) -> None:
-    """Let the operating system read a file ahead."""
+def _opened(file: Any) -> io.BufferedReader:
+    """A file that the operating system reads ahead."""
+    opened = open_file(file)
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError, Unreadable), open_file(file) as opened:  # what is wrong, reading it will name
+        with suppress(OSError):
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+    return opened
+
+
+def _fill(data: NDArray[np.uint8], opened: io.BufferedReader) -> int:
+    """Read a file into memory, past its buffer, which would hold a part back; how many bytes there were."""
+    n = opened.raw.readinto(data.data) or 0
+    while 0 < n < len(data) and (more := opened.raw.readinto(data[n:].data)):
+        n += more
+    return n
 
 
 def _kept_sum(file: str | RemotePath) -> str:

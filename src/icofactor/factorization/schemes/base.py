@@ -21,8 +21,12 @@ from icofactor.factorization.arrays import Array, T, asarray_like, dot, matmul_s
 from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation
 from icofactor.factorization.quadratic import Quadratic, minimise
 from icofactor.factorization.statistics import Statistics
+from icofactor.streaming.blocks import cut
+from icofactor.streaming.runners import in_order
 
 RULES = ("paper", "default")
+PEOPLE = 8192
+"""Of so many people M = LᵀL is formed at a time, on all processors; the same on every machine."""
 LEE_SEUNG = (
     "Lee DD, Seung HS. Algorithms for non-negative matrix factorization. Advances in Neural Information Processing "
     "Systems 13, 556-562 (2000)."
@@ -90,7 +94,8 @@ class Problem:
 
     def compact(self) -> Problem:
         """The same problem with no more rows in L than it has columns: another L with the same M = LᵀL."""
-        values, vectors = np.linalg.eigh(self.L.T @ self.L)
+        some = cut(len(self.L), PEOPLE)
+        values, vectors = np.linalg.eigh(sum(in_order(lambda rows: self.L[rows].T @ self.L[rows], some)))
         return replace(self, L=np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0))).T))
 
     def times_K(self, B: Array) -> Array:
