@@ -184,9 +184,7 @@ class StoredArray:
     def _checked(self, numbers: tuple[int, ...], data: NDArray[np.uint8]) -> NDArray[Any]:
         with reading(self._file(numbers)):
             here = data[-_SUM:].tobytes().hex()
-            place = _DIGITS * reduce(
-                lambda found, one: found * one[1] + one[0], zip(numbers, self._grid, strict=True), 0
-            )
+            place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
             if here != crc32c(data[:-_SUM]).hex():
                 raise Unreadable("is damaged: its checksum is wrong")
             if self._sums is not None and here != self._sums[place : place + _DIGITS]:
