@@ -93,7 +93,7 @@ def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray,
 
 
 @njit(**compiled)
-def _less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: np.ndarray) -> None:
+def less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: np.ndarray) -> None:
     """Some rows of x, of the columns from `first` on, less a number for each; in the type of `out`."""
     for i in range(len(rows)):
         own, values, c = out[i], x[rows[i], first : first + out.shape[1]], centre[i]
@@ -111,7 +111,7 @@ def add_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray
     for start in range(0, len(rows), step):
         end = min(start + step, len(rows))
         here, found = block[: end - start], product[: end - start]
-        _less(x, rows[start:end], first, centre[start:end], here)
+        less(x, rows[start:end], first, centre[start:end], here)
         np.dot(here, C, found)
         for i in range(end - start):
             for p in range(k):
@@ -128,7 +128,7 @@ def add_turned_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.
     for start in range(0, len(rows), step):
         end = min(start + step, len(rows))
         here = block[: end - start]
-        _less(x, rows[start:end], first, centre[start:end], here)
+        less(x, rows[start:end], first, centre[start:end], here)
         np.dot(W[start:end].T, here, product)
         for p in range(k):
             for j in range(m):
