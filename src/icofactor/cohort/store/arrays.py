@@ -236,10 +236,10 @@ def _kept_sum(file: str | RemotePath) -> str:
 
 
 def crc32c(data: NDArray[np.uint8]) -> bytes:
-    """The CRC-32C of bytes, as zarr writes it behind a chunk."""
-    import google_crc32c
+    """The CRC-32C of bytes, as zarr writes it behind a chunk. Other threads go on meanwhile."""
+    from crc32c import crc32c as of_bytes
 
-    return int(google_crc32c.value(data)).to_bytes(_SUM, "little")
+    return int(of_bytes(data)).to_bytes(_SUM, "little")
 
 
 def write_array(folder: Path, values: np.ndarray) -> None:
