@@ -239,7 +239,7 @@ def crc32c(data: NDArray[np.uint8]) -> bytes:
     """The CRC-32C of bytes, as zarr writes it behind a chunk. Other threads go on meanwhile."""
     from crc32c import crc32c as of_bytes
 
-    return int(of_bytes(data)).to_bytes(_SUM, "little")
+    return of_bytes(data.data).to_bytes(_SUM, "little")
 
 
 def write_array(folder: Path, values: np.ndarray) -> None:
