@@ -175,7 +175,8 @@ def test_tol_stops_early_where_it_says(method: str) -> None:
     full = solve(stats, method, 3, n_iter=found.n_iter, random_state=0)  # it could not have ended later
     assert found.converged and not full.converged
     plateau = METHODS[method].scheme.plateau
-    first = 100 if plateau else 20
+    first = METHODS[method].scheme.first_look
+    assert first == {"CD-PNNMF": 50, "parts": 20}.get(method, 100)
     assert first <= found.n_iter < 2000
     path = full.objective
     assert found.n_iter == next(t for t in range(first, 2000) if is_settled(path, t, tol, plateau))
@@ -216,12 +217,13 @@ def test_tol_not_reached_is_warned_of() -> None:
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""
     stats = small("exponential").stats
-    # coordinate descent meets 1e-5 before update 100, at which runs may end
-    run = {"n_iter": 2500, "tol": 1e-9 if METHODS[method].scheme.sweeps else 1e-5, "random_state": 0}
-    many = multistart(stats, method, 3, n_starts=5, **run)  # type: ignore[arg-type]
+    # coordinate descent meets 1e-5 before the first update at which runs may end
+    k, tol = {"CD-PNNMF": (5, 1e-8), "CD-SPNNMF": (3, 1e-9)}.get(method, (3, 1e-5))
+    run = {"n_iter": 2500, "tol": tol, "random_state": 0}
+    many = multistart(stats, method, k, n_starts=5, **run)  # type: ignore[arg-type]
     assert len(np.unique(many.start_n_iter)) > 1, "they end at different updates, or nothing is tested"
     assert many.objectives.shape == (5, 2501)
-    alone = solve(stats, method, 3, **run)  # type: ignore[arg-type]
+    alone = solve(stats, method, k, **run)  # type: ignore[arg-type]
     assert alone.n_iter == many.start_n_iter[0]
     np.testing.assert_allclose(alone.objective, many.objectives[0, : alone.n_iter + 1], rtol=1e-9)
     for path, made in zip(many.objectives, many.start_n_iter, strict=True):

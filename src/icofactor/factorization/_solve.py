@@ -25,7 +25,7 @@ from icofactor.factorization.starts import (
     warn_if_penalty_dwarfs,
 )
 from icofactor.factorization.statistics import Statistics
-from icofactor.factorization.update import State, advance, begin, first_look, settled
+from icofactor.factorization.update import State, advance, begin, settled
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.streaming.runners import SHORT, in_order, one_blas_thread
 
@@ -97,7 +97,7 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
         objectives.append(objective)
         errors.append(E)
         diverged |= ~np.isfinite(objective)
-        if tol > 0 and update + 1 >= first_look(plateau):
+        if tol > 0 and update + 1 >= method.scheme.first_look:
             with np.errstate(invalid="ignore"):
                 converged[active] |= settled(objectives, tol, plateau)[active]
         stop = (converged | diverged)[active]
@@ -261,8 +261,8 @@ def solve(
     n_iter : int
         Maximum number of updates.
     tol : float
-        Stop if the objective fell by less than `tol`, relative, over ten updates. Not before update 100, and not on the
-        plateau where random starts begin. 0 always makes `n_iter` updates.
+        Stop if the objective fell by less than `tol`, relative, over ten updates. Not before update 100 (CD-PNNMF: 50,
+        parts: 20), and not on the plateau where random starts begin. 0 always makes `n_iter` updates.
     rules : {"default", "paper"}, default="default"
         Improved updates, or exactly those of the paper.
     penalty : "paper" or float, default="paper"

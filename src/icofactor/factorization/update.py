@@ -19,15 +19,12 @@ from icofactor.factorization.schemes.base import Problem, Scheme, Terms, error, 
 
 TOL_WINDOW = 10
 """`tol` looks at the relative decrease of the objective over this many updates."""
-TOL_FIRST, TOL_LOOKBACK = 100, 50
-"""No run ends by `tol` before the first, nor unless its steps shrank since the second many updates ago: random starts
-begin on a plateau (docs/defaults.md)."""
+TOL_LOOKBACK = 50
+"""No run that began on a plateau ends by `tol` unless its steps shrank since so many updates ago (docs/defaults.md)."""
 SHRUNK = 0.9
 """Steps have shrunk when the decrease over a window is at most this part of the earlier one."""
 ARRIVED = 1e-4
 """Steps this much smaller than `tol` asks for have arrived in any case."""
-TOL_FIRST_DIRECT = 20
-"""The first update at which a run may end that does not begin on a plateau."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +141,6 @@ def _merge(rose: Array, plain: State, after: State) -> State:
         return where_each(rose, spread, old) if old.ndim == 3 else xp.where(rose, spread, old)
 
     return replace(after.map(pick, plain), tau=xp.where(rose, TAU_START, after.tau))
-
-
-def first_look(plateau: bool) -> int:
-    """The first update at which a run may end by `tol`."""
-    return TOL_FIRST if plateau else TOL_FIRST_DIRECT
 
 
 def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bool = True) -> Array:

@@ -5,6 +5,7 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults speed [--repeats 5]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults weights [--splits 10]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults penalty
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults ends [--seeds 16]
 
 Real thickness (100 subjects, left faces of fsaverage5) when ICOFACTOR_TEST_DATA is set, a simulated cohort otherwise.
 `tables`: the median over `--repeats` seeds of the full-resolution error over the between-subject variance, its worst
@@ -13,12 +14,14 @@ the page says of extrapolation, zeros, halving and overlapping columns. `speed`:
 hemispheres, beside updates of opNMF in turn, and 1000 starts of parts (docs/benchmarks.md). `weights`: what area
 weights change on real thickness, both hemispheres, on three meshes; the folder `resample` of the data holds spheres and
 areas. `penalty`: shares explained with the paper's constant penalties and with penalties relative to the data, two
-starts of 600 updates, of thickness in mm and in metres.
+starts of 600 updates, of thickness in mm and in metres. `ends`: default fits of CD-PNNMF whose starts may end from
+update 50 on, beside fits with the rule of runs that begin on a plateau.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
@@ -28,6 +31,7 @@ import numpy as np
 
 import icofactor as ico
 from icofactor.factorization._refine import Refinement
+from icofactor.factorization.methods import METHODS
 from icofactor.preprocessing import Resampler
 from icofactor.preprocessing.templates import find_meshes
 from icofactor_lab.common.data import data_folder, thickness_cohort, thickness_is_there, thickness_on_faces
@@ -243,6 +247,47 @@ def penalty(options: argparse.Namespace) -> None:
             print(f"| {method}, center={center} | {unit} | {shares} | {fits[1].solution_.penalty:.3g} |", flush=True)
 
 
+def ends(options: argparse.Namespace) -> None:
+    """Where the starts of CD-PNNMF may end: errors, recurrence and agreement of seeds under two rules."""
+    warnings.simplefilter("ignore")
+    real, few, many = (
+        thickness_on_faces(),
+        *(
+            ico.simulate_cohort(n, k, mesh=mesh, random_state=seed)
+            for n, k, mesh, seed in ((60, 5, "fsaverage4", 7), (100, 10, "fsaverage5", 3))
+        ),
+    )
+    data = {
+        real.name: (real.Xs, real.sites),
+        "simulated, 60": (few.X, few.sites),
+        "simulated, 100": (many.X, many.sites),
+    }
+    kind: Any = type(METHODS["CD-PNNMF"].scheme)
+    rules = {True: 100, False: kind.first_look}
+    print("| data | k | updates of a start | error, relative change: mean, largest | found again | seeds agree |")
+    print("|---|---|---|---|---|---|")
+    for (name, (X, sites)), k in itertools.product(data.items(), (4, 6, 10, 16)):
+        fits = {}
+        for kind.plateau, kind.first_look in rules.items():
+            model = partial(ico.CorticalFactorization, k, method="CD-PNNMF", mesh=sites)
+            fits[kind.plateau] = [model(random_state=seed).fit(X) for seed in range(options.seeds)]
+        change = [new.error_ / old.error_ - 1 for new, old in zip(fits[False], fits[True], strict=True)]
+        made, again, agree = (
+            " → ".join(f"{value:.{digits}f}" for value in map(of, fits.values()))
+            for digits, of in (
+                (0, lambda some: np.mean([one.starts_.start_n_iter for one in some])),
+                (2, lambda some: np.nanmean([one.recurrence_ for one in some])),
+                (
+                    3,
+                    lambda some: np.mean(
+                        [ico.match_components(*pair).mean for pair in itertools.combinations(some, 2)]
+                    ),
+                ),
+            )
+        )
+        print(f"| {name} | {k} | {made} | {np.mean(change):+.1e}, {max(change):+.1e} | {again} | {agree} |", flush=True)
+
+
 def _both_hemispheres() -> tuple[np.ndarray, ico.Sites]:
     cohort = thickness_cohort() if thickness_is_there() else ico.simulate_cohort(100, 10, hemisphere="both")
     used = np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else np.asarray(cohort.mask)
@@ -322,6 +367,7 @@ def main() -> None:
             speed: repeats,
             weights: {"--splits": number(10)},
             penalty: {},
+            ends: {"--seeds": number(16)},
         },
     )
 

@@ -23,7 +23,7 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.schemes.parts import hard_parts
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
-from icofactor.factorization.update import TOL_FIRST, TOL_LOOKBACK, TOL_WINDOW, State, begin, settled
+from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, begin, settled
 from icofactor.streaming import runners as threads
 
 kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
@@ -79,8 +79,11 @@ def test_sweeps_over_some_columns_at_a_time_are_those_over_all(single: bool, tol
     x, up, K, weights = rng.random((2, 6, n)), 6 * rng.random((2, 6, n)), rng.random(n) + 0.5, rng.random(n)
     A, (y, out), gram, sizes = rng.random((2, 6, 6)), np.empty((2, 2, 6, n)), np.empty((2, 6, 6)), np.empty((2, 6))
     A = A @ A.swapaxes(1, 2) + np.eye(6)
-    c = np.array([0.3, 0.2, 1e-30, 2.0, 0.0, 1.0], np.float32 if single else np.float64)
-    sweeps.half_step(np.arange(2), 3, c, K[None], True, K, weights, A, up, x, x, np.zeros(2), y, out, gram, sizes)
+    kind = np.float32 if single else np.float64
+    c = np.array([0.3, 0.2, 1e-30, 2.0, 0.0, 1.0], kind)
+    space = [np.empty((m, sweeps.WIDTH), kind) for m in (6, 6, 6, 3)]
+    fixed, rest = (c, K[None], True, K, weights, *space, A.astype(kind)), (up, x, x, np.zeros(2), y, out, gram, sizes)
+    sweeps.half_step(np.arange(2), 3, *fixed, *rest)
     for g in range(2):
         z = x[g].copy()
         for j in [0, 1, 2, 3, 4, 5] * 3:
@@ -251,20 +254,21 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_compiled_stopping_rule_is_the_generic_one() -> None:
-    rng, n = np.random.default_rng(0), TOL_FIRST + 60
+    rng, first = np.random.default_rng(0), 100
+    n = first + 60
     fall = 10.0 ** rng.uniform(-9, -2, (400, 1)) * 0.5 ** (np.arange(n) / 10.0 ** rng.uniform(0.5, 3, (400, 1)))
     paths = np.cumsum(-fall, axis=1) + 10
-    settle, answers = np.array([TOL_FIRST, TOL_WINDOW, TOL_LOOKBACK]), []
+    settle, answers = np.array([first, TOL_WINDOW, TOL_LOOKBACK]), []
     for tol, plateau in itertools.product((1e-3, 1e-6), (True, False)):
         settle[2] = TOL_LOOKBACK if plateau else 0
-        for t in (TOL_FIRST, n - 1):
+        for t in (first, n - 1):
             generic = settled(paths[:, : t + 1].T, tol, plateau)
             compiled = [kernels._settled.py_func(paths, i, t, tol, settle) for i in range(len(paths))]
             np.testing.assert_array_equal(generic, compiled)
             answers.append(generic)
     assert 0.1 < np.mean(answers) < 0.9
-    assert not kernels._settled.py_func(paths, 0, TOL_FIRST - 1, 1.0, settle)
-    assert not kernels._settled.py_func(paths, 0, TOL_FIRST, 0.0, settle)
+    assert not kernels._settled.py_func(paths, 0, first - 1, 1.0, settle)
+    assert not kernels._settled.py_func(paths, 0, first, 0.0, settle)
 
 
 def test_refinement_on_the_compiled_engine() -> None:
@@ -296,7 +300,7 @@ def test_default_fits_compile_little_and_long_runs_take_the_kernels() -> None:
 def test_updates_are_counted_as_they_will_be_made() -> None:
     for name, n_starts, n_iter, tol, count in (
         ("LE-PNNMF", 10, 3000, 1e-5, 5000), ("LE-PNNMF", 10, 3000, 0.0, 30_000), ("LE-PNNMF", 10, 50, 1e-5, 500),
-        ("parts", 50, 3000, 1e-5, 1000), ("parts", 4, 3000, 1e-5, 400),
+        ("parts", 50, 3000, 1e-5, 1000), ("parts", 4, 3000, 1e-5, 400), ("CD-PNNMF", 10, 3000, 1e-5, 2500),
     ):  # fmt: skip
         assert likely_updates(METHODS[name], n_starts, n_iter, tol) == count
 

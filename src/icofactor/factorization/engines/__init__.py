@@ -26,8 +26,8 @@ ENGINES = ("auto", "numpy", "cpu", "jax")
 WORTH_COMPILING = 5e10
 """Number of operations that take the generic functions about as long as compiling takes, some five seconds. What
 "auto" does must not depend on what is compiled already: the same seed gives the same bits."""
-USUAL_UPDATES = {True: 500, False: 100}
-"""Updates until `tol` ends a run, roughly: of methods that begin on a plateau, and of others."""
+USUAL_UPDATES = 5
+"""Updates until `tol` ends a run, roughly, as a multiple of the first at which it may."""
 STEPPED = 1000
 """Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
 WORTH_A_GPU = 2e11
@@ -85,7 +85,7 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
 def likely_updates(method: Method, n_starts: int, n_iter: int, tol: float) -> int:
     """How many updates all starts make together, roughly."""
     most = method.scheme.n_finished or n_starts
-    return min(n_starts, most) * (min(n_iter, USUAL_UPDATES[method.scheme.plateau]) if tol > 0 else n_iter)
+    return min(n_starts, most) * (min(n_iter, USUAL_UPDATES * method.scheme.first_look) if tol > 0 else n_iter)
 
 
 def work_of(p: Problem, method: Method, n_components: int, n_updates: float) -> float:

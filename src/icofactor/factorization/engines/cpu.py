@@ -6,6 +6,7 @@ rounding.
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import scipy.sparse as sp
 from icofactor.factorization._solve import Course, Run, iterate_in_groups
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate, first_look
+from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, evaluate
 from icofactor.progress import say
 from icofactor.streaming.runners import in_order, one_blas_thread
 
@@ -197,16 +198,16 @@ class _Batch:
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
-        plateau, last = self.method.scheme.plateau, max(0, self.at - TOL_WINDOW - TOL_LOOKBACK)
-        settle = np.array([first_look(plateau) - last, TOL_WINDOW, TOL_LOOKBACK if plateau else 0])
+        scheme, last = self.method.scheme, max(0, self.at - TOL_WINDOW - TOL_LOOKBACK)
+        settle = np.array([scheme.first_look - last, TOL_WINDOW, TOL_LOOKBACK if scheme.plateau else 0])
         if mark >= self.objectives.shape[1]:
             more = np.zeros((len(self.errors), max(mark, self.errors.shape[1])))
             self.objectives, self.errors = np.hstack([self.objectives, more]), np.hstack([self.errors, more])
         n_groups = -(-len(self.active) // self._group())
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         extrapolation = self.method.extrapolation
-        kind, sweeps = 0 if extrapolation is None else extrapolation.kernel or 0, self.method.scheme.sweeps
-        rule = Rule(self.rule, kind, self.p.literal, sweeps, self.method.plain_updates, self.single)
+        kind = 0 if extrapolation is None else extrapolation.kernel or 0
+        rule = Rule(self.rule, kind, self.p.literal, scheme.sweeps, self.method.plain_updates, self.single)
         known, updates = self.known or self.at > 0, (self.at - last, mark - self.at)
         span = Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
@@ -304,8 +305,14 @@ def _compile(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
     with _COMPILING:
         if not all(sweeps.is_cached(*one) for one in found.items()):
             say(f"compiling once on this machine (about {seconds} s)")
-        for kernel, types in found.items():
-            kernel.compile(types)
+        collecting = gc.isenabled()
+        gc.disable()  # of all that compiling makes most stays, and looking for the rest takes a fifth of the time
+        try:
+            for kernel, types in found.items():
+                kernel.compile(types)
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def available() -> bool:

@@ -31,7 +31,6 @@ from icofactor.factorization.update import (
     State,
     carries_C,
     evaluate,
-    first_look,
     propose,
     risen,
 )
@@ -100,8 +99,8 @@ def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: 
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
-        plateau = method.scheme.plateau
-        settled = settled | accept & (made >= first_look(plateau)) & has_settled(window, tol, plateau)
+        scheme = method.scheme
+        settled = settled | accept & (made >= scheme.first_look) & has_settled(window, tol, scheme.plateau)
         ended = ended | settled
     return _Runs(state, made, plain, ended, settled, window)
 

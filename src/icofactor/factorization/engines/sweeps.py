@@ -16,70 +16,70 @@ from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import ARRIVED, SHRUNK, settled
 
 compiled = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
+_alone = {**compiled, "no_cfunc_wrapper": True}
+"""For kernels that Python alone calls: compiles sooner."""
 
 
 WIDTH = 256
 """Columns that coordinate descent sweeps together where K is diagonal."""
 
 
-@njit(**compiled)
-def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, A: Any, up: Any,
-              x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any, sizes: Any) -> None:  # fmt: skip
+@njit(**_alone)
+def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, Y: Any, goal: Any,
+              back: Any, rows: Any, A: Any, up: Any, x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any,
+              sizes: Any) -> None:  # fmt: skip
     """One factor of the starts `which`: sweeps over its components (`schemes.nonnegative`) from x to y, eq. 10 with
     weight `momentum` from y to `out`, and of that out K outᵀ (where K is diagonal: its one row) and, per component,
     Σ weights out^c[3]. Factors are (starts, n_d, n); c: ridge, lasso, least denominator, exponent, 0, 1.
-    Sweeps are made in the type of c.
+    Sweeps are made in the type of c and A, in the space Y, goal, back (n_d, width) and rows (3, width): as many columns
+    at a time, all of them unless K is diagonal. Space made here would take longer to compile.
     """
-    n_d, n = x.shape[1:]
-    ridge, lasso, least, squared, zero, one = c[0], c[1], c[2], c[3] == 2, c[4], c[5]
-    width = min(WIDTH, n) if diagonal else n  # then columns know nothing of each other: some at a time stay in cache
-    Y, goal, back = np.empty((n_d, width), c.dtype), np.empty((n_d, width), c.dtype), np.empty((n_d, width), c.dtype)
-    mixed, spread, bent = np.empty(width, c.dtype), np.empty(width, c.dtype), np.empty(width, c.dtype)
-    a = A.astype(c.dtype)
-    for g in which:
+    n_d, n, width, squared, zero, one = x.shape[1], x.shape[2], Y.shape[1], c[3] == 2, c[4], c[5]
+    for at in range(len(which)):
+        g = which[at]
         for low in range(0, n, width):
             w = min(width, n - low)
             for k in range(w):
-                bent[k], spread[k] = ridge * weights[low + k], K[0, low + k]
+                rows[1, k], rows[2, k] = K[0, low + k], c[0] * weights[low + k]
             for j in range(n_d):
-                bend = a[g, j, j]
+                bend = A[g, j, j]
                 for k in range(w):
-                    Y[j, k], goal[j, k] = x[g, j, low + k], up[g, j, low + k] - weights[low + k] * lasso
-                    back[j, k] = one / max(bend * row_sums[low + k] + bent[k], least)
+                    Y[j, k], goal[j, k] = x[g, j, low + k], up[g, j, low + k] - weights[low + k] * c[1]
+                    back[j, k] = one / max(bend * row_sums[low + k] + rows[2, k], c[2])
             for _ in range(sweeps):
                 for j in range(n_d):
                     if n_d >= 5:  # five at a time: sums stay in registers
-                        a0, a1, a2, a3, a4 = a[g, j, 0], a[g, j, 1], a[g, j, 2], a[g, j, 3], a[g, j, 4]
+                        a0, a1, a2, a3, a4 = A[g, j, 0], A[g, j, 1], A[g, j, 2], A[g, j, 3], A[g, j, 4]
                         for k in range(w):
-                            mixed[k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
+                            rows[0, k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
                     else:
-                        a0 = a[g, j, 0]
+                        a0 = A[g, j, 0]
                         for k in range(w):
-                            mixed[k] = a0 * Y[0, k]
+                            rows[0, k] = a0 * Y[0, k]
                     for i in range(5, n_d - n_d % 5, 5):
-                        a0, a1, a2, a3, a4 = a[g, j, i], a[g, j, i + 1], a[g, j, i + 2], a[g, j, i + 3], a[g, j, i + 4]
+                        a0, a1, a2, a3, a4 = A[g, j, i], A[g, j, i + 1], A[g, j, i + 2], A[g, j, i + 3], A[g, j, i + 4]
                         for k in range(w):
-                            mixed[k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
-                                         + a4 * Y[i + 4, k])  # fmt: skip
+                            rows[0, k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
+                                           + a4 * Y[i + 4, k])  # fmt: skip
                     for i in range(max(n_d - n_d % 5, 1), n_d):
-                        a0 = a[g, j, i]
+                        a0 = A[g, j, i]
                         for k in range(w):
-                            mixed[k] += a0 * Y[i, k]
+                            rows[0, k] += a0 * Y[i, k]
                     if diagonal:
                         for k in range(w):
                             b = Y[j, k]
-                            pull = goal[j, k] - spread[k] * mixed[k] - bent[k] * b
+                            pull = goal[j, k] - rows[1, k] * rows[0, k] - rows[2, k] * b
                             Y[j, k] = max(b + pull * back[j, k], zero)
                     else:
                         for k in range(n):
-                            spread[k] = 0
+                            rows[1, k] = 0
                         for m in range(n):
-                            a0 = mixed[m]
+                            a0 = rows[0, m]
                             for k in range(n):
-                                spread[k] += a0 * K[m, k]
+                                rows[1, k] += a0 * K[m, k]
                         for k in range(n):
                             b = Y[j, k]
-                            Y[j, k] = max(b + (goal[j, k] - spread[k] - bent[k] * b) * back[j, k], zero)
+                            Y[j, k] = max(b + (goal[j, k] - rows[1, k] - rows[2, k] * b) * back[j, k], zero)
             for j in range(n_d):
                 for k in range(w):
                     y[g, j, low + k] = Y[j, k]
@@ -97,13 +97,14 @@ def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums:
                 gram[g, j, i], gram[g, i, j] = total, total
 
 
-@njit(**compiled)
+@njit(**_alone)
 def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G: Any, CC: Any, sizes: Any,
                  sizes_C: Any, objectives: Any, errors: Any) -> None:  # fmt: skip
-    """The starts `which` scaled so that the penalty is least, their objectives and errors (eq. 1); products follow."""
+    """The starts `which` scaled so that the penalty is least, their objectives and errors (eq. 1); products follow.
+    `sizes` become the scales."""
     n_d, n_k, n_s = B.shape[1], B.shape[2], C.shape[2]
-    scale = np.ones(n_d, B.dtype)
-    for g in which:
+    for at in range(len(which)):
+        g = which[at]
         size, error = 0.0, sq_norm
         for j in range(n_d):
             b, d, change = sizes[g, j], sizes_C[g, j], c[5]
@@ -112,7 +113,7 @@ def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G:
             size += b * change + d / change
             up = np.sqrt(change) if c[3] == 2 else change
             down, fit = 1 / up, c[4]
-            scale[j] = up
+            sizes[g, j] = up
             for k in range(n_s):
                 C[g, j, k] *= down
             for k in range(n_k):
@@ -122,7 +123,7 @@ def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G:
             error -= 2 * fit
         for j in range(n_d):
             for i in range(n_d):
-                pair = scale[i] * scale[j]
+                pair = sizes[g, i] * sizes[g, j]
                 G[g, j, i] *= pair
                 CC[g, j, i] /= pair
                 error += G[g, j, i] * CC[g, j, i]
@@ -170,10 +171,12 @@ class _Sweeps:
         kind, penalty, ridge = B.dtype, shared.penalty, rule.scheme == 1
         c = [penalty if ridge else 0.0, 0.0 if ridge else penalty, np.finfo(kind).tiny, 2.0 if ridge else 1.0, 0.0, 1.0]
         self.c, ones, self.slack = np.array(c, kind), np.ones(C.shape[2], kind), 16 * 2.0**-52 * shared.sq_norm
-        inner = np.float32 if rule.single else kind
+        self.inner = inner = np.float32 if rule.single else kind
         inside = np.array([*c[:2], np.finfo(inner).tiny, *c[3:]], inner)
-        self.fixed_B = inside, shared.K, shared.diagonal, shared.row_sums, shared.weights
-        self.fixed_C = inside, ones[None], True, ones, ones
+        space = lambda n: (*(np.empty((m, n), inner) for m in (n_d, n_d, n_d, 3)),)
+        width = min(WIDTH, B.shape[2]) if shared.diagonal else B.shape[2]
+        self.fixed_B = inside, shared.K, shared.diagonal, shared.row_sums, shared.weights, *space(width)
+        self.fixed_C = inside, ones[None], True, ones, ones, *space(min(WIDTH, C.shape[2]))
         self.shared, self.sweeps, self.factors, self.tau, self.all = shared, rule.sweeps, factors, tau, np.arange(n)
         self.new, self.LC, self.BL = [np.empty_like(x) for x in factors], np.empty_like(B), np.empty_like(C)
         self.G, self.CC = np.empty((n, n_d, n_d), kind), C @ C.swapaxes(1, 2)
@@ -192,7 +195,8 @@ class _Sweeps:
         """All starts one update on; their objectives and errors."""
         still, which = np.zeros_like(self.tau), self.all
         weight = (self.tau - 1) / (self.tau + 1) if extrapolated else still
-        half_step(which, self.sweeps, *self.fixed_B, self.CC, self.LC, self.factors[0], self.factors[2], weight,
+        CC = self.CC.astype(self.inner, copy=False)
+        half_step(which, self.sweeps, *self.fixed_B, CC, self.LC, self.factors[0], self.factors[2], weight,
                   self.new[2], self.new[0], self.G, self.sizes[0])  # fmt: skip
         self._finish(which, weight)
         if extrapolated:
@@ -201,7 +205,7 @@ class _Sweeps:
             self.tau = (1 + np.sqrt(1 + 4 * self.tau * self.tau)) / 2
         if extrapolated and len(which):  # uphill: the plain update
             y = self.new[2]
-            half_step(which, 0, *self.fixed_B, self.CC, self.LC, y, y, still, y, self.new[0], self.G, self.sizes[0])
+            half_step(which, 0, *self.fixed_B, CC, self.LC, y, y, still, y, self.new[0], self.G, self.sizes[0])
             self._finish(which, still)
         self.factors, self.new = self.new, self.factors
         return self.values
@@ -212,7 +216,8 @@ class _Sweeps:
         if not self.shared.diagonal:
             self.G[which] = (B[which] @ self.shared.K) @ B[which].swapaxes(1, 2)
         self._times(which, B, self.shared.Lt, self.BL)
-        half_step(which, self.sweeps, *self.fixed_C, self.G, self.BL, self.factors[1], self.factors[3], weight,
+        G = self.G.astype(self.inner, copy=False)
+        half_step(which, self.sweeps, *self.fixed_C, G, self.BL, self.factors[1], self.factors[3], weight,
                   y_C, C, self.CC, self.sizes[1])  # fmt: skip
         self._times(which, C, self.shared.L, self.LC)
         balance_step(which, self.c, self.shared.sq_norm, B, C, self.LC, self.G, self.CC, *self.sizes, *self.values)
@@ -223,8 +228,10 @@ def of_descent(single: bool = False) -> dict[Any, tuple[Any, ...]]:
     from numba import typeof
 
     which, number, (row, table, stack) = np.zeros(1, np.int64), 0.0, (np.zeros((1,) * n) for n in (1, 2, 3))
-    fixed, path = (np.zeros(1, np.float32) if single else row, table, True, row, row), np.zeros(1)
-    half = which, 1, *fixed, stack, stack, stack, stack, row, stack, stack, stack, table
+    inner, path = np.float32 if single else np.float64, np.zeros(1)
+    space = np.zeros((1, 1), inner)
+    fixed = row.astype(inner), table, True, row, row, space, space, space, space, stack.astype(inner)
+    half = which, 1, *fixed, stack, stack, stack, row, stack, stack, stack, table
     whole = which, row, number, stack, stack, stack, stack, stack, table, table, path, path
     return {kernel: tuple(map(typeof, given)) for kernel, given in ((half_step, half), (balance_step, whole))}
 

@@ -214,6 +214,8 @@ class Scheme(ABC):
     """Of the starts drawn, how many are run, those with the lowest objective; None: all."""
     plateau = True
     """Whether random starts begin on a plateau, on which a run must not be taken for settled."""
+    first_look = 100
+    """The first update at which `tol` may end a run."""
     sweeps = 0
     """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
     updates are needed, and interpreted code and GPUs are slow at them."""

@@ -151,6 +151,7 @@ class CoordinateRidge(_CoordinateDescent, RidgeNMF):
     """The objective of PNNMF by coordinate descent."""
 
     name = "CD-PNNMF"
+    plateau, first_look = False, 50  # sooner, starts of few components would agree less (docs/defaults.md)
     text = replace(RidgeNMF.text, **_BY_SWEEPS)
 
 

@@ -55,7 +55,7 @@ class Parts(ProjectiveNMF):
     plain_updates = 1
     kernel: str | None = "descent"
     n_starts, n_finished = 50, 10
-    plateau = False
+    plateau, first_look = False, 20
     refined = False  # finer faces change what the lift finds by less than 0.001 of the variance
 
     def draw(
