@@ -265,7 +265,10 @@ def compiled_loop(dtype: str) -> Loop:
     with _COMPILING:
         if not kernels.is_cached(dtype):
             say("compiling once on this machine (about 10 s)")
-            program = f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
+            program = (
+                "import gc; gc.disable(); "  # as in `_compile`
+                f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
+            )
             with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
                 subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
     loop: Loop = kernels.run_group
