@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from helpers.refusals import refused
 from icofactor.cohort.cohort import Measurement
 from icofactor.errors import CohortError
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
+from icofactor.results.transform_files import write_loadings
 
 N_FITTED = 30
 METHODS = ("parts", "CD-PNNMF", "LE-PPNMF", "DL")
@@ -69,6 +72,27 @@ def test_missing_sites(model: Any, cohort: Any, value: float, who: str) -> None:
     exact, plain = holed(replace(new, X=made), 0, slice(40, 60), np.nan), model.transform(replace(new, X=made))
     tolerance = 1e-4 if model.center_ != "none" else 2e-2  # penalties of the scheme
     np.testing.assert_allclose(loadings_of(model, exact).loadings[0], plain[0], rtol=tolerance, atol=tolerance)
+
+
+def test_the_page_of_very_many_subjects(cohort: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells with counts instead of dots; what it says of all of them is in the record beside the table."""
+    model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort[:N_FITTED])
+    model.save(tmp_path / "model.zip")
+    found, place = loadings_of(model, cohort), {"cohort": cohort, "model_path": tmp_path / "model.zip", "model": model}
+    pages = []
+    for most in (2000, 5):
+        monkeypatch.setattr("icofactor.results.transform_files._MOST_DOTS", most)
+        _, record, page = write_loadings(found, tmp_path / "new.tsv", **place, overwrite=True)
+        pages.append(page.read_text())
+    assert pages[0].count("<circle") == 40 * (1 + 3) and "here</title>" not in pages[0]
+    odd = sum(map(bool, found.quality["unusual"]))
+    assert pages[1].count("<circle") == (4 * odd if odd <= 5 else 0) and "darker: more subjects" in pages[1]
+    cells = map(int, re.findall(r"<title>(\d+) here</title>", pages[1]))
+    assert sum(cells) == 4 * (40 - (odd if odd <= 5 else 0))
+    summary = json.loads(record.read_text())["summary"]
+    assert summary["explained_variance_median"] == np.median(found.quality["explained_variance"])
+    assert f"{100 * summary['explained_variance_median']:.0f} %" in pages[1]
+    assert (summary["subjects"], summary["unusual"]) == (40, odd)
 
 
 def test_a_mask_of_the_new_cohort_is_missing_too(model: Any, cohort: Any) -> None:

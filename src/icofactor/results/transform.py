@@ -287,7 +287,7 @@ class _Sums:
     ----------
     W : (n_sites, k) maps on the sites of the fit, as loadings are solved with them.
     WX : (k, n); square, variance : (n,) ‖x‖² and ‖x − mean map‖²
-    missing : (n_sites, n / 8) packed: where subjects have no value.
+    missing : numbers of the sites where anybody has no value, and who, packed: (their number, n / 8).
     n_missing : (n,)
     weight : (n,) of the sites that each subject has
     weights : (n_sites,) of the sites; None: all count alike
@@ -297,7 +297,7 @@ class _Sums:
     WX: np.ndarray
     square: np.ndarray
     variance: np.ndarray
-    missing: np.ndarray
+    missing: tuple[np.ndarray, np.ndarray]
     n_missing: np.ndarray
     weight: np.ndarray
     weights: np.ndarray | None = None
@@ -310,29 +310,31 @@ class _Sums:
         centering = model._centered(n, used=True)
         mean, kinds = np.atleast_2d(centering.left).T, np.zeros(1, int) if centering.codes is None else centering.codes
         inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
-        missing, sums = np.zeros((n_sites, -(-n // 8)), dtype=np.uint8), {"WX": np.zeros((W.shape[1], n))}
+        empty, sums = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))], {"WX": np.zeros((W.shape[1], n))}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
         for rows, found in pass_over(view, each_block(_look), {"kinds": kinds}, [W, mean, weights]):
             inspector.accept(None, found)
-            missing[rows] = found["site.missing"]
+            some = np.flatnonzero(found["site.missing"].any(axis=1))
+            empty.append((np.arange(n_sites)[rows][some], found["site.missing"][some]))
             for name in sums:
                 sums[name] += found[f"sum.{name}"]
         inspector.check_signs()
-        each = (
-            np.unpackbits(missing, axis=1, count=n).sum(axis=0, dtype=np.int64) if missing.any() else np.zeros(n, int)
-        )
-        return cls(W, **sums, missing=missing, n_missing=each, weights=weights)
+        sites, who = (np.concatenate(parts) for parts in zip(*empty, strict=True))
+        each = sum((np.unpackbits(row, count=n).astype(np.int64) for row in who), np.zeros(n, np.int64))
+        order = np.argsort(sites)
+        return cls(W, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights)
 
     def lacking(self, subject: int) -> np.ndarray:
-        """(n_sites,) where a subject has no value."""
-        return (self.missing[:, subject // 8] >> (7 - subject % 8)) & 1 > 0
+        """Numbers of the sites where a subject has no value, in order."""
+        sites, who = self.missing
+        return sites[(who[:, subject // 8] >> (7 - subject % 8)) & 1 > 0]
 
     def grams(self, WW: np.ndarray) -> Iterable[tuple[list[int], np.ndarray]]:
         """Subjects who lack the same sites, and WᵀW over those that they have."""
         alike: dict[bytes, list[int]] = {}  # one border of the cortex for all
         for subject in np.flatnonzero(self.n_missing).tolist():
-            alike.setdefault(np.flatnonzero(self.lacking(subject)).tobytes(), []).append(subject)
+            alike.setdefault(self.lacking(subject).tobytes(), []).append(subject)
         for key, subjects in alike.items():
             lost = np.frombuffer(key, dtype=np.int64)
             yield subjects, WW - gram(self.W[lost], None if self.weights is None else self.weights[lost])
@@ -341,10 +343,9 @@ class _Sums:
 def _look(
     x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
 ) -> Arrays:
-    missing = ~np.isfinite(x)
+    missing, away = ~np.isfinite(x), x - (mean if mean.shape[1] == 1 else mean[:, shared["kinds"]])
     if missing.any():
-        x = np.where(missing, 0.0, x)
-    away = np.where(missing, 0.0, x - mean[:, shared["kinds"]])
+        x, away = (np.where(missing, 0.0, values) for values in (x, away))
     return {
         **look_for_bounds(x),
         "sum.WX": weighed(W, weights).T @ x,

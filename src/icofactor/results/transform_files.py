@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ from icofactor.results.report.page import asset, policy
 from icofactor.results.transform import QUALITY, NewLoadings
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
-_MOST_ROWS = 200
+_MOST_ROWS, _MOST_DOTS, _CELL = 200, 2000, 5
+"""Rows of the page's table; dots of a chart, and the side of the cells that show the density of more, in pixels."""
+_BLUE, _ORANGE, _GREY = "#0b6ea8", "#d55e00", "#8a939e"
+_DENSE = "; darker: more subjects, all of whom are in the table"
 
 
 def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
@@ -77,6 +81,7 @@ def write_loadings(
         "model": {"path": str(model_path), "sha256": hash_file(model_path)},
         "data": dict(cohort.provenance),
         "rule": found.rule,
+        "summary": _numbers(found),
         "notes": list(found.notes),
         "taken_out": [] if model is None else list(taken_out_of(model)),
     }
@@ -89,6 +94,14 @@ def write_loadings(
         about["files"] = {file.name: hash_file(new / file.name) for file in files if file != sidecar(table)}
         write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
     return files
+
+
+def _numbers(found: NewLoadings) -> dict[str, Any]:
+    """What the page and the terminal say of all subjects together."""
+    shares = {"": found.quality["explained_variance"], "_of_fitted_subjects": found.fitted.get("explained_variance")}
+    known = {name: values[np.isfinite(values)] for name, values in shares.items() if values is not None}
+    medians = {f"explained_variance_median{name}": float(np.median(v)) if len(v) else None for name, v in known.items()}
+    return {"subjects": len(found.subjects), "unusual": sum(map(bool, found.quality["unusual"])), **medians}
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
@@ -122,9 +135,10 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
     """The page as text; `table` is the name of the file beside it that holds its numbers."""
     what = "" if cohort.modality in ("", "unknown") else f": {measure_title(cohort.modality)}"
     title = f"{counted(len(found.subjects), 'new subject')} on {counted(len(model.components_), 'component')}{what}"
-    share, style = found.quality["explained_variance"], asset("style.css")
-    n_unusual, n = sum(map(bool, found.quality["unusual"])), len(found.subjects)
-    median = f"{100 * np.nanmedian(share):.0f} %" if np.isfinite(share).any() else "n/a"
+    style = asset("style.css")
+    known, n = _numbers(found), len(found.subjects)
+    n_unusual, share = known["unusual"], known["explained_variance_median"]
+    median = "n/a" if share is None else f"{100 * share:.0f} %"
     many = f"{n_unusual if n_unusual else 'None'} of {counted(n, 'new subject')} {'is' if n_unusual <= 1 else 'are'}"
     said = (
         f"{many} unusual. The components explain {median} of a new subject's variance (median). {found.doubt}".strip()
@@ -142,7 +156,8 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
         _panel(
             "Loadings",
             "Box: middle half of the fitted subjects, line at their median; whiskers: 1st to 99th percentile. "
-            "Dots: new subjects, unusual ones in orange. In standard deviations of the fitted subjects.",
+            "Dots: new subjects, unusual ones in orange. In standard deviations of the fitted subjects"
+            f"{_DENSE if n > _MOST_DOTS else ''}.",
             _loading_chart(found, model.loadings_),
         ),
         _panel("Subjects", "Unusual subjects first, then by decreasing residual.", _table(found), wide=True),
@@ -223,9 +238,30 @@ def _svg(parts: Sequence[str], label: str) -> str:
     return f'<svg {box} role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
 
 
-def _dot(place: tuple[float, float], colour: str, title: str = "", size: float = 3.5) -> str:
-    named = f"<title>{html.escape(title)}</title>" if title else ""
-    return f'<circle cx="{place[0]}" cy="{place[1]}" r="{size}" fill="{colour}" fill-opacity="0.75">{named}</circle>'
+def _both(found: NewLoadings, places: Sequence[tuple[float, float]], strange: np.ndarray, size: float) -> list[str]:
+    """New subjects, the unusual ones on top of the others."""
+    parts: list[str] = []
+    for rows, colour in ((np.flatnonzero(~strange).tolist(), _BLUE), (np.flatnonzero(strange).tolist(), _ORANGE)):
+        parts += _dots([places[s] for s in rows], colour, [found.subjects[s] for s in rows], size)
+    return parts
+
+
+def _dots(places: Sequence[tuple[float, float]], colour: str, titles: str | Sequence[str], size: float) -> list[str]:
+    """A dot with a title at each place; of very many the cells that hold them, darker where they are more."""
+    if len(places) <= _MOST_DOTS:
+        named = [titles] * len(places) if isinstance(titles, str) else titles
+        return [
+            f'<circle cx="{x}" cy="{y}" r="{size}" fill="{colour}" fill-opacity="0.75">'
+            f"<title>{html.escape(title)}</title></circle>"
+            for (x, y), title in zip(places, named, strict=True)
+        ]
+    cells = Counter((int(x) // _CELL, int(y) // _CELL) for x, y in places if np.isfinite([x, y]).all())
+    most = max(cells.values())
+    return [
+        f'<rect x="{_CELL * x}" y="{_CELL * y}" width="{_CELL}" height="{_CELL}" fill="{colour}" '
+        f'fill-opacity="{0.1 + 0.9 * np.sqrt(n / most):.3f}"><title>{n:,} here</title></rect>'
+        for (x, y), n in cells.items()
+    ]
 
 
 def _quality_chart(found: NewLoadings, units: str) -> str:
@@ -244,18 +280,19 @@ def _quality_chart(found: NewLoadings, units: str) -> str:
         "distance of the loadings from the fitted subjects'", f"residual{f' ({units})' if units else ''}"
     )
     if together:
-        parts += [_dot(axes.at(x, y), "#8a939e", "fitted subject", 2.5) for x, y in zip(*own, strict=True)]
-    named = sorted(np.flatnonzero([bool(text) for text in new["unusual"]]), key=lambda s: -new["residual"][s])[:6]
-    for s, name in enumerate(found.subjects):
-        strange, place = bool(new["unusual"][s]), axes.at(new["distance"][s], new["residual"][s])
-        parts.append(_dot(place, "#d55e00" if strange else "#0b6ea8", name))
-        if s in named:  # the furthest; all are in the table
-            parts.append(
-                f'<text x="{place[0] - 6}" y="{place[1] - 5}" text-anchor="end">{html.escape(name[:30])}</text>'
-            )
+        parts += _dots([axes.at(x, y) for x, y in zip(*own, strict=True)], _GREY, "fitted subject", 2.5)
+    strange = np.array([bool(text) for text in new["unusual"]])
+    places = [axes.at(x, y) for x, y in zip(new["distance"], new["residual"], strict=True)]
+    parts += _both(found, places, strange, 3.5)
+    for s in sorted(np.flatnonzero(strange), key=lambda s: -new["residual"][s])[
+        :6
+    ]:  # the furthest; all are in the table
+        x, y = places[s]
+        parts.append(f'<text x="{x - 6}" y="{y - 5}" text-anchor="end">{html.escape(found.subjects[s][:30])}</text>')
     key = (
         "grey: fitted subjects; blue: new ones; orange: unusual" if together else "blue: new subjects; orange: unusual"
     )
+    key += _DENSE if max(len(own[0]), len(places)) > _MOST_DOTS else ""
     return _svg(parts, "Residual against distance of each subject") + f'<p class="about">{key}</p>'
 
 
@@ -265,6 +302,7 @@ def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
     own, new = (fitted - middle) / scale, (found.loadings - middle) / scale
     k = fitted.shape[1]
     ends = np.percentile(own, (1, 25, 50, 75, 99), axis=0)
+    strange = np.array([bool(text) for text in found.quality["unusual"]])
     axes = _Axes([0.4, k + 0.6], np.concatenate([new.ravel(), ends.ravel()]))
     parts = axes.frame("component", "loading", x_ticks=False)
     for j in range(k):
@@ -278,10 +316,8 @@ def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
         parts.append(f'{box}<path class="axis" d="{lines}"/>')
         if k <= 25 or j % 5 == 4:
             parts.append(f'<text x="{centre}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{j + 1}</text>')
-        for s, name in enumerate(found.subjects):
-            shift = 0.3 * ((s * 0.618) % 1 - 0.5)
-            colour = "#d55e00" if found.quality["unusual"][s] else "#0b6ea8"
-            parts.append(_dot(axes.at(j + 1 + shift, new[s, j]), colour, name, 2.2))
+        places = [axes.at(j + 1 + 0.3 * ((s * 0.618) % 1 - 0.5), value) for s, value in enumerate(new[:, j])]
+        parts += _both(found, places, strange, 2.2)
     return _svg(parts, "Loadings of the new subjects against those of the fitted ones")
 
 
