@@ -16,7 +16,7 @@ import pytest
 import icofactor as ico
 from helpers.trees import freesurfer_tree, hcp_tree, hemispheres, names, write_mgh, write_npz
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
-from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds
+from icofactor.cli.estimate import Size, estimate, estimate_pass, in_bytes, in_seconds
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.factorization.recurrence import in_one_line
@@ -346,6 +346,12 @@ def test_estimates_grow_with_the_fit() -> None:
     # a store needs no room for X, however large it is
     huge = replace(small, n_subjects=20000, n_sites=327684)
     assert estimate(huge, in_memory=False).memory < 0.1 * estimate(huge).memory
+    # 50,000 people on two hemispheres of fsaverage6, 20 parts, float16: 1.3 GB and about 40 s were measured
+    biobank = Size(50000, 81924, 20, n_columns=640, n_starts=10, n_hard_starts=50, descent=False)
+    needed = estimate(biobank, in_memory=False, tiles=True)
+    assert 20 < needed.seconds < 60 < estimate(biobank, in_memory=False).seconds
+    assert 1.3e9 / 2 < needed.memory < 2 * 1.3e9
+    assert 30 < estimate_pass(50000, 81924, in_memory=False).seconds < 90
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]
     assert [in_seconds(t) for t in (0.2, 30, 120, 9000)] == ["1 s", "30 s", "2 min", "2.5 h"]
 

@@ -187,6 +187,8 @@ def _model(options: argparse.Namespace, earlier: Any) -> Any:
 def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
+    from icofactor.estimator.workspace import open_stream
+    from icofactor.factorization.gathering import in_tiles
     from icofactor.factorization.methods import for_negative_data, method_named
 
     n_fitted = len(scans.rows)
@@ -216,7 +218,8 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         n_iter=model.n_iter,
         tol=model.tol,
     )
-    needed = estimate(size, in_memory=not plan.stored)
+    tiles = plan.stored and not done and center != "zscore" and in_tiles(open_stream(scans.of(plan.read()).X, None))
+    needed = estimate(size, in_memory=not plan.stored, tiles=tiles)
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from contextlib import nullcontext
@@ -44,6 +45,8 @@ icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
 icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot rh.aparc.annot
 icofactor select -o fitted --model fitted --atlas lh.aparc.annot rh.aparc.annot"""
 _MOST = 10_000  # far beyond what any cohort allows
+_COPIES, _MUCH = 10, 2**31
+"""Sums over faces in memory besides those of rotated cohorts; bytes that are worth a note."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -251,7 +254,23 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
         check_confounds(options, plan, scans.rows)
     if options.bootstrap:
         check_table(model, table, subjects)
+    if ranks and not options.quiet and plan.sites is not None:
+        _warn_of_size(len(subjects), min(plan.sites.n, plan.sites.n_roots * 4**options.level), options.nulls)
     return scans.of(plan.read())
+
+
+def _warn_of_size(n_subjects: int, n_columns: int, n_nulls: int) -> None:
+    """Say that a search will need much memory: sums over faces of everybody, once more for each rotated cohort and for
+    the halves at work."""
+    from icofactor.cli.estimate import in_bytes
+
+    needed = 8 * n_subjects * n_columns * (n_nulls + _COPIES)
+    if needed > _MUCH:
+        print(
+            f"note: with {n_subjects} subjects this takes at least {in_bytes(needed)} of memory, and much longer "
+            "than a fit; fewer subjects (--exclude), --nulls and --splits take less",
+            file=sys.stderr,
+        )
 
 
 def _people(options: argparse.Namespace) -> dict[str, Any]:

@@ -79,4 +79,5 @@ def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
         text = f"has {plan.n_sites} sites ({plan.hemisphere})"
         raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}")
     write = f"and write their loadings on {len(model.components_)} components to {table}."
-    return "\n".join([*would_read(plan), write, in_one_pass(plan), "Nothing was written."])
+    held = 2 * int(model.refined_.stats.L.nbytes)  # sums of the fitted subjects, and what is read beside them
+    return "\n".join([*would_read(plan), write, in_one_pass(plan, held), "Nothing was written."])

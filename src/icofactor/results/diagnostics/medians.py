@@ -10,7 +10,7 @@ from numba import njit
 from icofactor.factorization.engines.sweeps import compiled
 from icofactor.streaming.blocks import Tile, cut
 
-_BYTES = 2**21
+_BYTES = 2**24
 """Of so many values the rows are put together at a time."""
 _RUN = 256
 """Values that are counted at a time."""
