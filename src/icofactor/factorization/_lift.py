@@ -181,7 +181,7 @@ def _lift_part(
     W = _solved(shared["mixing"] @ rhs.T, shared, start)
     heavy = weighed(W, weights) / scale[:, None]
     narrow = np.ascontiguousarray(heavy, kind)
-    for tile in tiles:
+    for tile in reversed(tiles):  # the last are still in the cache
         own, at = WX[:, tile.subjects], tile.sites
         add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], own)
     WX += (rounded @ heavy)[:, None]

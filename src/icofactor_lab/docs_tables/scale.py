@@ -35,7 +35,7 @@ import numpy as np
 import icofactor as ico
 from icofactor import progress
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.arrays import _opened
+from icofactor.cohort.store.arrays import _AHEAD, _opened
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
@@ -119,7 +119,7 @@ def child_read(store: str, n: str) -> dict[str, Any]:
     def plain(i: int) -> int:
         if not hasattr(room, "buffer"):
             room.buffer = bytearray(2**22)
-        for later in files[i + 8 : i + 9]:  # as far ahead as a fit
+        for later in files[i + _AHEAD : i + _AHEAD + 1]:  # as far ahead as a fit
             _opened(later).close()
         with open(files[i], "rb", buffering=0) as stream:
             return sum(iter(lambda: stream.readinto(room.buffer), 0))

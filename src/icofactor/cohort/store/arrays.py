@@ -27,14 +27,15 @@ from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath
 from icofactor.streaming.blocks import Room
+from icofactor.streaming.runners import n_threads
 
 GROUP = "zarr.json"
 AGAIN = "Copy the cohort store again, or write it again"
 Checksums = Mapping[str, str]
 """Of one array: SHA-256 of its "metadata", and the CRC-32C of all its "chunks" in one hexadecimal text."""
 _SUM, _DIGITS = 4, 8
-_AHEAD = 4
-"""Chunks that the operating system is asked to read ahead."""
+_AHEAD = 64
+"""Chunks that the operating system is asked to read ahead, by all threads together."""
 _MOST_CHUNKS = 10**7
 _TYPES = {*NUMBERS, "float16"}
 MOST_METADATA, _MOST_WHOLE = 2**16, 2**31
@@ -162,10 +163,11 @@ class StoredArray:
             after = [_name((row, *rest)) for row in rows for number, *rest in touched if number == last]
             coming = self.folder.read_all(list(map(_name, touched)), after, self.chunk_bytes)
         ahead: deque[io.BufferedReader] = deque()
+        n_ahead = max(1, _AHEAD // n_threads())
         try:
             for i, numbers in enumerate(touched):
                 file = self._file(numbers)
-                for later in touched[i + len(ahead) : i + _AHEAD + 1] if isinstance(file, str) else ():
+                for later in touched[i + len(ahead) : i + n_ahead + 1] if isinstance(file, str) else ():
                     with reading(self._file(later)):
                         ahead.append(_opened(self._file(later)))
                 with reading(file):
