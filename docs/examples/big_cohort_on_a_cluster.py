@@ -72,7 +72,7 @@ print("same components:", np.array_equal(model.components_, again.components_))
 try:
     ico.CorticalFactorization(n_components=5, n_starts=4, random_state=0).fit(store, work_dir=folder / "work")
 except ValueError as error:
-    print(error)
+    print(str(error).replace(str(folder), "FOLDER"))
 
 # %%
 # On SLURM

@@ -66,6 +66,14 @@ def squared_error(model: CorticalFactorization, X: np.ndarray) -> float:
 # ---------------------------------------------------------------------- scikit-learn's conventions
 
 
+def test_a_level_finer_than_the_mesh_is_said(cohort: ico.Cohort) -> None:
+    settings = {"n_components": 2, "n_starts": 2, "random_state": 0, "refinement": None}
+    with pytest.warns(UserWarning, match="level=9 is finer than the mesh: the fit starts from its finest level, 3"):
+        fine = CorticalFactorization(**settings, level=9).fit(cohort[:6])
+    own = CorticalFactorization(**settings, level=3).fit(cohort[:6])  # without a word
+    np.testing.assert_array_equal(fine.components_, own.components_)
+
+
 def test_the_constructor_only_stores() -> None:
     odd = object()
     model = CorticalFactorization(odd, method=odd, mesh=odd, mask=odd, refinement=odd, random_state=odd)  # type: ignore[arg-type]

@@ -40,6 +40,9 @@ from icofactor.streaming.runners import one_blas_thread
 Folder = str | os.PathLike[str] | None
 
 
+_LEVEL = 2  # of small meshes, their own without a word
+
+
 class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     """Factorize cortical maps into a few basis maps and per-subject loadings.
 
@@ -76,8 +79,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     sigma : float or None, default=None
         Width of smooth and exponential columns. None uses 0.1 for smooth and 0.015, as in the paper, for exponential.
     level : int, default=2
-        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ... At most the level of the
-        mesh.
+        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ... Levels finer than the
+        mesh start from the level of the mesh, with a warning.
     n_starts : int or None, default=None
         Number of random starts; the best is kept. None uses 50 hard starts for "parts", of which the best ten are
         finished, and ten starts for other methods.
@@ -178,7 +181,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         weights: Any = None,
         columns: str = "partition",
         sigma: float | None = None,
-        level: int = 2,
+        level: int = _LEVEL,
         n_starts: int | None = None,
         n_iter: int = 3000,
         tol: float = 1e-5,
@@ -315,6 +318,11 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         if given.measures is not None:
             given.measures.check_people(given.X.shape[0])
         self.check_shape(given.X.shape)
+        if self.level > max(sites.max_level, _LEVEL) and sites.regions is None:
+            finest = (
+                f"level={self.level} is finer than the mesh: the fit starts from its finest level, {sites.max_level}"
+            )
+            warnings.warn(finest, stacklevel=3)
         known = None if earlier is None else Earlier.of(earlier, self, X, mask, whole)
         parameters, names = self.get_params(deep=False), getattr(X, "subjects", None)
         place = open_workplace(given, mask, parameters, self.random_state, work_dir, client, known)
