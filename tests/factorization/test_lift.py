@@ -362,3 +362,18 @@ def test_a_lift_that_changes_nothing_is_taken_whole() -> None:
     assert _best_between(coarse, lifted) == (lifted, 1.0)
     larger = replace(coarse, W=coarse.W * 1.1, WX=coarse.WX * 1.1, WW=coarse.WW * 1.21)
     assert _best_between(coarse, larger)[1] == 0
+
+
+def test_nearly_parallel_loadings_are_lifted_to_the_end() -> None:
+    """More parts than there are: fewer sweeps left sites unsolved, and 20 passes over X had to mend them."""
+    rng = np.random.default_rng(0)
+    C = rng.standard_normal((4, 80))
+    C = np.vstack([C, C + 0.1 * rng.standard_normal((4, 80))])
+    X = np.maximum(rng.standard_normal((100, 8)), 0) @ C * 0.05 + 0.3 * rng.standard_normal((100, 80))
+    scheme, G = METHODS["parts"].scheme, 0.8 * np.eye(8)
+    problem = scheme.site_problem(C, G, 0.0, 1.0)
+    rhs, root = problem.linear @ X.T, np.linalg.cholesky(problem.gram)
+    best = np.transpose([nnls(root.T, r)[0] for r in np.linalg.solve(root, rhs).T])
+    found = lift(X, C, scheme, 0.0, 1.0, G=G).W.T
+    least = cost(problem.gram, rhs, best, 0.0).sum()
+    assert 0 <= cost(problem.gram, rhs, found, 0.0).sum() - least < 2e-4 * abs(least)

@@ -379,6 +379,7 @@ def test_large_stores_are_worked_on_tile_by_tile(
     stored = append_store(tmp_path / "a", dataclasses.replace(cohort[10:], mask=mask))[3:21]
     for center, own in (("auto", None), ("zscore", None), ("auto", weights)):
         settings = {"n_components": 3, "level": 1, "n_starts": 2, "random_state": 0, "center": center, "weights": own}
+        settings["polish"] = 2 if own is not None else 0
         found = []
         for large in (2**60, 0):
             monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)

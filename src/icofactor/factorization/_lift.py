@@ -110,9 +110,8 @@ def lift(
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
     tiles = engine != "jax" and in_tiles(X)
-    if tiles:  # products with orthogonal rows: what rounding changes is not amplified twice
-        Q, R = np.linalg.qr(problem.linear.T)
-        shared["C"], shared["mixing"] = Q, R.T
+    if tiles:
+        shared |= _orthogonal(problem.linear)
     task = _lift_part if tiles else each_block(_block_function(engine))
     for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
         W[rows] = found["site.W"]
@@ -153,39 +152,50 @@ def _solved(rhs: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None
     return np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
 
 
+def _orthogonal(C: np.ndarray) -> dict[str, np.ndarray]:
+    """C as Qᵀ (subjects × components) and what it is mixed with: rounding is not amplified by nearly parallel rows."""
+    Q, R = np.linalg.qr(C.T)
+    return {"Q": Q, "mixing": R}
+
+
 def _lift_part(
     part: StoredPart, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> Arrays:
-    """`_lift_block` of a part of large data, tile by tile where it is stored.
+    """`_lift_block` of a part of large data, tile by tile where it is stored."""
+    W, WX = _in_tiles(part, shared, lambda XC: _solved(XC.T, shared, start), weights)
+    return {"site.W": W, "sum.WX": WX}
+
+
+def _in_tiles(
+    part: StoredPart, shared: Mapping[str, Any], solved: Callable[[np.ndarray], np.ndarray], weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """W = solved(X Cᵀ) of a part, and its share of WᵀX.
 
     Values that were rounded to two bytes are multiplied in float32, as deviations from their site's offset; what that
     rounds of the offset is put right, and sums over tiles are float64.
     """
     from icofactor.factorization.engines.looking import add_products, add_turned_products, bits
 
-    Q, tiles = shared["C"], list[Tile]()  # subjects × components
-    kind: np.dtype[Any] = np.dtype(np.float64)
+    Q, tiles, kind = shared["Q"], list[Tile](), np.dtype(np.float32 if part.dtype.itemsize == 2 else np.float64)
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
-    centre, rhs, WX = offset, np.zeros((part.shape[0], Q.shape[1])), np.zeros((len(shared["A"]), len(Q)))
+    centre = offset.astype(kind)
+    XQ, WX = np.zeros((part.shape[0], Q.shape[1])), np.zeros((Q.shape[1], len(Q)))
     _room.again()
     for tile in part.tiles(_room):
-        if not tiles and tile.x.dtype.itemsize == 2:
-            kind = np.dtype(np.float32)
-            centre = offset.astype(kind)
         tiles.append(tile)
         own, at = np.ascontiguousarray(Q[tile.subjects], kind), tile.sites
-        add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, rhs[at])
+        add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, XQ[at])
     rounded = centre - offset
-    rhs = (rhs + rounded[:, None] * Q.sum(axis=0)) / scale[:, None]
-    W = _solved(shared["mixing"] @ rhs.T, shared, start)
+    XQ = (XQ + rounded[:, None] * Q.sum(axis=0)) / scale[:, None]
+    W = solved(XQ @ shared["mixing"])
     heavy = weighed(W, weights) / scale[:, None]
     narrow = np.ascontiguousarray(heavy, kind)
     for tile in reversed(tiles):  # the last are still in the cache
         own, at = WX[:, tile.subjects], tile.sites
         add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], own)
     WX += (rounded @ heavy)[:, None]
-    return {"site.W": W, "sum.WX": WX}
+    return W, WX
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
@@ -334,11 +344,14 @@ def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, 
 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
+    tiles = n_steps > 0 and in_tiles(X)
+    task = _step_part if tiles else each_block(_step_block)
     for number in range(n_steps):
         shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
+        shared |= _orthogonal(basis.WX) if tiles else {}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
         own, stage = [basis.W, basis.weights], f"lift-step-{number}"
-        for rows, found in pass_over(X, each_block(_step_block), shared, own, stage=stage):
+        for rows, found in pass_over(X, task, shared, own, stage=stage, tiles=tiles):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
         basis, _ = _moved(basis, step, WX_step)
@@ -348,11 +361,20 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
 @on_device
 def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
-    MW, A = x @ shared["C"].T, shared["A"]
-    xp = namespace(x)
-    size = xp.where(A.diagonal() > 0, A.diagonal(), np.inf)
-    step = xp.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
+    step = _step(x @ shared["C"].T, shared, W)
     return {"site.step": step, "sum.WX": weighed(step, weights).T @ x}
+
+
+def _step_part(part: StoredPart, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
+    """The same of a part of large data, tile by tile."""
+    step, WX = _in_tiles(part, shared, lambda MW: _step(MW, shared, W), weights)
+    return {"site.step": step, "sum.WX": WX}
+
+
+def _step(MW: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> np.ndarray:
+    xp, A = namespace(MW), shared["A"]
+    size = xp.where(A.diagonal() > 0, A.diagonal(), np.inf)
+    return xp.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
 
 
 @on_device

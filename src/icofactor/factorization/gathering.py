@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, join
 from icofactor.streaming.inspect import Inspector, look, look_for_bounds
-from icofactor.streaming.passes import pass_over, stream_of
+from icofactor.streaming.passes import Stream, pass_over, stream_of
 
 _FEW = 8
 LARGE = 2**28
@@ -30,7 +30,12 @@ def gather(
     shared = {} if inspector is None else inspector.shared
     compiled = inspector is not None and not shared and _one_each(columns) and is_large(stream)
     task = _column_sums_compiled if compiled else _column_sums
-    how: Any = {"stage": "statistics", "report": report, "tiles": compiled and in_tiles(stream, plain=True)}
+    tiles = _stored(stream, plain=True) if compiled else None
+    if tiles is not None and not stream.runner.remote:
+        from icofactor.factorization.engines.looking import compile_for
+
+        compile_for(tiles.dtype)
+    how: Any = {"stage": "statistics", "report": report, "tiles": tiles is not None}
     for rows, found in pass_over(stream, task, shared, [columns], **how):
         sums[found["reached"]] += found["columns"]
         site_energy[rows] = found["site.energy"]
@@ -67,9 +72,14 @@ def is_large(X: Any) -> bool:
 
 def in_tiles(X: Any, plain: bool = False) -> bool:
     """Whether X is large and stored in tiles; `plain`: and nothing is done to its values."""
-    source = stream_of(X).source
-    part = source.stored(source.slices()[0]) if is_large(X) else None
-    return part is not None and not (plain and (part.offset is not None or part.scale is not None))
+    return _stored(stream_of(X), plain) is not None
+
+
+def _stored(stream: Stream, plain: bool = False) -> StoredPart | None:
+    """The first part of a large X that is stored in tiles; `plain`: if nothing is done to its values."""
+    part = stream.source.stored(stream.source.slices()[0]) if is_large(stream) else None
+    changed = plain and part is not None and (part.offset is not None or part.scale is not None)
+    return None if changed else part
 
 
 def _one_each(columns: sp.csr_array) -> bool:

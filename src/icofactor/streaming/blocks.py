@@ -81,12 +81,14 @@ class StoredPart:
     read : gives the tiles, picklable; those of a site in the order of the subjects. Its argument gives the memory of
         each tile; with None, a tile may be overwritten by the next.
     shape : (sites, subjects)
+    dtype : of the tiles
     used : which sites of the tiles are the part's; None: all
     offset, scale : (n_sites,) values are less this and divided by that; None: they are as stored
     """
 
     read: Callable[[Room | None], Iterator[Tile]]
     shape: tuple[int, int]
+    dtype: np.dtype[Any]
     used: np.ndarray | None = None
     offset: np.ndarray | None = None
     scale: np.ndarray | None = None

@@ -6,6 +6,7 @@
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults weights [--splits 10]
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults penalty
     ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults ends [--seeds 16]
+    ICOFACTOR_TEST_DATA=... python -m icofactor_lab.docs_tables.defaults sweeps
 
 Real thickness (100 subjects, left faces of fsaverage5) when ICOFACTOR_TEST_DATA is set, a simulated cohort otherwise.
 `tables`: the median over `--repeats` seeds of the full-resolution error over the between-subject variance, its worst
@@ -15,7 +16,8 @@ hemispheres, beside updates of opNMF in turn, and 1000 starts of parts (docs/ben
 weights change on real thickness, both hemispheres, on three meshes; the folder `resample` of the data holds spheres and
 areas. `penalty`: shares explained with the paper's constant penalties and with penalties relative to the data, two
 starts of 600 updates, of thickness in mm and in metres. `ends`: default fits of CD-PNNMF whose starts may end from
-update 50 on, beside fits with the rule of runs that begin on a plateau.
+update 50 on, beside fits with the rule of runs that begin on a plateau. `sweeps`: parts with 15, 60 and 300 coordinate
+sweeps in the lift.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import numpy as np
 import icofactor as ico
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.methods import METHODS
+from icofactor.factorization.schemes.projective import ProjectiveNMF
 from icofactor.preprocessing import Resampler
 from icofactor.preprocessing.templates import find_meshes
 from icofactor_lab.common.data import data_folder, thickness_cohort, thickness_is_there, thickness_on_faces
@@ -288,6 +291,22 @@ def ends(options: argparse.Namespace) -> None:
         print(f"| {name} | {k} | {made} | {np.mean(change):+.1e}, {max(change):+.1e} | {again} | {agree} |", flush=True)
 
 
+def sweeps(options: argparse.Namespace) -> None:
+    """Coordinate sweeps of the lift of parts: variance explained, and agreement between halves of the people."""
+    warnings.simplefilter("ignore")
+    real, simulated = thickness_on_faces(), ico.simulate_cohort(200, 5, mesh="fsaverage5", random_state=3)
+    data = {real.name: (real.Xs, real.sites), "simulated, 200, of 5": (simulated.X, simulated.sites)}
+    kind: Any = ProjectiveNMF
+    print("| data | k | explained with 15, 60, 300 sweeps | halves agree |\n|---|---|---|---|")
+    for (name, (X, sites)), k in itertools.product(data.items(), (3, 6, 10, 20)):
+        explained, agree = [], []
+        for kind.lift_sweeps in (15, 60, 300):
+            fits = [ico.CorticalFactorization(k, mesh=sites, random_state=0).fit(some) for some in (X, X[::2], X[1::2])]
+            explained.append(f"{fits[0].explained_:.5f}")
+            agree.append(f"{ico.match_components(*fits[1:]).mean:.3f}")
+        print(f"| {name} | {k} | {', '.join(explained)} | {', '.join(agree)} |", flush=True)
+
+
 def _both_hemispheres() -> tuple[np.ndarray, ico.Sites]:
     cohort = thickness_cohort() if thickness_is_there() else ico.simulate_cohort(100, 10, hemisphere="both")
     used = np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else np.asarray(cohort.mask)
@@ -368,6 +387,7 @@ def main() -> None:
             weights: {"--splits": number(10)},
             penalty: {},
             ends: {"--seeds": number(16)},
+            sweeps: {},
         },
     )
 

@@ -243,7 +243,8 @@ class StoreSource(MapSource):
         maps = self._maps
         if maps is None or maps.run is None:
             return None
-        return StoredPart(partial(self._tiles, where), (where.stop - where.start, self.shape[1]))
+        shape = where.stop - where.start, self.shape[1]
+        return StoredPart(partial(self._tiles, where), shape, maps.stored_dtype)
 
     def _tiles(self, where: slice, room: Room | None) -> Iterator[Tile]:
         maps = self._opened()

@@ -280,7 +280,7 @@ def swept_loop(single: bool) -> Loop:
     """`sweeps.sweep_group`."""
     from icofactor.factorization.engines import sweeps
 
-    _compile(sweeps.of_descent(single), 2)
+    compile_kernels(sweeps.of_descent(single), 2)
     return sweeps.sweep_group
 
 
@@ -296,12 +296,12 @@ def descended_loop(dtype: str) -> Loop:
     """`sweeps.descend_start`."""
     from icofactor.factorization.engines import sweeps
 
-    _compile({sweeps.descend_start: sweeps.types_of_loops(dtype)}, 4)
+    compile_kernels({sweeps.descend_start: sweeps.types_of_loops(dtype)}, 4)
     loop: Loop = sweeps.descend_start
     return loop
 
 
-def _compile(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
+def compile_kernels(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
     """Compile kernels here: they call no others, so cached copies are the same."""
     from icofactor.factorization.engines import sweeps
 

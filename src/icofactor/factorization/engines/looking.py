@@ -6,6 +6,7 @@ so that small fits do not wait for its compilation.
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from llvmlite.ir import FloatType
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
+from icofactor.factorization.engines.cpu import compile_kernels
 from icofactor.factorization.engines.sweeps import compiled
 
 
@@ -37,6 +39,19 @@ def look_and_sum(x: np.ndarray, place: np.ndarray, weight: np.ndarray, sums: np.
             high[j] = max(high[j], value)
         mean[i], variance[i] = centre, squares
     return True
+
+
+def compile_for(stored: np.dtype[Any]) -> None:
+    """Compile what a fit of a large store of this type needs: for its first pass now, for the lift meanwhile."""
+    kind = types.float32 if stored.itemsize == 2 else types.float64
+    x = types.Array(types.uint16 if stored.itemsize == 2 else types.float32, 2, "C")
+    wide, single, places = types.float64[::1], types.float32[::1], types.int64[::1]
+    tile = x, places, types.int64
+    look = *tile, places, wide, types.float64[:, ::1], types.int64, single, single, wide, wide, wide
+    compile_kernels({look_at_tile: look}, 2)
+    product, turned = (*tile, kind[::1], kind[:, ::1], types.float64[:, ::1]), (
+        *tile, kind[::1], kind[:, ::1], types.float64[:, :])  # fmt: skip
+    Thread(target=compile_kernels, args=({add_products: product, add_turned_products: turned}, 2)).start()
 
 
 def bits(x: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ class ProjectiveNMF(Scheme):
     projective = True
     penalised = scaled = False
     in_paper = True
-    lift_sweeps = 15
+    lift_sweeps = 60
     extrapolations: Mapping[str, Extrapolation | None] = EXTRAPOLATIONS
     kernel: str | None = "projective"
     centers = ("none", "mean", "zscore")
