@@ -98,10 +98,10 @@ def write_loadings(
 
 def _numbers(found: NewLoadings) -> dict[str, Any]:
     """What the page and the terminal say of all subjects together."""
-    shares = {"": found.quality["explained_variance"], "_of_fitted_subjects": found.fitted.get("explained_variance")}
-    known = {name: values[np.isfinite(values)] for name, values in shares.items() if values is not None}
-    medians = {f"explained_variance_median{name}": float(np.median(v)) if len(v) else None for name, v in known.items()}
-    return {"subjects": len(found.subjects), "unusual": sum(map(bool, found.quality["unusual"])), **medians}
+    name, of_whom = "explained_variance", {"": found.quality, "_of_fitted_subjects": found.fitted}
+    known = {who: of[name][np.isfinite(of[name])] for who, of in of_whom.items() if name in of}
+    medians = {f"{name}_median{who}": float(np.median(v)) if len(v) else None for who, v in known.items()}
+    return {"subjects": len(found.subjects), "unusual": sum(map(bool, found.quality.get("unusual", ()))), **medians}
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
