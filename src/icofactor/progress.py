@@ -14,8 +14,8 @@ _watched: list[Callable[[str], None]] = []
 
 def say(text: str) -> None:
     """Say what takes long, where progress is shown."""
-    if _watched:
-        _watched[-1](text)
+    for how in _watched[-1:]:  # the last may end meanwhile: kernels are also compiled by another thread
+        how(text)
 
 
 class Stages:

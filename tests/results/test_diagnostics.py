@@ -205,6 +205,24 @@ def test_large_stores_are_described_tile_by_tile(
         assert tiled.warnings == plain.warnings and "1 site in use does not vary" in " ".join(plain.warnings)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_maps_without_noise_have_residuals_in_tiles_too(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of them is a difference of sums, which rounding takes below 0."""
+    cohort = make_cohort(mask=False)
+    sides = np.arange(cohort.sites.n) < 300
+    strengths = np.random.default_rng(0).integers(1, 9, (N, 2)) / 4 + [0, 3]
+    X = np.where(sides, strengths[:, :1], strengths[:, 1:]).astype(np.float32)
+    stored = create_store(tmp_path / "a", [replace(cohort, X=X)], dtype=dtype, chunk_sites=100, chunk_subjects=7)
+    model = CorticalFactorization(2, center="none", level=1, random_state=0).fit(stored)
+    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
+    found = diagnose(model, stored, n_permutations=10)
+    assert 0 <= found.residual.min() <= found.residual.max() < 1e-2
+    for shares in (found.explained_map, found.subject_explained, found.explained_X):
+        assert np.all(np.asarray(shares) <= 1)
+
+
 def test_permutations_do_not_depend_on_how_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor on threads, which work on the columns of a biobank."""
     rng = np.random.default_rng(0)

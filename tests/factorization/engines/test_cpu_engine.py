@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -322,6 +325,47 @@ def test_the_first_fit_of_a_machine_is_that_of_later_ones(tmp_path: Path) -> Non
     assert first == later and first.startswith("False\ncpu ")
     compiled = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
     assert compiled == {"sweeps.half_step", "sweeps.balance_step"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "engine"),
+    [("from numba.core.caching import CacheImpl; CacheImpl._locator_classes = []", "cpu"),
+     ("import os; os.environ['NUMBA_DISABLE_JIT'] = '1'", "numpy")],
+)  # fmt: skip
+def test_numba_may_be_switched_off_or_have_no_folder(before: str, engine: str) -> None:
+    """An installation and a home that are read-only: kernels are compiled, but not kept."""
+    program = (
+        f"{before}\nimport numpy, icofactor as ico\nX = numpy.random.default_rng(0).gamma(2, size=(30, 642))\n"
+        "print(ico.CorticalFactorization(3, method='CD-PNNMF', mesh='fsaverage3', hemi='left').fit(X).starts_.engine)"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == engine, done.stderr
+
+
+def test_a_kernel_that_cannot_be_kept_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the thread that compiles ahead print what went wrong: the lift compiles then."""
+    looking = pytest.importorskip("icofactor.factorization.engines.looking")
+
+    class Full:
+        def compile(self, types: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    cpu.compile_kernels({Full(): ()}, 1)
+    assert gc.isenabled()
+    printed: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+
+    def compile_kernels(found: Any, seconds: int) -> None:
+        if looking.add_products in found:
+            raise RuntimeError("cannot compile")
+
+    monkeypatch.setattr(looking, "compile_kernels", compile_kernels)
+    before = set(threading.enumerate())
+    looking.compile_for(np.dtype(np.float16))
+    for one in set(threading.enumerate()) - before:
+        one.join()
+    assert not printed
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])

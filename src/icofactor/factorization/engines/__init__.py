@@ -117,8 +117,9 @@ def _cpu(p: Problem, method: Method, reason: str) -> Engine:
 
     if not cpu.available():
         if reason == "asked for":
-            warnings.warn("engine='cpu' needs numba, which is not installed; NumPy is used", UserWarning, stacklevel=4)
-        return _numpy("numba is not installed")
+            what = "engine='cpu' needs numba, which is not installed or is switched off (NUMBA_DISABLE_JIT)"
+            warnings.warn(f"{what}; NumPy is used", UserWarning, stacklevel=4)
+        return _numpy("numba is not installed, or is switched off")
     if not cpu.can_run(p, method):
         return _numpy(
             "the compiled kernels cannot solve this problem (sparse K, another library, or a scheme without a kernel)",

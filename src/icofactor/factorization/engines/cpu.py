@@ -269,8 +269,9 @@ def compiled_loop(dtype: str) -> Loop:
                 "import gc; gc.disable(); "  # as in `_compile`
                 f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
             )
-            with suppress(OSError, subprocess.SubprocessError):  # then this process compiles
-                subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
+            if kernels.compiled["cache"]:  # otherwise, and where that fails, this process compiles
+                with suppress(OSError, subprocess.SubprocessError):
+                    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
     loop: Loop = kernels.run_group
     return loop
 
@@ -312,14 +313,19 @@ def compile_kernels(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
         gc.disable()  # of all that compiling makes most stays, and looking for the rest takes a fifth of the time
         try:
             for kernel, types in found.items():
-                kernel.compile(types)
+                with suppress(OSError):  # it is compiled; a full disk cannot keep it
+                    kernel.compile(types)
         finally:
             if collecting:
                 gc.enable()
 
 
 def available() -> bool:
-    """Whether numba is installed."""
+    """Whether numba is installed, and not switched off by NUMBA_DISABLE_JIT."""
     from importlib.util import find_spec
 
-    return find_spec("numba") is not None
+    if find_spec("numba") is None:
+        return False
+    from numba import config
+
+    return not config.DISABLE_JIT

@@ -6,6 +6,7 @@ so that small fits do not wait for its compilation.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -51,7 +52,12 @@ def compile_for(stored: np.dtype[Any]) -> None:
     compile_kernels({look_at_tile: look}, 2)
     product, turned = (*tile, kind[::1], kind[:, ::1], types.float64[:, ::1]), (
         *tile, kind[::1], kind[:, ::1], types.float64[:, :])  # fmt: skip
-    Thread(target=compile_kernels, args=({add_products: product, add_turned_products: turned}, 2)).start()
+    Thread(target=_compile_ahead, args=({add_products: product, add_turned_products: turned},)).start()
+
+
+def _compile_ahead(found: dict[Any, tuple[Any, ...]]) -> None:
+    with suppress(Exception):  # the lift will try again, and say what is wrong
+        compile_kernels(found, 2)
 
 
 def bits(x: np.ndarray) -> np.ndarray:

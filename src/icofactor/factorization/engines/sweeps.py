@@ -15,7 +15,17 @@ from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
 from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import ARRIVED, SHRUNK, settled
 
-compiled = {"cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
+
+def _kept() -> bool:
+    """Whether numba finds a folder for what it compiles; where there is none, each process compiles again."""
+    try:
+        njit(cache=True)(_kept)
+    except RuntimeError:
+        return False
+    return True
+
+
+compiled = {"cache": _kept(), "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
 _alone = {**compiled, "no_cfunc_wrapper": True}
 """For kernels that Python alone calls: compiles sooner."""
 

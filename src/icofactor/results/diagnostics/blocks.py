@@ -79,6 +79,8 @@ def fit_pass(
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
             sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
+    for squares in (sites["spread"], sites["variance"], sites["error"], sums["variance"], sums["error"]):
+        np.maximum(squares, 0.0, out=squares)  # tiles give them as differences, which rounding may take below 0
     return Pass(
         sites["median"],
         np.sqrt(sites["spread"] / max(1, n_subjects - 1)),
@@ -88,7 +90,7 @@ def fit_pass(
         sums["error"],
         sums["moments"],
         float(sums["energy"]),
-        float(sums["error_in_units"]),
+        max(0.0, float(sums["error_in_units"])),
     )
 
 
