@@ -37,7 +37,9 @@ def gather(
         compile_for(tiles.dtype)
     how: Any = {"stage": "statistics", "report": report, "tiles": tiles is not None}
     for rows, found in pass_over(stream, task, shared, [columns], **how):
-        sums[found["reached"]] += found["columns"]
+        reached = found["reached"]
+        together = len(reached) and reached[-1] - reached[0] + 1 == len(reached)  # a slice is not copied
+        sums[slice(reached[0], reached[-1] + 1) if together else reached] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
             inspector.accept(rows, found)

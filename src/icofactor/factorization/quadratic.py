@@ -16,6 +16,8 @@ from icofactor.factorization.arrays import Array, namespace
 
 _MOST_SWEEPS = 1_000
 _COLLINEAR = 1e-10
+_LOOK, _STILL = 15, 1e-12
+"""After so many sweeps, columns in which the last one changed less than this share of their largest value are done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +56,16 @@ def coordinate_descent(
     if not signed:
         targets -= lasso / bend
     rows = [(other[i], targets[i], edges[i], z[j]) for i, j in enumerate(bent)]
-    for _ in range(sweeps):
+    before = z
+    for sweep in range(min(sweeps, _LOOK)):
+        before = z.copy() if sweep == _LOOK - 1 else z
         for weights, target, edge, row in rows:
             np.subtract(target, np.dot(weights, z, out=free), out=free)
             np.maximum(free, 0.0, out=row) if not signed else np.subtract(free, free.clip(-edge, edge), out=row)
     z[A.diagonal() <= 0] = 0.0
+    if sweeps > _LOOK:
+        going = np.flatnonzero((np.abs(z - before) > _STILL * np.abs(z).max(axis=0)).any(axis=0))
+        z[:, going] = coordinate_descent(A, rhs[:, going], lasso, signed, z[:, going], sweeps - _LOOK)
     return z
 
 

@@ -25,9 +25,12 @@ from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays, Rows, cut, on_device
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import each_block, pass_over, stream_of
+from icofactor.streaming.runners import in_order
 
 PYRAMID_BYTES = 320 * 2**20
 """A pyramid goes as deep as fits into this, so that refinement seldom meets its end."""
+_PEOPLE = 256
+"""Of so many subjects sums over faces are turned at a time."""
 _FACES = 8
 """Of many subjects, faces that are worked on at a time: fresh memory costs more than what is done in it."""
 REFERENCE_SIZE = 2.7
@@ -436,8 +439,12 @@ class Pyramid:
         """Statistics of a partition design, without reading X."""
         self._check(design)
         counts, L = self._gather(self._counts, design.faces), np.empty((self._sums[0].shape[1], design.n_columns))
-        for some in cut(design.n_columns, _FACES):
-            L[:, some] = self._gather(self._sums, design.faces[some]).T
+
+        def fill(some: slice) -> None:
+            L[some] = self._gather([sums[:, some] for sums in self._sums], design.faces).T
+
+        for _ in in_order(fill, cut(len(L), _PEOPLE)):  # turned while they are in the cache
+            pass
         return Statistics(
             diagonal_matrix(counts),
             L,
