@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.stores import BOTH, SITES, check_same, cohort, contents
 from icofactor.cohort.simulate import simulate_cohort
+from icofactor.cohort.store import arrays
 from icofactor.cohort.store import read as store_read
 from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
 from icofactor.cohort.store.layout import is_store, locked
@@ -120,6 +122,27 @@ def test_bytes_are_counted_in_whole_chunks(tmp_path: Path) -> None:
     for where in stored.site_blocks():
         stored.read_sites(where)
     assert stored.bytes_read == (3 + 14) * (100 * 4 * 4 + 4)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_few_files_may_be_open(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading ahead takes as many as there may be."""
+    whole, opened, kept = simulate_cohort(9, 3, mesh="fsaverage3"), arrays._opened, list[Any]()
+    stored = create_store(tmp_path / "a", [whole], chunk_sites=100, chunk_subjects=2)
+
+    def few(file: Any) -> Any:
+        kept[:] = [one for one in kept if not one.closed]
+        if len(kept) == most:
+            raise OSError(errno.EMFILE, "Too many open files")
+        kept.append(opened(file))
+        return kept[-1]
+
+    monkeypatch.setattr(arrays, "_opened", few)
+    np.testing.assert_array_equal(np.asarray(stored.X), whole.X)
+    assert all(one.closed for one in kept)
+    most = 0
+    with pytest.raises(CohortError, match="Too many open files"):
+        np.asarray(stored.X)
 
 
 def test_a_store_goes_to_another_process(tmp_path: Path) -> None:

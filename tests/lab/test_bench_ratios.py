@@ -64,6 +64,7 @@ def test_refused_before_anything_is_measured(
     monkeypatch.setattr(ratios, "interleaved", lambda *_: measured.append(1))
     for options, text in (
         (["--save", str(file), "--quick"], "exists"),
+        (["--save", str(tmp_path / "new.json"), "--quick", "--repeats", "0"], "--repeats must be a whole number ≥ 1"),
         (["--against", str(file)], "was measured with other sizes"),
         (["--against", str(file), "--quick", "--repeats", "2"], "--repeats must be at least 3"),
         (["--against", str(few), "--quick"], "has 2 rounds"),

@@ -93,6 +93,8 @@ def run_ratios(
     Both files are looked at before anything is measured.
     """
     scale = TINY if quick else Scale()
+    if repeats < 1:
+        raise ArgumentError("repeats", repeats, "a whole number ≥ 1")
     if save is not None:
         check_target(Path(save), overwrite)
     before = None if against is None else read_ratios(Path(against))

@@ -6,6 +6,7 @@ with zeros. Reading runs nothing but a copy and a checksum, and the size of each
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -168,8 +169,13 @@ class StoredArray:
             for i, numbers in enumerate(touched):
                 file = self._file(numbers)
                 for later in touched[i + len(ahead) : i + n_ahead + 1] if isinstance(file, str) else ():
-                    with reading(self._file(later)):
-                        ahead.append(_opened(self._file(later)))
+                    try:
+                        with reading(self._file(later)):
+                            ahead.append(_opened(self._file(later)))
+                    except CohortError as problem:
+                        if not ahead or getattr(problem.__cause__, "errno", 0) not in (errno.EMFILE, errno.ENFILE):
+                            raise
+                        break  # no more files may be open: those that are do for now
                 with reading(file):
                     if isinstance(file, RemotePath):
                         data = np.frombuffer(next(coming), np.uint8)
