@@ -484,7 +484,7 @@ def main() -> None:
                 "--rates": {"type": float, "nargs": "+", "default": [1.0, 5.0], "help": "GB/s of the file system"},
                 "--gbit": number(10.0, "Gbit/s of the network"),
                 "--statistics-ns": number(2.0, "of processor per value, reading included"),
-                "--lift-ns": number(3.7, "the same"),
+                "--lift-ns": number(3.0, "the same"),
                 "--gflops": number(40.0, "of one core in float64"),
                 "--start-seconds": number(1.5, "besides M"),
                 "--copies": number(2.5, "of L that the client has at most"),
