@@ -117,6 +117,10 @@ def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_pa
             model().fit(data, earlier=earlier)
     with pytest.raises(ArgumentError, match="was not fitted to the unchanged maps of a cohort store"):
         model().fit(after, earlier=model().fit(cohort[:N_OLD]))
+    for wrong in ("fitted/model.zip", model()):
+        with pytest.raises(ArgumentError, match="earlier must be a fitted CorticalFactorization") as raised:
+            model().fit(after, earlier=wrong)
+        assert raised.value.argument == "earlier"
     changed = replace(cohort, X=cohort.X * np.float32(1.001))
     other = create_store(tmp_path / "other", [changed], chunk_sites=100, chunk_subjects=8)
     with pytest.raises(ArgumentError, match="30 of its 30 people"):

@@ -14,7 +14,7 @@ import numpy as np
 
 from icofactor.cohort.store.layout import Origin
 from icofactor.cohort.store.read import StoredCohort
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Statistics, column_sums, root_sums
@@ -58,6 +58,9 @@ class Earlier:
         whole: Sites,
     ) -> Earlier:
         """What `model` kept, refused where it does not do for a fit by `settings` to X."""
+        if not hasattr(model, "origin_"):
+            kind = Phrase(f"{type(model).__name__}, not fitted" if hasattr(model, "fit") else type(model).__name__)
+            raise ArgumentError("earlier", kind, "a fitted CorticalFactorization (load_model reads one from its file)")
         if problem := _problem(model, settings, X, mask, whole):
             raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {problem}{_AGAIN}")
         rows = X.X.origin().find(model.origin_)
