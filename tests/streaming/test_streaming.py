@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +369,7 @@ def test_work_inside_a_worker_starts_no_further_threads() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-5), ("float32", 1e-10)])
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-5), ("int16", 1e-5), ("float32", 1e-10)])
 def test_large_stores_are_worked_on_tile_by_tile(
     cohort: ico.Cohort, mask: np.ndarray, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,8 +391,9 @@ def test_large_stores_are_worked_on_tile_by_tile(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [*product(["float16", "float32"], [np.nan, np.inf, -np.inf]), ("int16", np.nan)]
+)
 def test_bad_values_in_tiles_are_named(
     cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,15 +174,15 @@ def _in_tiles(
     Values that were rounded to two bytes are multiplied in float32, as deviations from their site's offset; what that
     rounds of the offset is put right, and sums over tiles are float64.
     """
-    from icofactor.factorization.engines.looking import add_products, add_turned_products, bits
+    from icofactor.factorization.engines.looking import add_products, add_turned_products, bits, tiles_of
 
-    Q, tiles, kind = shared["Q"], list[Tile](), np.dtype(np.float32 if part.dtype.itemsize == 2 else np.float64)
+    Q, tiles, kind = shared["Q"], list[Tile](), part.kind
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
     centre = offset.astype(kind)
     XQ, WX = np.zeros((part.shape[0], Q.shape[1])), np.zeros((Q.shape[1], len(Q)))
     _room.again()
-    for tile in part.tiles(_room):
+    for tile in tiles_of(part, _room):
         tiles.append(tile)
         own, at = np.ascontiguousarray(Q[tile.subjects], kind), tile.sites
         add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, XQ[at])

@@ -34,7 +34,7 @@ def gather(
     if tiles is not None and not stream.runner.remote:
         from icofactor.factorization.engines.looking import compile_for
 
-        compile_for(tiles.dtype)
+        compile_for(tiles)
     how: Any = {"stage": "statistics", "report": report, "tiles": tiles is not None}
     for rows, found in pass_over(stream, task, shared, [columns], **how):
         reached = found["reached"]
@@ -117,7 +117,7 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
 
 def _column_sums_stored(part: StoredPart, columns: sp.csr_array) -> Arrays:
     """The same of tiles, each of which is read, checked and added up while it is in the cache."""
-    from icofactor.factorization.engines.looking import bits, look_at_tile
+    from icofactor.factorization.engines.looking import bits, look_at_tile, tiles_of
 
     reached, columns = _reached(columns)
     n_sites, n_subjects = part.shape
@@ -125,7 +125,7 @@ def _column_sums_stored(part: StoredPart, columns: sp.csr_array) -> Arrays:
     sums, (shift, total, squares) = np.zeros((len(reached), n_subjects)), np.zeros((3, n_sites))
     ends = np.repeat(np.array([[np.inf], [-np.inf]], np.float32), n_subjects, axis=1)
     worst = ends.astype(np.float64)  # of tiles with values that are not finite, which compiled code does not compare
-    for tile in part.tiles():
+    for tile in tiles_of(part):
         at, to = tile.sites, tile.subjects
         if not to.start:
             shift[at] = tile.x[tile.rows, tile.first]

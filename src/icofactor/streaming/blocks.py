@@ -83,21 +83,36 @@ class StoredPart:
     shape : (sites, subjects)
     dtype : of the tiles
     used : which sites of the tiles are the part's; None: all
-    offset, scale : (n_sites,) values are less this and divided by that; None: they are as stored
+    coded : (2, n_subjects) step and offset of each subject's map, where tiles are codes of int16; None: they are values
+    steps : each an `Adjustment` at the part's sites, done to the values in this order
+    offset, scale : (n_sites,) what comes out is less this and divided by that; None: it is as it is
     """
 
     read: Callable[[Room | None], Iterator[Tile]]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     used: np.ndarray | None = None
+    coded: np.ndarray | None = None
+    steps: tuple[Any, ...] = ()
     offset: np.ndarray | None = None
     scale: np.ndarray | None = None
 
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """The type to compute in: float32 where values were rounded to two bytes."""
+        return np.dtype(np.float32 if self.dtype.itemsize == 2 else np.float64)
+
     def at(self, used: np.ndarray | None) -> StoredPart:
         """Some of its sites."""
-        return self if used is None else replace(self, used=used, shape=(len(used), self.shape[1]))
+        if used is None:
+            return self
+        steps = tuple(step.at(slice(None), used) for step in self.steps)
+        offset, scale = (None if values is None else values[used] for values in (self.offset, self.scale))
+        of = used if self.used is None else self.used[used]
+        return replace(self, used=of, shape=(len(used), self.shape[1]), steps=steps, offset=offset, scale=scale)
 
     def tiles(self, room: Room | None = None) -> Iterator[Tile]:
+        """As they are stored; `engines.looking.tiles_of` gives values."""
         for tile in self.read(room):
             if self.used is None:
                 yield tile

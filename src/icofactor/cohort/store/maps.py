@@ -123,7 +123,7 @@ class StoredMaps:
     @property
     def run(self) -> slice | None:
         """The consecutive subjects of the store that these are; None if they are not, or not all of one type."""
-        if any(part.dtype != self._parts[0].dtype or part.scale is not None for part in self._parts):
+        if any(part.dtype != self._parts[0].dtype for part in self._parts):
             return None
         found = slice(0, self.shape[0]) if self.subjects is None else _run(self.subjects)
         return found if isinstance(found, slice) else None
@@ -243,8 +243,9 @@ class StoreSource(MapSource):
         maps = self._maps
         if maps is None or maps.run is None:
             return None
-        shape = where.stop - where.start, self.shape[1]
-        return StoredPart(partial(self._tiles, where), shape, maps.stored_dtype)
+        shape, scales = (where.stop - where.start, self.shape[1]), maps.scales
+        coded = None if scales is None else np.ascontiguousarray(scales[maps.run, :2].T)
+        return StoredPart(partial(self._tiles, where), shape, maps.stored_dtype, coded=coded)
 
     def _tiles(self, where: slice, room: Room | None) -> Iterator[Tile]:
         maps = self._opened()

@@ -6,6 +6,7 @@ so that small fits do not wait for its compilation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Thread
 from typing import Any
@@ -17,6 +18,7 @@ from numba.extending import intrinsic, overload
 
 from icofactor.factorization.engines.cpu import compile_kernels
 from icofactor.factorization.engines.sweeps import compiled
+from icofactor.streaming.blocks import Reused, Room, StoredPart, Tile
 
 
 @njit("b1(f8[:, ::1], i8[::1], f8[::1], f8[:, ::1], f8[::1], f8[::1], f8[::1], f8[::1])", **compiled)
@@ -42,10 +44,10 @@ def look_and_sum(x: np.ndarray, place: np.ndarray, weight: np.ndarray, sums: np.
     return True
 
 
-def compile_for(stored: np.dtype[Any]) -> None:
-    """Compile what a fit of a large store of this type needs: for its first pass now, for the lift meanwhile."""
-    kind = types.float32 if stored.itemsize == 2 else types.float64
-    x = types.Array(types.uint16 if stored.itemsize == 2 else types.float32, 2, "C")
+def compile_for(part: StoredPart) -> None:
+    """Compile what a fit of a large store of such parts needs: for its first pass now, for the lift meanwhile."""
+    kind = types.float32 if part.dtype.itemsize == 2 else types.float64
+    x = types.Array(types.uint16 if part.dtype == np.float16 else types.float32, 2, "C")
     wide, single, places = types.float64[::1], types.float32[::1], types.int64[::1]
     tile = x, places, types.int64
     look = *tile, places, wide, types.float64[:, ::1], types.int64, single, single, wide, wide, wide
@@ -58,6 +60,31 @@ def compile_for(stored: np.dtype[Any]) -> None:
 def _compile_ahead(found: dict[Any, tuple[Any, ...]]) -> None:
     with suppress(Exception):  # the lift will try again, and say what is wrong
         compile_kernels(found, 2)
+
+
+def tiles_of(part: StoredPart, room: Room | None = None) -> Iterator[Tile]:
+    """The tiles of a part with values that `bits` gives to the functions below: codes become values of `part.kind`."""
+    if part.coded is None:
+        yield from part.tiles(room)
+        return
+    own = Reused()
+    for tile in part.tiles():
+        n, width = len(tile.rows), tile.subjects.stop - tile.subjects.start
+        own.again()
+        x = (own if room is None else room)(n * width * part.kind.itemsize).view(part.kind).reshape(n, width)
+        decode_rows(tile.x, tile.rows, tile.first, *part.coded[:, tile.subjects], x)
+        yield tile._replace(x=x, rows=np.arange(n), first=0)
+
+
+@njit(**{**compiled, "fastmath": False})  # to the bit as `cohort.store.encoding.decode`
+def decode_rows(x: np.ndarray, rows: np.ndarray, first: int, step: np.ndarray, offset: np.ndarray,
+                out: np.ndarray) -> None:  # fmt: skip
+    """Values of codes in some rows of x, of the columns from `first` on."""
+    for i in range(len(rows)):
+        own, codes = out[i], x[rows[i], first : first + out.shape[1]]
+        for j in range(len(own)):
+            missing, value = codes[j] == np.int16(-32768), np.float32(codes[j]) * step[j] + offset[j]
+            own[j] = np.float32(np.nan) if missing else value
 
 
 def bits(x: np.ndarray) -> np.ndarray:

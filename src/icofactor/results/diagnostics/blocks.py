@@ -148,13 +148,12 @@ def _look_at_tiles(
     """
     if not isinstance(part, StoredPart):
         return _looked(part, shared, W, offset, scale, weights)
-    from icofactor.factorization.engines.looking import bits, less
+    from icofactor.factorization.engines.looking import bits, less, tiles_of
     from icofactor.results.diagnostics.medians import medians
 
     _room.again()
-    stored, (n_sites, n) = part.tiles(_room), part.shape
+    stored, (n_sites, n), kind = tiles_of(part, _room), part.shape, part.kind
     tiles = [next(stored)]
-    kind = np.dtype(np.float32 if tiles[0].x.dtype.itemsize == 2 else np.float64)
     w = np.ones(n_sites) if weights is None else weights
     z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
     Z = np.column_stack([z, np.ones(n)]).astype(kind)
