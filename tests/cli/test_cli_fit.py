@@ -350,6 +350,7 @@ def test_estimates_grow_with_the_fit() -> None:
     biobank = Size(50000, 81924, 20, n_columns=640, n_starts=10, n_hard_starts=50, descent=False)
     needed = estimate(biobank, in_memory=False, tiles=True)
     assert 20 < needed.seconds < 60 < estimate(biobank, in_memory=False).seconds
+    assert needed.seconds < estimate(biobank, in_memory=False, tiles=True, adjusted=True).seconds < 150
     assert 1.3e9 / 2 < needed.memory < 2 * 1.3e9
     assert 30 < estimate_pass(50000, 81924, in_memory=False).seconds < 90
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]

@@ -23,7 +23,10 @@ from icofactor.cohort.store.create import append_store, create_store, save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design
+from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
+from icofactor.preprocessing.scanners import ScannerAdjustment
+from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.joined import Chained, Stacked
@@ -406,6 +409,53 @@ def test_bad_values_in_tiles_are_named(
         CorticalFactorization(3, mesh="fsaverage3", hemi="left").fit(stored.X)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("int16", 1e-6), ("float32", 1e-12)])
+@pytest.mark.parametrize("step", ["covariates", "harmonization", "both", "people left out"])
+def test_adjusted_maps_of_large_stores_are_worked_on_tile_by_tile(
+    cohort: ico.Cohort,
+    mask: np.ndarray,
+    step: str,
+    dtype: str,
+    close: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Effects, statistics, lift and diagnostics of two waves: as read block by block."""
+    rng = np.random.default_rng(0)
+    people = {
+        "age": rng.uniform(20, 80, N_SUBJECTS),
+        "sex": rng.choice(["F", "M"], N_SUBJECTS),
+        "site": np.arange(N_SUBJECTS) % 2,
+    }
+    cohort = dataclasses.replace(cohort, mask=mask, participants=people)
+    create_store(tmp_path / "a", [cohort[:10]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
+    stored = append_store(tmp_path / "a", cohort[10:])
+    found: list[dict[str, Any]] = []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        data = stored[[i for i in range(N_SUBJECTS) if i not in (4, 17)]] if step == "people left out" else stored
+        effects: list[Any] = []
+        if step in ("harmonization", "both"):
+            effects.append(ico.preprocessing.ComBat(keep=["age"]).fit(data).harmonization_)
+            data = effects[-1].apply(data)
+        if step in ("covariates", "both"):
+            effects.append(ico.Covariates.fit(data, ["age", "sex"], nonnegative=step == "both"))
+            data = effects[-1].apply(data)
+        assert in_tiles(Stream(source_of(data.X))) == (large == 0)
+        model = CorticalFactorization(3, level=1, n_starts=2, random_state=0).fit(data)
+        names = ("components_", "loadings_", "mean_", "error_", "total_variance_", "passes_")
+        found.append({name: getattr(model, name) for name in names})
+        for one in effects:
+            found[-1] |= {f"{one.kept_as} {k}": v for k, v in vars(one).items() if isinstance(v, np.ndarray | float)}
+        seen = diagnose(model, data, n_permutations=1)
+        names = ("median", "residual", "deviation", "subject_explained")
+        found[-1] |= {name: np.nan_to_num(getattr(seen, name)) for name in names}
+    for name, values in found[0].items():
+        assert relative(found[1][name], values) < close, name
+    assert (found[0]["components_"] != found[1]["components_"]).any()  # other sums
+
+
 def test_tiles_are_the_values_of_a_part(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
     few = Subset(source_of(stored[5:20].X), mask)
     for where in few.slices():
@@ -415,9 +465,35 @@ def test_tiles_are_the_values_of_a_part(cohort: ico.Cohort, stored: Any, mask: n
         for tile in part.tiles():
             found[tile.sites, tile.subjects] = tile.x[tile.rows][:, tile.first :][:, : found[:1, tile.subjects].size]
         np.testing.assert_array_equal(found, values)
-    for other in (stored[[3, 2]].X, cohort.X):
+    for other in (stored[[3, 2]].X, stored[[1, 2, 9]].X, cohort.X):
         assert source_of(other).stored(slice(0, 3)) is None
     assert Subset(few, subjects=np.arange(3)).stored(where) is None
-    regressed = Adjustment(Z=np.ones((15, 1)), coefficients=np.ones((1, few.shape[0])))
-    twice = Adjusted(Adjusted(few, Adjustment(offset=np.ones(few.shape[0]))), Adjustment(scale=np.ones(few.shape[0])))
-    assert Adjusted(few, regressed).stored(where) is None and twice.stored(where) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int16", "float32"])
+def test_tiles_of_adjusted_maps_are_their_values(
+    cohort: ico.Cohort, mask: np.ndarray, dtype: str, tmp_path: Path
+) -> None:
+    """Regressed and set to 0, harmonized, per group, twice, some sites, some people; masked sites are NaN."""
+    from icofactor.factorization.engines.looking import tiles_of
+
+    masked = dataclasses.replace(cohort, X=np.where(mask, cohort.X, np.nan), mask=mask)
+    store = create_store(tmp_path / "s", [masked], dtype=dtype, chunk_sites=50, chunk_subjects=10)
+    people = np.delete(np.arange(5, 20), [3, 9])
+    few, n, n_sites, rng = source_of(store[people].X), len(people), cohort.sites.n, np.random.default_rng(0)
+    normal = lambda *shape: rng.standard_normal(shape) / 10
+    Z, codes, two, spread = normal(n, 2), np.arange(n) % 2, normal(2, n_sites), rng.uniform(0.5, 2, (2, n_sites))
+    regressed = Adjusted(few, Adjustment(Z, normal(2, n_sites), normal(n_sites) + 2, None, True))
+    own = normal(n_sites), two, spread
+    scanned = Adjusted(few, ScannerAdjustment(Z, normal(2, n_sites), normal(n_sites), None, False, codes, *own))
+    centred = Adjusted(Subset(scanned, mask), Adjustment(offset=two[0, mask], scale=spread[0, mask]))
+    grouped = Adjusted(few, Adjustment(offset=two, scale=spread, codes=codes))
+    for source in (few, regressed, grouped, centred, Adjusted(centred, Adjustment(scale=spread[1, mask]))):
+        source = source if source.shape[0] < n_sites else Subset(source, mask)
+        for where in source.slices():
+            part, values = pickle.loads(pickle.dumps(source.stored(where))), source.read(where)
+            found = np.full(values.shape, np.nan)
+            for tile in tiles_of(part):
+                found[tile.sites, tile.subjects] = tile.x[tile.rows, tile.first :][:, : found[:1, tile.subjects].size]
+            np.testing.assert_allclose(found, values, atol=1e-12 if part.kind == np.float64 else 1e-6, rtol=0)
+    assert (regressed.read(slice(0, 50)) == 0).any()

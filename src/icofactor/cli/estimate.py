@@ -23,6 +23,8 @@ _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
 _SECONDS_PER_VALUE_TILES = 6.5e-9
 """All three passes over a large store whose values are worked on as they are stored."""
+_SECONDS_PER_VALUE_ADJUSTED = 13e-9
+"""More passes before these, for covariates and harmonization, and what they add to each."""
 _SECONDS_PER_VALUE_STORED = 15e-9
 """One pass over a store that is not."""
 _OPERATIONS_PER_SECOND = 6e9
@@ -70,9 +72,9 @@ class Size:
     tol: float = 1e-5
 
 
-def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False) -> Estimate:
+def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False, adjusted: bool = False) -> Estimate:
     """Memory and time of a fit; `in_memory` is whether X is (a cohort store is not), `tiles` whether it is a large
-    store in tiles."""
+    store in tiles, `adjusted` whether covariates or scanners are taken out."""
     n, k, columns = size.n_subjects, size.n_components, size.n_columns
     values = n * size.n_sites
     memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
@@ -86,6 +88,7 @@ def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False) -> Esti
     operations += size.n_hard_starts * _SWEEPS_HARD * 4 * columns * rows * k
     passes = size.n_looks * _SECONDS_PER_LOOK + _SECONDS_PER_VALUE - _SECONDS_PER_LOOK
     passes = _SECONDS_PER_VALUE_TILES if tiles else passes + _SECONDS_PER_VALUE_DIAGNOSTICS
+    passes += _SECONDS_PER_VALUE_ADJUSTED * adjusted
     passes += size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
     return Estimate(memory, seconds)

@@ -182,7 +182,7 @@ def _in_tiles(
     centre = offset.astype(kind)
     XQ, WX = np.zeros((part.shape[0], Q.shape[1])), np.zeros((Q.shape[1], len(Q)))
     _room.again()
-    for tile in tiles_of(part, _room):
+    for tile in tiles_of(part, _room, whole=False):
         tiles.append(tile)
         own, at = np.ascontiguousarray(Q[tile.subjects], kind), tile.sites
         add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, XQ[at])

@@ -30,7 +30,7 @@ def gather(
     shared = {} if inspector is None else inspector.shared
     compiled = inspector is not None and not shared and _one_each(columns) and is_large(stream)
     task = _column_sums_compiled if compiled else _column_sums
-    tiles = _stored(stream, plain=True) if compiled else None
+    tiles = _stored(stream) if compiled else None
     if tiles is not None and not stream.runner.remote:
         from icofactor.factorization.engines.looking import compile_for
 
@@ -72,16 +72,14 @@ def is_large(X: Any) -> bool:
     return bool(X.shape[0] * X.shape[1] >= LARGE) and available()
 
 
-def in_tiles(X: Any, plain: bool = False) -> bool:
-    """Whether X is large and stored in tiles; `plain`: and nothing is done to its values."""
-    return _stored(stream_of(X), plain) is not None
+def in_tiles(X: Any) -> bool:
+    """Whether X is large and stored in tiles."""
+    return _stored(stream_of(X)) is not None
 
 
-def _stored(stream: Stream, plain: bool = False) -> StoredPart | None:
-    """The first part of a large X that is stored in tiles; `plain`: if nothing is done to its values."""
-    part = stream.source.stored(stream.source.slices()[0]) if is_large(stream) else None
-    changed = plain and part is not None and (part.offset is not None or part.scale is not None)
-    return None if changed else part
+def _stored(stream: Stream) -> StoredPart | None:
+    """The first part of a large X that is stored in tiles."""
+    return stream.source.stored(stream.source.slices()[0]) if is_large(stream) else None
 
 
 def _one_each(columns: sp.csr_array) -> bool:
@@ -123,7 +121,8 @@ def _column_sums_stored(part: StoredPart, columns: sp.csr_array) -> Arrays:
     n_sites, n_subjects = part.shape
     place, weight = columns.indices.astype(np.int64), columns.data.astype(np.float64)
     sums, (shift, total, squares) = np.zeros((len(reached), n_subjects)), np.zeros((3, n_sites))
-    ends = np.repeat(np.array([[np.inf], [-np.inf]], np.float32), n_subjects, axis=1)
+    changed = part.kind == np.float64 and part.done()
+    ends = np.repeat(np.array([[np.inf], [-np.inf]], np.float64 if changed else np.float32), n_subjects, axis=1)
     worst = ends.astype(np.float64)  # of tiles with values that are not finite, which compiled code does not compare
     for tile in tiles_of(part):
         at, to = tile.sites, tile.subjects

@@ -102,6 +102,13 @@ class StoredPart:
         """The type to compute in: float32 where values were rounded to two bytes."""
         return np.dtype(np.float32 if self.dtype.itemsize == 2 else np.float64)
 
+    def done(self, whole: bool = True) -> tuple[Any, ...]:
+        """The steps, and (`whole`) what offset and scale do as one more."""
+        from icofactor.streaming.source import Adjustment
+
+        plain = not whole or (self.offset is None and self.scale is None)
+        return self.steps if plain else (*self.steps, Adjustment(offset=self.offset, scale=self.scale))
+
     def at(self, used: np.ndarray | None) -> StoredPart:
         """Some of its sites."""
         if used is None:

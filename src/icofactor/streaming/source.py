@@ -326,6 +326,11 @@ class Adjustment:
         Z, codes = (None if values is None else values[subjects] for values in (self.Z, self.codes))
         return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes)
 
+    def terms(self) -> tuple[np.ndarray | None, ...]:
+        """(Z, coefficients, centre, codes, location, spread, offset): with f = centre + Z coefficients, `linear` is
+        (x − f − location) / spread, plus f − offset where there is a centre. None: 0, or 1 for the spread."""
+        return self.Z, self.coefficients, None, self.codes, self.offset, self.scale, None
+
     def formula(self, x: Any) -> Any:
         """`linear` as one expression, for arrays of any library."""
         rows = slice(None) if self.codes is None else self.codes
@@ -416,11 +421,12 @@ class Adjusted(Changed):
 
     def stored(self, where: slice) -> StoredPart | None:
         step, found = self._adjustment.at(slice(None), self._sites(where)), self._base.stored(where)
-        plain = step.Z is None and step.codes is None and not step.floor
-        # twice adjusted is rare
-        if found is None or not plain or found.offset is not None or found.scale is not None:
+        if found is None:
             return None
-        return replace(found, offset=step.offset, scale=step.scale)
+        plain = step.Z is None and step.codes is None and not step.floor
+        if plain and found.offset is None and found.scale is None:  # the lift has them out of its products
+            return replace(found, offset=step.offset, scale=step.scale)
+        return replace(found, steps=(*found.done(), step), offset=None, scale=None)
 
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below

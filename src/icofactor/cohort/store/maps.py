@@ -18,7 +18,7 @@ from icofactor.cohort.store.encoding import decode
 from icofactor.cohort.store.layout import Commit, Origin
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
-from icofactor.streaming.blocks import Room, Rows, StoredPart, Tile
+from icofactor.streaming.blocks import Reused, Room, Rows, StoredPart, Tile
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
@@ -121,21 +121,39 @@ class StoredMaps:
         return block
 
     @property
-    def run(self) -> slice | None:
-        """The consecutive subjects of the store that these are; None if they are not, or not all of one type."""
+    def run(self) -> Rows | None:
+        """The subjects of the store that these are, if their tiles can be read: in its order, most of those between the
+        first and the last, and all of one type; None otherwise."""
         if any(part.dtype != self._parts[0].dtype for part in self._parts):
             return None
-        found = slice(0, self.shape[0]) if self.subjects is None else _run(self.subjects)
-        return found if isinstance(found, slice) else None
+        if self.subjects is None:
+            return slice(0, self.shape[0])
+        span = int(self.subjects[-1] - self.subjects[0]) + 1
+        dense = 2 * len(self.subjects) > span and bool((np.diff(self.subjects) > 0).all())
+        return _run(self.subjects) if dense else None
 
-    def tiles(self, where: slice, subjects: slice, room: Room | None) -> Iterator[Tile]:
+    def tiles(self, where: slice, subjects: Rows, room: Room | None) -> Iterator[Tile]:
         """Consecutive sites of the order on disk, chunk by chunk: see `StoredPart`."""
+        numbers = np.arange(subjects.start, subjects.stop) if isinstance(subjects, slice) else subjects
+        own = Reused()
         for part, (start, stop) in zip(self._parts, pairwise(self._first.tolist()), strict=True):
-            left, right = max(subjects.start, start), min(subjects.stop, stop)
-            if left < right:
-                for (sites, at), (rows, columns), x in part.tiles((where, slice(left - start, right - start)), room):
-                    to = slice(left - subjects.start + at.start, left - subjects.start + at.stop)
+            first, last = np.searchsorted(numbers, [start, stop]).tolist()
+            if first == last:
+                continue
+            mine = numbers[first:last] - start
+            left, right = int(mine[0]), int(mine[-1]) + 1
+            whole = right - left == len(mine)
+            for (sites, at), (rows, columns), x in part.tiles((where, slice(left, right)), room if whole else None):
+                here = np.searchsorted(mine, [left + at.start, left + at.stop]).tolist()
+                to, n = slice(first + here[0], first + here[1]), rows.stop - rows.start
+                if whole:
                     yield Tile(sites, to, x, np.arange(rows.start, rows.stop), columns.start)
+                elif here[0] < here[1]:
+                    own.again()
+                    kept = (room or own)(n * (here[1] - here[0]) * x.itemsize).view(x.dtype).reshape(n, -1)
+                    chosen = mine[slice(*here)] - left - at.start + columns.start
+                    np.take(x[rows], chosen, axis=1, out=kept, mode="clip")
+                    yield Tile(sites, to, kept, np.arange(n), 0)
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))

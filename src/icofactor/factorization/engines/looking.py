@@ -6,7 +6,7 @@ so that small fits do not wait for its compilation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Any
@@ -18,7 +18,8 @@ from numba.extending import intrinsic, overload
 
 from icofactor.factorization.engines.cpu import compile_kernels
 from icofactor.factorization.engines.sweeps import compiled
-from icofactor.streaming.blocks import Reused, Room, StoredPart, Tile
+from icofactor.streaming.blocks import CACHE_BYTES, Reused, Room, StoredPart, Tile, cut
+from icofactor.streaming.source import Adjustment
 
 
 @njit("b1(f8[:, ::1], i8[::1], f8[::1], f8[:, ::1], f8[::1], f8[::1], f8[::1], f8[::1])", **compiled)
@@ -47,10 +48,12 @@ def look_and_sum(x: np.ndarray, place: np.ndarray, weight: np.ndarray, sums: np.
 def compile_for(part: StoredPart) -> None:
     """Compile what a fit of a large store of such parts needs: for its first pass now, for the lift meanwhile."""
     kind = types.float32 if part.dtype.itemsize == 2 else types.float64
-    x = types.Array(types.uint16 if part.dtype == np.float16 else types.float32, 2, "C")
-    wide, single, places = types.float64[::1], types.float32[::1], types.int64[::1]
-    tile = x, places, types.int64
-    look = *tile, places, wide, types.float64[:, ::1], types.int64, single, single, wide, wide, wide
+    changed, stored = part.coded is not None, types.uint16 if part.dtype == np.float16 else types.float32
+    x, seen = (types.Array(kind if changed or part.done(whole) else stored, 2, "C") for whole in (False, True))
+    wide, places = types.float64[::1], types.int64[::1]
+    end = (types.float64 if seen.dtype == types.float64 else types.float32)[::1]
+    tile, all_of = (x, places, types.int64), (types.float64[:, ::1], types.int64, end, end, wide, wide, wide)
+    look = seen, places, types.int64, places, wide, *all_of
     compile_kernels({look_at_tile: look}, 2)
     product, turned = (*tile, kind[::1], kind[:, ::1], types.float64[:, ::1]), (
         *tile, kind[::1], kind[:, ::1], types.float64[:, :])  # fmt: skip
@@ -62,9 +65,11 @@ def _compile_ahead(found: dict[Any, tuple[Any, ...]]) -> None:
         compile_kernels(found, 2)
 
 
-def tiles_of(part: StoredPart, room: Room | None = None) -> Iterator[Tile]:
-    """The tiles of a part with values that `bits` gives to the functions below: codes become values of `part.kind`."""
-    if part.coded is None:
+def tiles_of(part: StoredPart, room: Room | None = None, whole: bool = True) -> Iterator[Tile]:
+    """The tiles of a part with values that `bits` gives to the functions below: as stored, or of `part.kind`, decoded
+    and adjusted by the part's steps and (`whole`) its offset and scale."""
+    steps = part.done(whole)
+    if part.coded is None and not steps:
         yield from part.tiles(room)
         return
     own = Reused()
@@ -72,19 +77,111 @@ def tiles_of(part: StoredPart, room: Room | None = None) -> Iterator[Tile]:
         n, width = len(tile.rows), tile.subjects.stop - tile.subjects.start
         own.again()
         x = (own if room is None else room)(n * width * part.kind.itemsize).view(part.kind).reshape(n, width)
-        decode_rows(tile.x, tile.rows, tile.first, *part.coded[:, tile.subjects], x)
+        coded = None if part.coded is None else part.coded[:, tile.subjects]
+        if steps:
+            for at, block in wide_blocks(tile, steps, coded):
+                x[at.start - tile.sites.start : at.stop - tile.sites.start] = block
+        else:
+            decode_rows(tile.x, tile.rows, tile.first, *_coded(coded, width), x)
         yield tile._replace(x=x, rows=np.arange(n), first=0)
+
+
+def wide_blocks(
+    tile: Tile, steps: Sequence[Adjustment] = (), coded: np.ndarray | None = None
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some sites of a tile at a time, in float64 and adjusted; each overwrites the one before."""
+    width = tile.subjects.stop - tile.subjects.start
+    most = max(1, CACHE_BYTES // (8 * width))
+    memory, scale = np.empty((min(most, len(tile.rows)), width)), _coded(coded, width)
+    for some in cut(len(tile.rows), most):
+        block = memory[: some.stop - some.start]
+        at = slice(tile.sites.start + some.start, tile.sites.start + some.stop)
+        decode_rows(bits(tile.x), tile.rows[some], tile.first, *scale, block)
+        for step in steps:
+            adjust(step.at(tile.subjects, at), block)
+        yield at, block
+
+
+def _coded(coded: np.ndarray | None, width: int) -> np.ndarray:
+    return np.zeros((2, width), np.float32) if coded is None else coded
+
+
+def adjust(step: Adjustment, x: np.ndarray) -> None:
+    """`step.apply` of sites × subjects, in place."""
+    (n, m), (Z, effects, centre, codes, location, spread, offset) = x.shape, step.terms()
+    each = lambda values, empty: np.ascontiguousarray(np.atleast_2d(np.full(n, empty) if values is None else values))
+    adjust_rows(
+        x,
+        np.ascontiguousarray(np.zeros((0, m)) if Z is None else Z.T),
+        np.ascontiguousarray(np.zeros((0, n)) if effects is None else effects),
+        each(centre, 0.0)[0],
+        np.zeros(m, np.int64) if codes is None else codes,
+        each(location, 0.0),
+        each(spread, 1.0),
+        centre is not None,
+        each(offset, 0.0)[0],
+        step.floor,
+    )
+
+
+@njit(**compiled)
+def adjust_rows(x: np.ndarray, Z: np.ndarray, effects: np.ndarray, centre: np.ndarray, codes: np.ndarray,
+                location: np.ndarray, spread: np.ndarray, back: bool, offset: np.ndarray,
+                floor: bool) -> None:  # fmt: skip
+    """See `Adjustment.terms`; Z is turned."""
+    n, m = x.shape
+    fitted, one = np.empty(m), max(len(location), len(spread)) == 1
+    for i in range(n):
+        own, c, o = x[i], centre[i], offset[i]
+        for j in range(m):
+            fitted[j] = c
+        for p in range(len(Z)):
+            effect, z = effects[p, i], Z[p]
+            for j in range(m):
+                fitted[j] += effect * z[j]
+        if one:
+            a, s = location[0, i], 1.0 / spread[0, i]
+            for j in range(m):
+                own[j] = (own[j] - fitted[j] - a) * s
+        else:
+            for j in range(m):
+                a = location[min(codes[j], len(location) - 1), i]
+                own[j] = (own[j] - fitted[j] - a) / spread[min(codes[j], len(spread) - 1), i]
+        if back:
+            for j in range(m):
+                own[j] += fitted[j]
+        for j in range(m):
+            value = own[j] - o
+            own[j] = 0.0 if floor and value < 0.0 else value  # NaN stays
+
+
+def _exact(stored: Any, step: Any, offset: Any) -> Any:
+    """A stored number or code as float32, NaN where it is not finite."""
+
+
+@overload(_exact, inline="always")
+def _exact_of(stored: Any, step: Any, offset: Any) -> Any:
+    def single(stored: Any, step: Any, offset: Any) -> Any:
+        return stored
+
+    def half(stored: Any, step: Any, offset: Any) -> Any:
+        value = _value(stored)
+        return value if abs(value) < np.float32(65536.0) else np.float32(np.nan)
+
+    def code(stored: Any, step: Any, offset: Any) -> Any:
+        return np.float32(np.nan) if stored == np.int16(-32768) else np.float32(stored) * step + offset
+
+    return {types.uint16: half, types.int16: code}.get(stored, single)
 
 
 @njit(**{**compiled, "fastmath": False})  # to the bit as `cohort.store.encoding.decode`
 def decode_rows(x: np.ndarray, rows: np.ndarray, first: int, step: np.ndarray, offset: np.ndarray,
                 out: np.ndarray) -> None:  # fmt: skip
-    """Values of codes in some rows of x, of the columns from `first` on."""
+    """Values of some rows of x, of the columns from `first` on; `step` and `offset` are those of codes."""
     for i in range(len(rows)):
-        own, codes = out[i], x[rows[i], first : first + out.shape[1]]
+        own, stored = out[i], x[rows[i], first : first + out.shape[1]]
         for j in range(len(own)):
-            missing, value = codes[j] == np.int16(-32768), np.float32(codes[j]) * step[j] + offset[j]
-            own[j] = np.float32(np.nan) if missing else value
+            own[j] = _exact(stored[j], step[j], offset[j])
 
 
 def bits(x: np.ndarray) -> np.ndarray:
@@ -122,7 +219,7 @@ def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray,
     """`look_and_sum` of some rows of x, of the columns from `first` on that `low` has; sums are those from column `to`
     on. Σ (x − shift) and Σ (x − shift)² of each row are added to."""
     m = len(low)
-    single = np.empty(m, np.float32)
+    single = np.empty(m, low.dtype)
     for i in range(len(rows)):
         own, values = sums[place[i], to : to + m], x[rows[i], first : first + m]
         w, s, t, q = weight[i], shift[i], 0.0, 0.0

@@ -72,7 +72,7 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    tiles = mean is not None and codes is None and in_tiles(X, plain=True)
+    tiles = mean is not None and codes is None and in_tiles(X)
     task, own = (_look_at_tiles, [W, offset, scale, weights, mean]) if tiles else (_looked, [W, offset, scale, weights])
     for rows, found in pass_over(X, task, shared, own, report=report, tiles=tiles):
         for name, values in sites.items():

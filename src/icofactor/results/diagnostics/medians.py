@@ -64,7 +64,7 @@ def middle_rows(x: np.ndarray, found: np.ndarray) -> None:
         least, largest = own.min(), own.max()
         low, high, wanted = np.int64(least), np.int64(largest), (n + 1) // 2
         while low < high:  # the smallest that `wanted` values do not exceed
-            middle = (low + high) >> 1
+            middle = (low & high) + ((low ^ high) >> 1)  # their sum may be too large
             if _count(own, kind(middle)) >= wanted:
                 high = middle
             else:
