@@ -153,9 +153,9 @@ def _solved(rhs: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None
 
 
 def _orthogonal(C: np.ndarray) -> dict[str, np.ndarray]:
-    """C as Qᵀ (subjects × components) and what it is mixed with: rounding is not amplified by nearly parallel rows."""
+    """C = Rᵀ Q: rounding is not amplified by nearly parallel rows."""
     Q, R = np.linalg.qr(C.T)
-    return {"Q": Q, "mixing": R}
+    return {"Q": Q.T.copy(), "mixing": R}
 
 
 def _lift_part(
@@ -180,14 +180,14 @@ def _in_tiles(
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
     centre = offset.astype(kind)
-    XQ, WX = np.zeros((part.shape[0], Q.shape[1])), np.zeros((Q.shape[1], len(Q)))
+    XQ, WX, narrow = np.zeros((part.shape[0], len(Q))), np.zeros(Q.shape), Q.astype(kind)
     _room.again()
     for tile in tiles_of(part, _room, whole=False):
         tiles.append(tile)
-        own, at = np.ascontiguousarray(Q[tile.subjects], kind), tile.sites
+        own, at = narrow[:, tile.subjects], tile.sites
         add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, XQ[at])
     rounded = centre - offset
-    XQ = (XQ + rounded[:, None] * Q.sum(axis=0)) / scale[:, None]
+    XQ = (XQ + rounded[:, None] * Q.sum(axis=1)) / scale[:, None]
     W = solved(XQ @ shared["mixing"])
     heavy = weighed(W, weights) / scale[:, None]
     narrow = np.ascontiguousarray(heavy, kind)

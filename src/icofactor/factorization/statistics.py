@@ -33,6 +33,8 @@ _PEOPLE = 256
 """Of so many subjects sums over faces are turned at a time."""
 _FACES = 8
 """Of many subjects, faces that are worked on at a time: fresh memory costs more than what is done in it."""
+_VALUES = 2**18
+"""Sums that a thread adds up at a time, at least."""
 REFERENCE_SIZE = 2.7
 """Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
 Report = Callable[[float], None]
@@ -403,8 +405,7 @@ class Pyramid:
         levels = [(sums, np.bincount(face, energy, minlength=n), counts)]
         while len(levels[0][0]) > sites.n_roots:
             s, e, c = levels[0]
-            up = (s.reshape(-1, 4, s.shape[1]).sum(1), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1))
-            levels.insert(0, up)
+            levels.insert(0, (_sums_of_four(s), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1)))
         return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
 
     def deviations(self, site_variance: np.ndarray, change: Change = less_mean, own: bool = False) -> Pyramid:
@@ -487,6 +488,17 @@ class Pyramid:
                 Phrase(f"faces at level {design.faces[:, 0].max()}"),
                 f"within level {self.max_level}, down to which the pyramid was gathered",
             )
+
+
+def _sums_of_four(sums: np.ndarray) -> np.ndarray:
+    found = np.empty((len(sums) // 4, sums.shape[1]))
+
+    def fill(some: slice) -> None:
+        sums[4 * some.start : 4 * some.stop].reshape(-1, 4, sums.shape[1]).sum(axis=1, out=found[some])
+
+    for _ in in_order(fill, cut(len(found), max(_FACES, _VALUES // sums.shape[1]))):
+        pass
+    return found
 
 
 def pyramid_level(sites: Sites, n_subjects: int, level: int, steps: int) -> int:

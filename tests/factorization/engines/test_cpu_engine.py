@@ -28,6 +28,7 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, begin, settled
 from icofactor.streaming import runners as threads
+from icofactor.streaming.blocks import StoredPart
 
 kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
 sweeps = pytest.importorskip("icofactor.factorization.engines.sweeps", reason="numba is not installed")
@@ -362,7 +363,7 @@ def test_a_kernel_that_cannot_be_kept_is_used(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(looking, "compile_kernels", compile_kernels)
     before = set(threading.enumerate())
-    looking.compile_for(np.dtype(np.float16))
+    looking.compile_for(StoredPart(lambda room: iter(()), (3, 2), np.dtype(np.float16)))
     for one in set(threading.enumerate()) - before:
         one.join()
     assert not printed

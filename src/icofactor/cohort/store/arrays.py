@@ -149,14 +149,17 @@ class StoredArray:
         Checksums are compared. `room` gives the memory of each chunk.
         """
         touched = self.touched(where)
-        for numbers, data in zip(touched, self._chunks(touched, room), strict=True):
+        files = list(map(self._file, touched))
+        for numbers, file, data in zip(touched, files, self._chunks(touched, files, room), strict=True):
             cuts = list(zip(where, numbers, self.chunks, strict=True))
             ends = [(max(one.start, i * n), min(one.stop, (i + 1) * n)) for one, i, n in cuts]
             inside = tuple(slice(a - i * n, b - i * n) for (a, b), (_, i, n) in zip(ends, cuts, strict=True))
             there = tuple(slice(a - one.start, b - one.start) for (a, b), one in zip(ends, where, strict=True))
-            yield there, inside, self._checked(numbers, data)
+            yield there, inside, self._checked(numbers, file, data)
 
-    def _chunks(self, touched: list[tuple[int, ...]], room: Room) -> Iterator[NDArray[np.uint8]]:
+    def _chunks(
+        self, touched: list[tuple[int, ...]], files: list[str | RemotePath], room: Room
+    ) -> Iterator[NDArray[np.uint8]]:
         """The bytes of chunks; behind a URL several at once, and those of the rows that are likely next."""
         if isinstance(self.folder, RemotePath) and touched:
             first, last = touched[0][0], touched[-1][0]
@@ -166,12 +169,11 @@ class StoredArray:
         ahead: deque[io.BufferedReader] = deque()
         n_ahead = max(1, _AHEAD // n_threads())
         try:
-            for i, numbers in enumerate(touched):
-                file = self._file(numbers)
-                for later in touched[i + len(ahead) : i + n_ahead + 1] if isinstance(file, str) else ():
+            for i, file in enumerate(files):
+                for later in files[i + len(ahead) : i + n_ahead + 1] if isinstance(file, str) else ():
                     try:
-                        with reading(self._file(later)):
-                            ahead.append(_opened(self._file(later)))
+                        with reading(later):
+                            ahead.append(_opened(later))
                     except CohortError as problem:
                         if not ahead or getattr(problem.__cause__, "errno", 0) not in (errno.EMFILE, errno.ENFILE):
                             raise
@@ -189,8 +191,8 @@ class StoredArray:
             for opened in ahead:
                 opened.close()
 
-    def _checked(self, numbers: tuple[int, ...], data: NDArray[np.uint8]) -> NDArray[Any]:
-        with reading(self._file(numbers)):
+    def _checked(self, numbers: tuple[int, ...], file: str | RemotePath, data: NDArray[np.uint8]) -> NDArray[Any]:
+        with reading(file):
             here = data[-_SUM:].tobytes().hex()
             place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
             if here != crc32c(data[:-_SUM]).hex():

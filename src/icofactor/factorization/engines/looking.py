@@ -12,14 +12,20 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from llvmlite.ir import FloatType
+from llvmlite.ir import FloatType, HalfType
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
 from icofactor.factorization.engines.cpu import compile_kernels
+from icofactor.factorization.engines.products import AT_ONCE, FEATURES, ROWS, STRIP, add_outer, dots, fetch
 from icofactor.factorization.engines.sweeps import compiled
 from icofactor.streaming.blocks import CACHE_BYTES, Reused, Room, StoredPart, Tile, cut
 from icofactor.streaming.source import Adjustment
+
+CONVERTS = bool(FEATURES.get("f16c"))
+"""Whether the processor converts float16."""
+_ROWS = 64
+"""Rows that are converted before their products are added up."""
 
 
 @njit("b1(f8[:, ::1], i8[::1], f8[::1], f8[:, ::1], f8[::1], f8[::1], f8[::1], f8[::1])", **compiled)
@@ -55,7 +61,7 @@ def compile_for(part: StoredPart) -> None:
     tile, all_of = (x, places, types.int64), (types.float64[:, ::1], types.int64, end, end, wide, wide, wide)
     look = seen, places, types.int64, places, wide, *all_of
     compile_kernels({look_at_tile: look}, 2)
-    product, turned = (*tile, kind[::1], kind[:, ::1], types.float64[:, ::1]), (
+    product, turned = (*tile, kind[::1], kind[:, :], types.float64[:, ::1]), (
         *tile, kind[::1], kind[:, ::1], types.float64[:, :])  # fmt: skip
     Thread(target=_compile_ahead, args=({add_products: product, add_turned_products: turned},)).start()
 
@@ -190,26 +196,42 @@ def bits(x: np.ndarray) -> np.ndarray:
 
 
 def _value(stored: Any) -> Any:
-    """A stored number as float32; of float16, whose bits come as uint16, what is not finite is 65536 or more."""
+    """A stored number as float32; float16 comes by its bits."""
+
+
+@overload(_value, inline="always")
+def _value_of(stored: Any) -> Any:
+    return (by_processor if CONVERTS else by_bits) if stored == types.uint16 else _as_it_is
+
+
+def _as_it_is(stored: Any) -> Any:
+    return stored
+
+
+def by_processor(stored: Any) -> Any:
+    """The float32 of a float16."""
+    return _converted(stored)
+
+
+def by_bits(stored: Any) -> Any:
+    """The same where the processor cannot; what is not finite becomes 65536 or more."""
+    bits = np.int32(stored)  # exponent and mantissa move into place; the exponents of the two types differ by 112
+    moved = ((bits & np.int32(0x7FFF)) << np.int32(13)) | ((bits & np.int32(0x8000)) << np.int32(16))
+    return _float32(moved) * np.float32(2.0**112)
+
+
+@intrinsic
+def _converted(typing: Any, bits: Any) -> Any:
+    def write(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.fpext(builder.bitcast(values[0], HalfType()), FloatType())
+
+    return types.float32(types.uint16), write
 
 
 @intrinsic
 def _float32(typing: Any, bits: Any) -> Any:
     """The float32 of these bits."""
     return types.float32(types.int32), lambda context, builder, signature, args: builder.bitcast(args[0], FloatType())
-
-
-@overload(_value, inline="always")
-def _value_of(stored: Any) -> Any:
-    def single(stored: Any) -> Any:
-        return stored
-
-    def half(stored: Any) -> Any:
-        bits = np.int32(stored)  # exponent and mantissa move into place; the exponents of the two types differ by 112
-        moved = ((bits & np.int32(0x7FFF)) << np.int32(13)) | ((bits & np.int32(0x8000)) << np.int32(16))
-        return _float32(moved) * np.float32(2.0**112)
-
-    return half if stored == types.uint16 else single
 
 
 @njit(**compiled)
@@ -240,27 +262,36 @@ def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray,
 @njit(**compiled)
 def less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: np.ndarray) -> None:
     """Some rows of x, of the columns from `first` on, less a number for each; in the type of `out`."""
+    m = out.shape[1]
     for i in range(len(rows)):
-        own, values, c = out[i], x[rows[i], first : first + out.shape[1]], centre[i]
-        for j in range(len(own)):
-            own[j] = _value(values[j]) - c
+        _less(x[rows[i], first : first + m], centre[i], out[i])
+
+
+@njit(**compiled)
+def _less(values: np.ndarray, centre: Any, out: np.ndarray) -> None:
+    for j in range(len(values)):
+        out[j] = _value(values[j]) - centre
 
 
 @njit(**compiled)
 def add_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, C: np.ndarray,
                  sums: np.ndarray) -> None:  # fmt: skip
-    """(x − centre) C of some rows of x, of the columns from `first` on that C has rows for, is added to `sums`."""
-    m, k = C.shape
-    step = _rows_at_once(m * C.itemsize)
-    block, product = np.empty((step, m), C.dtype), np.empty((step, k), C.dtype)
-    for start in range(0, len(rows), step):
-        end = min(start + step, len(rows))
-        here, found = block[: end - start], product[: end - start]
-        less(x, rows[start:end], first, centre[start:end], here)
-        np.dot(here, C, found)
+    """(x − centre) Cᵀ of some rows of x, of the columns from `first` on that C has, is added to `sums`."""
+    k, m = C.shape
+    line, deep = 64 // C.itemsize, -(-k // AT_ONCE) * AT_ONCE
+    wide = -(-m // line) * line
+    turned, block = np.zeros((deep, wide + line), C.dtype), np.zeros((ROWS, wide + line), C.dtype)  # not a power of 2
+    turned[:k, :m] = C
+    product = np.empty((ROWS, deep), C.dtype)
+    for start in range(0, len(rows), ROWS):
+        end = min(start + ROWS, len(rows))
+        for i in range(start, end):
+            _less(x[rows[i], first : first + m], centre[i], block[i - start])
+        _fetch_rows(x, rows[end : end + ROWS], first, m)
+        dots(block[:, :wide], turned, product)
         for i in range(end - start):
             for p in range(k):
-                sums[start + i, p] += found[i, p]
+                sums[start + i, p] += product[i, p]
 
 
 @njit(**compiled)
@@ -268,22 +299,35 @@ def add_turned_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.
                         sums: np.ndarray) -> None:  # fmt: skip
     """Wᵀ (x − centre) of some rows of x, of the columns from `first` on that `sums` has, is added to it."""
     k, m = sums.shape
-    step = _rows_at_once(m * W.itemsize)
-    block, product, total = np.empty((step, m), W.dtype), np.empty((k, m), W.dtype), np.zeros((k, m), W.dtype)
-    for start in range(0, len(rows), step):
-        end = min(start + step, len(rows))
-        here = block[: end - start]
-        less(x, rows[start:end], first, centre[start:end], here)
-        np.dot(W[start:end].T, here, product)
-        for p in range(k):
-            for j in range(m):
-                total[p, j] += product[p, j]
+    strip = STRIP // W.itemsize
+    wide = -(-m // strip) * strip
+    room = wide + 64 // W.itemsize  # not a power of 2: rows would push each other out of the cache
+    block, total = np.zeros((_ROWS, room), W.dtype), np.zeros((k + AT_ONCE, room), W.dtype)
+    weights, used = np.zeros((_ROWS, k + AT_ONCE), W.dtype), np.empty(k + AT_ONCE, np.int64)
+    for start in range(0, len(rows), _ROWS):
+        end = min(start + _ROWS, len(rows))
+        for i in range(start, end):
+            _less(x[rows[i], first : first + m], centre[i], block[i - start])
+        _fetch_rows(x, rows[end : end + _ROWS], first, m)
+        n_used = 0
+        for p in range(k):  # neighbours have few of the components
+            here = False
+            for i in range(start, end):
+                weights[i - start, n_used] = W[i, p]
+                here |= W[i, p] != 0
+            used[n_used] = p
+            n_used += here
+        for p in range(AT_ONCE):
+            used[n_used + p] = k + p  # rows that nobody needs
+        some = used[: -(-n_used // AT_ONCE) * AT_ONCE]
+        add_outer(block[: end - start, :wide], weights, some, total)
     for p in range(k):
         for j in range(m):
             sums[p, j] += total[p, j]
 
 
 @njit(**compiled)
-def _rows_at_once(n_bytes: int) -> int:
-    """So many rows of this size are converted and multiplied that they stay in the cache."""
-    return max(16, 2**17 // n_bytes)
+def _fetch_rows(x: np.ndarray, rows: np.ndarray, first: int, m: int) -> None:
+    for i in range(len(rows)):
+        for j in range(first, first + m, 64 // x.itemsize):
+            fetch(x, rows[i], j)
