@@ -439,16 +439,10 @@ class Pyramid:
     def statistics(self, design: Design) -> Statistics:
         """Statistics of a partition design, without reading X."""
         self._check(design)
-        counts, L = self._gather(self._counts, design.faces), np.empty((self._sums[0].shape[1], design.n_columns))
-
-        def fill(some: slice) -> None:
-            L[some] = self._gather([sums[:, some] for sums in self._sums], design.faces).T
-
-        for _ in in_order(fill, cut(len(L), _PEOPLE)):  # turned while they are in the cache
-            pass
+        counts = self._gather(self._counts, design.faces)
         return Statistics(
             diagonal_matrix(counts),
-            L,
+            self._L(design),
             float(self._energy[0].sum()),
             self._gather(self._energy, design.faces),
             counts,
@@ -456,6 +450,20 @@ class Pyramid:
             self._sums[0].T.copy(),
             design.faces,
         )
+
+    def _L(self, design: Design) -> np.ndarray:
+        level, n_subjects = int(design.faces[0, 0]), self._sums[0].shape[1]
+        whole = np.array_equal(design.faces, [(level, face) for face in range(len(self._sums[level]))])
+        if whole and n_subjects > design.n_columns:  # large, and read as it lies
+            return self._sums[level].T
+        L = np.empty((n_subjects, design.n_columns))
+
+        def fill(some: slice) -> None:
+            L[some] = self._gather([sums[:, some] for sums in self._sums], design.faces).T
+
+        for _ in in_order(fill, cut(len(L), _PEOPLE)):  # turned while they are in the cache
+            pass
+        return L
 
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""

@@ -281,7 +281,9 @@ def add_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray
     line, deep = 64 // C.itemsize, -(-k // AT_ONCE) * AT_ONCE
     wide = -(-m // line) * line
     turned, block = np.zeros((deep, wide + line), C.dtype), np.zeros((ROWS, wide + line), C.dtype)  # not a power of 2
-    turned[:k, :m] = C
+    for p in range(k):  # an assignment of a part would compile for seconds
+        for j in range(m):
+            turned[p, j] = C[p, j]
     product = np.empty((ROWS, deep), C.dtype)
     for start in range(0, len(rows), ROWS):
         end = min(start + ROWS, len(rows))
