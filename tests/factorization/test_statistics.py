@@ -230,6 +230,9 @@ def test_large_data_are_looked_at_by_compiled_code(monkeypatch: pytest.MonkeyPat
     for name in ("mean", "site_energy", "site_variance", "low", "high"):
         assert relative(getattr(seen[1][1], name), getattr(seen[0][1], name)) < TIGHT
     assert seen[1][1].differ
+    kept = X.astype(np.float64)  # in the type and order of blocks, which are then not copied
+    kept.flags.writeable = False
+    assert_same(Statistics.from_data(kept, design, inspector=Inspector(sites.n, 70)), seen[0][0])
     for bad in (np.nan, np.inf):
         X[500, 7] = bad
         with pytest.raises(ArgumentError, match="NaN or infinite values in subject s7"):

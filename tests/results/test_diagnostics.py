@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,6 +207,38 @@ def test_large_stores_are_described_tile_by_tile(
             np.testing.assert_allclose(getattr(tiled, name), getattr(plain, name), rtol=close, atol=close, err_msg=name)
         assert (tiled.residual != plain.residual).any()  # other sums
         assert tiled.warnings == plain.warnings and "1 site in use does not vary" in " ".join(plain.warnings)
+
+
+_FITS = """
+import sys, icofactor as ico
+from icofactor.cohort.store import create_store
+from icofactor.cohort.store.arrays import StoredArray
+from icofactor.factorization import gathering
+gathering.LARGE, checked, folder = 0, StoredArray._checked, sys.argv[1]
+def read_only(*given):
+    values = checked(*given)
+    values.flags.writeable = False
+    return values
+for k, chunk in ((3, 4), (1, 30)):
+    cohort = ico.simulate_cohort(12, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    stored = create_store(f"{folder}/{k}.store", [cohort], dtype="float16", chunk_subjects=chunk)
+    ico.fit_cohort(stored, ico.CorticalFactorization(k, level=1, verbose=k == 3), f"{folder}/{k}", figures=False)
+    StoredArray._checked = read_only
+"""
+
+
+@pytest.mark.slow
+def test_the_first_fit_of_a_large_store_compiles_each_function_once(tmp_path: Path) -> None:
+    """Whatever the number of components, the chunks, and whether their memory may be written to, as that of a URL may
+    not. The user is told while waiting, which may be in the fit and on the page."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    call = [sys.executable, "-W", "ignore", "-c", _FITS, str(tmp_path)]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    compiled = Counter(path.name.partition("-")[0].partition(".")[2] for path in tmp_path.rglob("*.nbc"))
+    names = ("look_at_tile", "less", "_less", "_fetch_rows", "add_products", "add_turned_products", "middle_rows")
+    assert compiled == dict.fromkeys(names, 1)
+    assert 1 <= done.stderr.count("compiling once on this machine") <= 2
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -180,20 +180,20 @@ def _in_tiles(
     offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
     scale = np.ones(part.shape[0]) if part.scale is None else part.scale
     centre = offset.astype(kind)
-    XQ, WX, narrow = np.zeros((part.shape[0], len(Q))), np.zeros(Q.shape), Q.astype(kind)
+    XQ, WX, narrow = np.zeros((part.shape[0], len(Q))), np.zeros(Q.shape), np.array(Q, kind, order="C")
     _room.again()
     for tile in tiles_of(part, _room, whole=False):
         tiles.append(tile)
-        own, at = narrow[:, tile.subjects], tile.sites
-        add_products(bits(tile.x), tile.rows, tile.first, centre[at], own, XQ[at])
+        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
+        add_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow, *to, XQ[at])
     rounded = centre - offset
     XQ = (XQ + rounded[:, None] * Q.sum(axis=1)) / scale[:, None]
     W = solved(XQ @ shared["mixing"])
     heavy = weighed(W, weights) / scale[:, None]
     narrow = np.ascontiguousarray(heavy, kind)
     for tile in reversed(tiles):  # the last are still in the cache
-        own, at = WX[:, tile.subjects], tile.sites
-        add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], own)
+        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
+        add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], WX, *to)
     WX += (rounded @ heavy)[:, None]
     return W, WX
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, join
 from icofactor.streaming.inspect import Inspector, look, look_for_bounds
-from icofactor.streaming.passes import Stream, pass_over, stream_of
+from icofactor.streaming.passes import pass_over, stream_of
 
 _FEW = 8
 LARGE = 2**28
@@ -30,7 +30,7 @@ def gather(
     shared = {} if inspector is None else inspector.shared
     compiled = inspector is not None and not shared and _one_each(columns) and is_large(stream)
     task = _column_sums_compiled if compiled else _column_sums
-    tiles = _stored(stream) if compiled else None
+    tiles = stored_part(stream) if compiled else None
     if tiles is not None and not stream.runner.remote:
         from icofactor.factorization.engines.looking import compile_for
 
@@ -74,11 +74,12 @@ def is_large(X: Any) -> bool:
 
 def in_tiles(X: Any) -> bool:
     """Whether X is large and stored in tiles."""
-    return _stored(stream_of(X)) is not None
+    return stored_part(X) is not None
 
 
-def _stored(stream: Stream) -> StoredPart | None:
+def stored_part(X: Any) -> StoredPart | None:
     """The first part of a large X that is stored in tiles."""
+    stream = stream_of(X)
     return stream.source.stored(stream.source.slices()[0]) if is_large(stream) else None
 
 
@@ -93,17 +94,18 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
         return _column_sums(blocks, shared, columns)
     if isinstance(blocks, StoredPart):
         return _column_sums_stored(blocks, columns)
-    from icofactor.factorization.engines.looking import look_and_sum
+    from icofactor.factorization.engines.looking import bits, compile_look, look_and_sum
 
+    compile_look()
     reached, columns = _reached(columns)
     mean, variance = np.zeros(columns.shape[0]), np.zeros(columns.shape[0])
     sums = low = high = np.empty(0)
-    place, differ = columns.indices.astype(np.int64), False
+    place, weight, differ = columns.indices.astype(np.int64), columns.data.astype(np.float64), False
     for rows, x in blocks:
         if not len(low):
             sums, low = np.zeros((len(reached), x.shape[1])), np.full(x.shape[1], np.inf)
             high = -low
-        if not look_and_sum(x, place[rows], columns.data[rows], sums, low, high, mean[rows], variance[rows]):
+        if not look_and_sum(bits(x), place[rows], weight[rows], sums, low, high, mean[rows], variance[rows]):
             found = look_for_bounds(x)  # refused by the Inspector, with the names of the subjects
             low, high = np.minimum(low, found["min.low"]), np.maximum(high, found["max.high"])
         differ = differ or bool((x.min(axis=1) != x.max(axis=1)).any())

@@ -28,7 +28,6 @@ from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW, State, begin, settled
 from icofactor.streaming import runners as threads
-from icofactor.streaming.blocks import StoredPart
 
 kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
 sweeps = pytest.importorskip("icofactor.factorization.engines.sweeps", reason="numba is not installed")
@@ -328,14 +327,20 @@ def test_the_first_fit_of_a_machine_is_that_of_later_ones(tmp_path: Path) -> Non
     assert compiled == {"sweeps.half_step", "sweeps.balance_step"}
 
 
+_GONE = """import os, pathlib, shutil, tempfile
+os.environ["NUMBA_CACHE_DIR"] = folder = tempfile.mkdtemp()
+import icofactor.factorization.engines.sweeps
+shutil.rmtree(folder), pathlib.Path(folder).write_text("")"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "engine"),
-    [("from numba.core.caching import CacheImpl; CacheImpl._locator_classes = []", "cpu"),
+    [("from numba.core.caching import CacheImpl; CacheImpl._locator_classes = []", "cpu"), (_GONE, "cpu"),
      ("import os; os.environ['NUMBA_DISABLE_JIT'] = '1'", "numpy")],
 )  # fmt: skip
 def test_numba_may_be_switched_off_or_have_no_folder(before: str, engine: str) -> None:
-    """An installation and a home that are read-only: kernels are compiled, but not kept."""
+    """An installation and a home that are read-only, a folder that goes away: kernels are compiled, but not kept."""
     program = (
         f"{before}\nimport numpy, icofactor as ico\nX = numpy.random.default_rng(0).gamma(2, size=(30, 642))\n"
         "print(ico.CorticalFactorization(3, method='CD-PNNMF', mesh='fsaverage3', hemi='left').fit(X).starts_.engine)"
@@ -344,29 +349,75 @@ def test_numba_may_be_switched_off_or_have_no_folder(before: str, engine: str) -
     assert done.stdout.strip() == engine, done.stderr
 
 
-def test_a_kernel_that_cannot_be_kept_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does the thread that compiles ahead print what went wrong: the lift compiles then."""
-    looking = pytest.importorskip("icofactor.factorization.engines.looking")
+@pytest.mark.parametrize("step", ["save", "_load_index"])
+def test_a_kernel_that_cannot_be_kept_is_used(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its first call, and inside another kernel; that is said once."""
+    half = sweeps.compiled(lambda x: x / 2)
+    eighth = sweeps.compiled(lambda x: half(x) / 4)
+    said: list[str] = []
+    monkeypatch.setattr(sweeps, "say", said.append)
+    sweeps._say_not_kept.cache_clear()
 
-    class Full:
-        def compile(self, types: Any) -> None:
-            raise OSError(28, "No space left on device")
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
 
-    cpu.compile_kernels({Full(): ()}, 1)
-    assert gc.isenabled()
-    printed: list[Any] = []
+    for kernel in (half, eighth):
+        monkeypatch.setattr(kernel._cache._cache_file, step, full)
+    assert eighth(8.0) == 1.0 and half(3.0) == 1.5
+    (text,) = said
+    assert "cannot be kept (No space left on device)" in text
+
+
+class Slow:
+    """A kernel whose compilation takes until `end` is set."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.overloads, self.begun, self.end, self.problem = (
+            dict[Any, Any](),
+            threading.Event(),
+            threading.Event(),
+            problem,
+        )
+
+    def compile(self, types: Any) -> None:
+        self.begun.set()
+        assert self.end.wait(10) and not gc.isenabled()
+        if self.problem is not None:
+            raise self.problem
+        self.overloads[types] = None
+
+
+def test_only_who_waits_is_told_that_something_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread compiles ahead, in silence even if it fails; what it has compiled nobody waits for."""
+    said, printed = list[str](), list[Any]()
+    monkeypatch.setattr(cpu, "say", lambda text: (said.append(text), slow.end.set()))
     monkeypatch.setattr(threading, "excepthook", printed.append)
-
-    def compile_kernels(found: Any, seconds: int) -> None:
-        if looking.add_products in found:
-            raise RuntimeError("cannot compile")
-
-    monkeypatch.setattr(looking, "compile_kernels", compile_kernels)
+    monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
+    slow, broken, never = Slow(), Slow(RuntimeError("cannot compile")), Slow()
+    broken.end.set()
     before = set(threading.enumerate())
-    looking.compile_for(StoredPart(lambda room: iter(()), (3, 2), np.dtype(np.float16)))
-    for one in set(threading.enumerate()) - before:
-        one.join()
-    assert not printed
+    cpu.compile_ahead({slow: (), broken: (), never: ()})
+    (thread,) = set(threading.enumerate()) - before
+    assert slow.begun.wait(10) and not said
+    cpu.compile_kernels({slow: ()}, 7)
+    thread.join(10)
+    assert [text.partition(" (")[2] for text in said] == ["about 7 s)"] and gc.isenabled()
+    cpu.compile_kernels({slow: ()}, 7)
+    assert len(said) == 1 and not printed and not never.begun.is_set()
+    with pytest.raises(RuntimeError, match="cannot compile"):
+        cpu.compile_kernels({broken: ()}, 7)
+    assert gc.isenabled() and not cpu._COMPILING.locked()
+
+
+@pytest.mark.slow
+def test_the_interpreter_may_end_while_a_thread_compiles(tmp_path: Path) -> None:
+    program = (
+        "from icofactor.factorization.engines import cpu, sweeps\n"
+        "kernels = sweeps.of_descent()\ncpu.compile_ahead(kernels)\nraise SystemExit(3)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])

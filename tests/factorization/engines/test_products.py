@@ -18,14 +18,14 @@ def check_products(n: int, m: int, k: int, stored: type, kind: type) -> None:
     rng = np.random.default_rng(n)
     x = rng.normal(2.5, 0.3, (n + 2, m + 3)).astype(stored)
     rows, first, centre = rng.permutation(n + 2)[:n], 3, rng.normal(2.5, 0.1, n).astype(kind)
-    C, W = rng.normal(size=(k, m + 5)).astype(kind)[:, 2 : m + 2], np.abs(rng.normal(size=(n, k))).astype(kind)
+    C, W = rng.normal(size=(k, m + 5)).astype(kind), np.abs(rng.normal(size=(n, k))).astype(kind)
     W[: n // 2, ::2] = 0
     deviations = x[rows, first:].astype(np.float64) - centre[:, None].astype(np.float64)
     products, turned = np.ones((n, k)), np.ones((k + 1, m + 4))
-    looking.add_products(looking.bits(x), rows, first, centre, C, products)
-    looking.add_turned_products(looking.bits(x), rows, first, centre, W, turned[1:, 2 : m + 2])
+    looking.add_products(looking.bits(x), rows, first, centre, C, 2, m, products)
+    looking.add_turned_products(looking.bits(x), rows, first, centre, W, turned[1:], 2, m)
     close = {"rtol": 0, "atol": 12 * np.finfo(kind).eps * np.sqrt(n + m)}
-    np.testing.assert_allclose(products, 1 + deviations @ C.T.astype(np.float64), **close)
+    np.testing.assert_allclose(products, 1 + deviations @ C.T[2 : m + 2].astype(np.float64), **close)
     np.testing.assert_allclose(turned[1:, 2 : m + 2], 1 + W.T.astype(np.float64) @ deviations, **close)
     assert (turned[0] == 1).all()
     assert (turned[:, :2] == 1).all()

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from threading import Lock
+from threading import Event, Lock, Thread, main_thread
+from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,10 @@ STRETCH = 100
 """Updates between two looks at progress and interruption."""
 KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
 """The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
-_COMPILING = Lock()
-"""Of several threads one compiles, and the others find what it compiled."""
+_COMPILING, _NEW, _TOLD = Lock(), Event(), Event()
+"""Of several threads one compiles, and the others find what it compiled. Whether it is new; whether that was said."""
+Kernels = dict[Any, tuple[Any, ...]]
+"""Compiled functions and the types that they are called with."""
 
 
 class Rule(NamedTuple):
@@ -269,7 +272,7 @@ def compiled_loop(dtype: str) -> Loop:
                 "import gc; gc.disable(); "  # as in `_compile`
                 f"from icofactor.factorization.engines import kernels; kernels.compile_for({dtype!r})"
             )
-            if kernels.compiled["cache"]:  # otherwise, and where that fails, this process compiles
+            if kernels.run_group._cache.cache_path:  # otherwise, and where that fails, this process compiles
                 with suppress(OSError, subprocess.SubprocessError):
                     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
     loop: Loop = kernels.run_group
@@ -302,22 +305,53 @@ def descended_loop(dtype: str) -> Loop:
     return loop
 
 
-def compile_kernels(found: dict[Any, tuple[Any, ...]], seconds: int) -> None:
-    """Compile kernels here: they call no others, so cached copies are the same."""
+def compile_kernels(found: Kernels, seconds: int, ahead: bool = False) -> None:
+    """Compile kernels for these types, or load them; `ahead`: nobody waits for them, and those who do wait go first."""
     from icofactor.factorization.engines import sweeps
 
-    with _COMPILING:
-        if not all(sweeps.is_cached(*one) for one in found.items()):
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if not (ahead or told or _TOLD.is_set()):
             say(f"compiling once on this machine (about {seconds} s)")
+        if not ahead:
+            told = True
+            _TOLD.set()
+
+    for kernel, types in found.items():
+        while not (done := types in kernel.overloads) and not _COMPILING.acquire(timeout=0.1):
+            if _NEW.is_set():
+                tell()
+        if done:
+            continue
         collecting = gc.isenabled()
         gc.disable()  # of all that compiling makes most stays, and looking for the rest takes a fifth of the time
         try:
-            for kernel, types in found.items():
-                with suppress(OSError):  # it is compiled; a full disk cannot keep it
-                    kernel.compile(types)
+            if not (types in kernel.overloads or sweeps.is_cached(kernel, types)):
+                _NEW.set()
+                tell()
+            kernel.compile(types)
         finally:
             if collecting:
                 gc.enable()
+            _NEW.clear()
+            _TOLD.clear()
+            _COMPILING.release()
+        if ahead:
+            sleep(0.01)
+
+
+def compile_ahead(found: Kernels) -> None:
+    """`compile_kernels` in a thread, in this order. Who needs one that failed tries again, and says what is wrong."""
+    Thread(target=_compile_ahead, args=(found,), name="icofactor-compiling").start()
+
+
+def _compile_ahead(found: Kernels) -> None:
+    with suppress(Exception):
+        for kernel, types in found.items():
+            if main_thread().is_alive():  # otherwise the interpreter ends
+                compile_kernels({kernel: types}, 0, ahead=True)
 
 
 def available() -> bool:

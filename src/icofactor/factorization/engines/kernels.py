@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
@@ -28,16 +27,16 @@ DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
 PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
 TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
 Loose = Any  # numba infers the types; annotations below would only repeat "array"
-_part = {**compiled, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # called by kernels only: compiles sooner
+_part = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by kernels only: compiles sooner
 
 
-@njit(**_part)
+@_part
 def _top(number: int) -> int:
     """The first row, 0, as a number like any other: a literal 0 would have everything compiled twice."""
     return number - number
 
 
-@njit(**_part)
+@_part
 def _copy(source: Loose, target: Loose, r: int, end: int) -> None:
     """Rows r to end of `source` into `target`."""
     for i in range(r, end):
@@ -45,7 +44,7 @@ def _copy(source: Loose, target: Loose, r: int, end: int) -> None:
             target[i, j] = source[i, j]
 
 
-@njit(**_part)
+@_part
 def _symmetric(X: Loose, Y: Loose, r: int, n_d: int, zero: Loose, out: Loose) -> None:
     """out = X Yᵀ of one start, known to be symmetric: four sums at a time share a row of X."""
     for i in range(n_d):
@@ -68,7 +67,7 @@ def _symmetric(X: Loose, Y: Loose, r: int, n_d: int, zero: Loose, out: Loose) ->
             out[r + j, i] = out[r + i, j]
 
 
-@njit(**_part)
+@_part
 def _combine(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
     """Row o of out = row a of A times the n rows of X from x on, five at a time so that sums stay in registers."""
     m = X.shape[1]
@@ -91,20 +90,20 @@ def _combine(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> 
             out[o, s] += a0 * X[x + j, s]
 
 
-@njit(**_part)
+@_part
 def _product(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
     """out = A X for a small square A; their rows begin at a, x and o."""
     for i in range(n):
         _combine(A, a + i, X, x, n, out, o + i)
 
 
-@njit(**_part)
+@_part
 def _dot(X: Loose, r: int, end: int, M: Loose, out: Loose) -> None:
     """Rows r to end of out = X M. Every place where a product is written out costs compilation time."""
     np.dot(X[r:end], M, out[r:end])
 
 
-@njit(**_part)
+@_part
 def _project(X: Loose, r: int, end: int, L: Loose, Lt: Loose, turned: Loose, out: Loose) -> None:
     """Rows r to end of out = X Lᵀ. Without a turned copy: some subjects at a time, which BLAS does not copy first."""
     if len(Lt) == L.shape[1]:
@@ -118,7 +117,7 @@ def _project(X: Loose, r: int, end: int, L: Loose, Lt: Loose, turned: Loose, out
             out[j, s] = turned[s, j - r]
 
 
-@njit(**_part)
+@_part
 def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
     """(K B)ᵀ; a diagonal K is its one row."""
     if diagonal:
@@ -129,7 +128,7 @@ def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
         _dot(Bt, _top(len(K)), len(Bt), K, out)
 
 
-@njit(**_part)
+@_part
 def _inverse_eigenvalue(A: Loose, r: int, n: int, P: Loose, Q: Loose, c: Loose) -> Loose:
     """1 / (tr A¹⁶)^(1/16), the inverse of an upper bound of the largest eigenvalue; 0 for a zero matrix."""
     top = _top(r)
@@ -151,7 +150,7 @@ def _inverse_eigenvalue(A: Loose, r: int, n: int, P: Loose, Q: Loose, c: Loose) 
     return c[ONE] / (trace * total ** c[SIXTEENTH])
 
 
-@njit(**_part)
+@_part
 def _plain(scheme: int, literal: bool, r: int, n_d: int, x: Loose, up: Loose, down: Loose, A: Loose, row_sums: Loose,
            weights: Loose, c: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
     """The plain update of one factor, eq. 2 to 7: B from LᵀCᵀ, KBCCᵀ and CCᵀ, or C from BᵀLᵀ, GC and G."""
@@ -177,7 +176,7 @@ def _plain(scheme: int, literal: bool, r: int, n_d: int, x: Loose, up: Loose, do
                 y[r + j, k] = b * up[r + j, k] / max(down[j, k] + weights[k] * (ridge * b + lasso), tiny)
 
 
-@njit(**_part)
+@_part
 def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose, LC: Loose, CC: Loose, G: Loose,
               row_sums: Loose, weights: Loose, c: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
               y: Loose) -> None:  # fmt: skip
@@ -196,7 +195,7 @@ def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose
             y[r + j, k] = Bt[r + j, k] * factor
 
 
-@njit(**_part)
+@_part
 def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, ones: Loose, c: Loose,
               down: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
     """From the new B."""
@@ -207,7 +206,7 @@ def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose,
         _plain(scheme, literal, r, n_d, C, BL, down, G, ones, ones, c, P, Q, y)
 
 
-@njit(**_part)
+@_part
 def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose,
                  bits: Loose, exponents: Loose, out: Loose) -> None:  # fmt: skip
     """eq. 10 and 11."""
@@ -225,7 +224,7 @@ def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Lo
                 out[j, k] = y[j, k] * g[k]
 
 
-@njit(**_part)
+@_part
 def _balance(scheme: int, r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, G: Loose, weights: Loose,
              c: Loose) -> None:  # fmt: skip
     """Scale component by component so that the penalty is least; products stay."""
@@ -251,7 +250,7 @@ def _balance(scheme: int, r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, G: L
                 G[r + j, i] *= scale
 
 
-@njit(**_part)
+@_part
 def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, weights: Loose,
                zero: Loose, penalty: float, sq_norm: float) -> tuple[float, float]:  # fmt: skip
     """The error (eq. 1) and the objective; components are added in float64."""
@@ -278,7 +277,7 @@ def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC
     return E, E + penalty * size
 
 
-@njit(**_part)
+@_part
 def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
     """The rule of `tol`: `update.settled`, for start i after update t."""
     if tol <= 0 or t < settle[0]:
@@ -290,7 +289,7 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
     return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
 
 
-@njit(**compiled)
+@compiled
 def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     """Updates of a group of starts, in place."""
     scheme, kind, literal, _, plain_updates, _ = rule

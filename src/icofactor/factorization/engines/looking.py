@@ -7,16 +7,15 @@ so that small fits do not wait for its compilation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from threading import Thread
+from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite.ir import FloatType, HalfType
-from numba import njit, types
+from numba import from_dtype, types
 from numba.extending import intrinsic, overload
 
-from icofactor.factorization.engines.cpu import compile_kernels
+from icofactor.factorization.engines.cpu import Kernels, compile_ahead, compile_kernels
 from icofactor.factorization.engines.products import AT_ONCE, FEATURES, ROWS, STRIP, add_outer, dots, fetch
 from icofactor.factorization.engines.sweeps import compiled
 from icofactor.streaming.blocks import CACHE_BYTES, Reused, Room, StoredPart, Tile, cut
@@ -28,7 +27,7 @@ _ROWS = 64
 """Rows that are converted before their products are added up."""
 
 
-@njit("b1(f8[:, ::1], i8[::1], f8[::1], f8[:, ::1], f8[::1], f8[::1], f8[::1], f8[::1])", **compiled)
+@compiled
 def look_and_sum(x: np.ndarray, place: np.ndarray, weight: np.ndarray, sums: np.ndarray, low: np.ndarray,
                  high: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> bool:  # fmt: skip
     """Mean and Σ (x − mean)² of the rows of x; each row times its weight is added to a row of `sums`, `low` and `high`
@@ -51,24 +50,52 @@ def look_and_sum(x: np.ndarray, place: np.ndarray, weight: np.ndarray, sums: np.
     return True
 
 
+_wide, _places, _table = types.float64[::1], types.int64[::1], types.float64[:, ::1]
+
+
 def compile_for(part: StoredPart) -> None:
     """Compile what a fit of a large store of such parts needs: for its first pass now, for the lift meanwhile."""
-    kind = types.float32 if part.dtype.itemsize == 2 else types.float64
-    changed, stored = part.coded is not None, types.uint16 if part.dtype == np.float16 else types.float32
-    x, seen = (types.Array(kind if changed or part.done(whole) else stored, 2, "C") for whole in (False, True))
-    wide, places = types.float64[::1], types.int64[::1]
-    end = (types.float64 if seen.dtype == types.float64 else types.float32)[::1]
-    tile, all_of = (x, places, types.int64), (types.float64[:, ::1], types.int64, end, end, wide, wide, wide)
-    look = seen, places, types.int64, places, wide, *all_of
-    compile_kernels({look_at_tile: look}, 2)
-    product, turned = (*tile, kind[::1], kind[:, :], types.float64[:, ::1]), (
-        *tile, kind[::1], kind[:, ::1], types.float64[:, :])  # fmt: skip
-    Thread(target=_compile_ahead, args=({add_products: product, add_turned_products: turned},)).start()
+    found = kernels_for(part)
+    compile_kernels({look_at_tile: found[look_at_tile]}, 2)
+    compile_ahead(found)
 
 
-def _compile_ahead(found: dict[Any, tuple[Any, ...]]) -> None:
-    with suppress(Exception):  # the lift will try again, and say what is wrong
-        compile_kernels(found, 2)
+def compile_look() -> None:
+    """Compile what the first pass over large data needs that are not stored in tiles."""
+    compile_kernels({look_and_sum: (_rows(np.dtype(np.float64))[0], _places, _wide, _table, *[_wide] * 4)}, 1)
+
+
+def kernels_for(part: StoredPart) -> Kernels:
+    """The functions of passes over such parts, in the order in which a fit calls them; the last is of its page only."""
+    kind, number, looked = from_dtype(part.kind), types.int64, type_seen(part)
+    end = from_dtype(np.dtype(np.float64 if looked == np.float64 else np.float32))[::1]
+    lifted = *_rows(type_seen(part, whole=False)), kind[::1], kind[:, ::1]
+    return {
+        look_at_tile: (*_rows(looked), _places, _wide, _table, number, end, end, _wide, _wide, _wide),
+        add_products: (*lifted, number, number, _table),
+        add_turned_products: (*lifted, _table, number, number),
+        less: (*_rows(looked), kind[::1], kind[:, ::1]),
+    }
+
+
+def type_seen(part: StoredPart, whole: bool = True) -> np.dtype[Any]:
+    """Of the values that `tiles_of` gives."""
+    return part.dtype if part.coded is None and not part.done(whole) else part.kind
+
+
+def _rows(seen: np.dtype[Any]) -> tuple[Any, ...]:
+    """Types of the values, which rows of them, and the first column."""
+    x = types.uint16 if seen == np.float16 else from_dtype(seen)
+    return types.Array(x, 2, "C", readonly=True), _places, types.int64
+
+
+@cache
+def _to_adjust(stored: np.dtype[Any], out: np.dtype[Any], adjusted: bool) -> Kernels:
+    """`decode_rows` from one type to another, and `adjust_rows`."""
+    single, row, codes = (types.Array(x, 1, "C", readonly=True) for x in (types.float32, types.float64, types.int64))
+    table, yes = types.Array(types.float64, 2, "C", readonly=True), types.boolean
+    steps = {adjust_rows: (_table, table, table, row, codes, table, table, yes, row, yes)} if adjusted else {}
+    return {decode_rows: (*_rows(stored), single, single, from_dtype(out)[:, ::1]), **steps}
 
 
 def tiles_of(part: StoredPart, room: Room | None = None, whole: bool = True) -> Iterator[Tile]:
@@ -88,7 +115,8 @@ def tiles_of(part: StoredPart, room: Room | None = None, whole: bool = True) -> 
             for at, block in wide_blocks(tile, steps, coded):
                 x[at.start - tile.sites.start : at.stop - tile.sites.start] = block
         else:
-            decode_rows(tile.x, tile.rows, tile.first, *_coded(coded, width), x)
+            compile_kernels(_to_adjust(part.dtype, part.kind, False), 1)
+            decode_rows(bits(tile.x), tile.rows, tile.first, *_coded(coded, width), x)
         yield tile._replace(x=x, rows=np.arange(n), first=0)
 
 
@@ -96,6 +124,7 @@ def wide_blocks(
     tile: Tile, steps: Sequence[Adjustment] = (), coded: np.ndarray | None = None
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Some sites of a tile at a time, in float64 and adjusted; each overwrites the one before."""
+    compile_kernels(_to_adjust(tile.x.dtype, np.dtype(np.float64), bool(steps)), 1)
     width = tile.subjects.stop - tile.subjects.start
     most = max(1, CACHE_BYTES // (8 * width))
     memory, scale = np.empty((min(most, len(tile.rows)), width)), _coded(coded, width)
@@ -109,19 +138,20 @@ def wide_blocks(
 
 
 def _coded(coded: np.ndarray | None, width: int) -> np.ndarray:
-    return np.zeros((2, width), np.float32) if coded is None else coded
+    return bits(np.zeros((2, width), np.float32) if coded is None else coded)
 
 
 def adjust(step: Adjustment, x: np.ndarray) -> None:
     """`step.apply` of sites × subjects, in place."""
     (n, m), (Z, effects, centre, codes, location, spread, offset) = x.shape, step.terms()
-    each = lambda values, empty: np.ascontiguousarray(np.atleast_2d(np.full(n, empty) if values is None else values))
+    fixed = lambda values, empty: bits(np.ascontiguousarray(empty if values is None else values))
+    each = lambda values, empty: fixed(None if values is None else np.atleast_2d(values), np.full((1, n), empty))
     adjust_rows(
         x,
-        np.ascontiguousarray(np.zeros((0, m)) if Z is None else Z.T),
-        np.ascontiguousarray(np.zeros((0, n)) if effects is None else effects),
+        fixed(None if Z is None else Z.T, np.zeros((0, m))),
+        fixed(effects, np.zeros((0, n))),
         each(centre, 0.0)[0],
-        np.zeros(m, np.int64) if codes is None else codes,
+        fixed(codes, np.zeros(m, np.int64)),
         each(location, 0.0),
         each(spread, 1.0),
         centre is not None,
@@ -130,7 +160,7 @@ def adjust(step: Adjustment, x: np.ndarray) -> None:
     )
 
 
-@njit(**compiled)
+@compiled
 def adjust_rows(x: np.ndarray, Z: np.ndarray, effects: np.ndarray, centre: np.ndarray, codes: np.ndarray,
                 location: np.ndarray, spread: np.ndarray, back: bool, offset: np.ndarray,
                 floor: bool) -> None:  # fmt: skip
@@ -180,7 +210,7 @@ def _exact_of(stored: Any, step: Any, offset: Any) -> Any:
     return {types.uint16: half, types.int16: code}.get(stored, single)
 
 
-@njit(**{**compiled, "fastmath": False})  # to the bit as `cohort.store.encoding.decode`
+@compiled(fastmath=False)  # to the bit as `cohort.store.encoding.decode`
 def decode_rows(x: np.ndarray, rows: np.ndarray, first: int, step: np.ndarray, offset: np.ndarray,
                 out: np.ndarray) -> None:  # fmt: skip
     """Values of some rows of x, of the columns from `first` on; `step` and `offset` are those of codes."""
@@ -191,8 +221,11 @@ def decode_rows(x: np.ndarray, rows: np.ndarray, first: int, step: np.ndarray, o
 
 
 def bits(x: np.ndarray) -> np.ndarray:
-    """Stored values as the functions below take them: float16, which Numba does not know, by its bits."""
-    return x.view(np.uint16) if x.dtype == np.float16 else x
+    """Stored values as the functions below take them: float16, which Numba does not know, by its bits. Read-only, as
+    those from a URL are: of each function one version does."""
+    seen = x.view(np.uint16 if x.dtype == np.float16 else x.dtype)
+    seen.flags.writeable = False
+    return seen
 
 
 def _value(stored: Any) -> Any:
@@ -234,7 +267,7 @@ def _float32(typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), lambda context, builder, signature, args: builder.bitcast(args[0], FloatType())
 
 
-@njit(**compiled)
+@compiled
 def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray, weight: np.ndarray, sums: np.ndarray,
                  to: int, low: np.ndarray, high: np.ndarray, shift: np.ndarray, total: np.ndarray,
                  squares: np.ndarray) -> None:  # fmt: skip
@@ -259,7 +292,7 @@ def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray,
         squares[i] += q
 
 
-@njit(**compiled)
+@compiled
 def less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: np.ndarray) -> None:
     """Some rows of x, of the columns from `first` on, less a number for each; in the type of `out`."""
     m = out.shape[1]
@@ -267,23 +300,23 @@ def less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: n
         _less(x[rows[i], first : first + m], centre[i], out[i])
 
 
-@njit(**compiled)
+@compiled
 def _less(values: np.ndarray, centre: Any, out: np.ndarray) -> None:
     for j in range(len(values)):
         out[j] = _value(values[j]) - centre
 
 
-@njit(**compiled)
+@compiled
 def add_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, C: np.ndarray,
-                 sums: np.ndarray) -> None:  # fmt: skip
-    """(x − centre) Cᵀ of some rows of x, of the columns from `first` on that C has, is added to `sums`."""
-    k, m = C.shape
+                 to: int, m: int, sums: np.ndarray) -> None:  # fmt: skip
+    """(x − centre) Cᵀ of some rows of x is added to `sums`: m columns of x from `first` on, of C from `to` on."""
+    k = len(C)
     line, deep = 64 // C.itemsize, -(-k // AT_ONCE) * AT_ONCE
     wide = -(-m // line) * line
     turned, block = np.zeros((deep, wide + line), C.dtype), np.zeros((ROWS, wide + line), C.dtype)  # not a power of 2
     for p in range(k):  # an assignment of a part would compile for seconds
         for j in range(m):
-            turned[p, j] = C[p, j]
+            turned[p, j] = C[p, to + j]
     product = np.empty((ROWS, deep), C.dtype)
     for start in range(0, len(rows), ROWS):
         end = min(start + ROWS, len(rows))
@@ -296,11 +329,11 @@ def add_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray
                 sums[start + i, p] += product[i, p]
 
 
-@njit(**compiled)
+@compiled
 def add_turned_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, W: np.ndarray,
-                        sums: np.ndarray) -> None:  # fmt: skip
-    """Wᵀ (x − centre) of some rows of x, of the columns from `first` on that `sums` has, is added to it."""
-    k, m = sums.shape
+                        sums: np.ndarray, to: int, m: int) -> None:  # fmt: skip
+    """Wᵀ (x − centre) of some rows of x, of m columns from `first` on, is added to `sums` from its column `to` on."""
+    k = len(sums)
     strip = STRIP // W.itemsize
     wide = -(-m // strip) * strip
     room = wide + 64 // W.itemsize  # not a power of 2: rows would push each other out of the cache
@@ -324,11 +357,12 @@ def add_turned_products(x: np.ndarray, rows: np.ndarray, first: int, centre: np.
         some = used[: -(-n_used // AT_ONCE) * AT_ONCE]
         add_outer(block[: end - start, :wide], weights, some, total)
     for p in range(k):
+        own = sums[p, to : to + m]
         for j in range(m):
-            sums[p, j] += total[p, j]
+            own[j] += total[p, j]
 
 
-@njit(**compiled)
+@compiled
 def _fetch_rows(x: np.ndarray, rows: np.ndarray, first: int, m: int) -> None:
     for i in range(len(rows)):
         for j in range(first, first + m, 64 // x.itemsize):

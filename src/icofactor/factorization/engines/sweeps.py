@@ -6,27 +6,50 @@ kernel here calls another: each is compiled alone, when it is first called.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
+from icofactor.factorization.engines.cpu import Group, Kernels, Rule, Shared, Span
 from icofactor.factorization.schemes.projective import STEPS
 from icofactor.factorization.update import ARRIVED, SHRUNK, settled
+from icofactor.progress import say
 
 
-def _kept() -> bool:
-    """Whether numba finds a folder for what it compiles; where there is none, each process compiles again."""
+def compiled(function: Any = None, **more: Any) -> Any:
+    """`njit` for kernels. Their code is kept on disk if it can be; otherwise each process compiles it again."""
+    if function is None:
+        return partial(compiled, **more)
+    options = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy", **more}
     try:
-        njit(cache=True)(_kept)
-    except RuntimeError:
-        return False
-    return True
+        made = njit(cache=True, **options)(function)
+    except RuntimeError:  # numba finds no folder for it
+        return njit(**options)(function)
+    kept, load, save = made._cache, made._cache.load_overload, made._cache.save_overload
+
+    def loaded(types: Any, context: Any) -> Any:
+        with suppress(Exception):  # what cannot be read is compiled again
+            return load(types, context)
+
+    def saved(types: Any, code: Any) -> None:
+        try:
+            save(types, code)
+        except Exception as problem:
+            _say_not_kept(str(getattr(problem, "strerror", None) or problem))
+
+    kept.load_overload, kept.save_overload = loaded, saved
+    return made
 
 
-compiled = {"cache": _kept(), "fastmath": {"reassoc", "contract", "arcp", "nsz"}, "nogil": True, "error_model": "numpy"}
-_alone = {**compiled, "no_cfunc_wrapper": True}
+@cache
+def _say_not_kept(why: str) -> None:
+    say(f"compiled code cannot be kept ({why}): it is compiled again next time")
+
+
+_alone = compiled(no_cfunc_wrapper=True)
 """For kernels that Python alone calls: compiles sooner."""
 
 
@@ -34,7 +57,7 @@ WIDTH = 256
 """Columns that coordinate descent sweeps together where K is diagonal."""
 
 
-@njit(**_alone)
+@_alone
 def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, Y: Any, goal: Any,
               back: Any, rows: Any, A: Any, up: Any, x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any,
               sizes: Any) -> None:  # fmt: skip
@@ -107,7 +130,7 @@ def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums:
                 gram[g, j, i], gram[g, i, j] = total, total
 
 
-@njit(**_alone)
+@_alone
 def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G: Any, CC: Any, sizes: Any,
                  sizes_C: Any, objectives: Any, errors: Any) -> None:  # fmt: skip
     """The starts `which` scaled so that the penalty is least, their objectives and errors (eq. 1); products follow.
@@ -233,7 +256,7 @@ class _Sweeps:
         balance_step(which, self.c, self.shared.sq_norm, B, C, self.LC, self.G, self.CC, *self.sizes, *self.values)
 
 
-def of_descent(single: bool = False) -> dict[Any, tuple[Any, ...]]:
+def of_descent(single: bool = False) -> Kernels:
     """The kernels of coordinate descent and the types that they are called with; `single`: sweeps in float32."""
     from numba import typeof
 
@@ -268,7 +291,7 @@ def is_cached(function: Any, types: tuple[Any, ...]) -> bool:
         return True
 
 
-@njit(**compiled)
+@compiled
 def hard_sweeps(profiles: np.ndarray, turned: np.ndarray, energy: np.ndarray, centres: np.ndarray, fit: np.ndarray,
                 own: np.ndarray, sweeps: int) -> None:  # fmt: skip
     """`schemes.parts.hard_sweeps` into `fit` and `own`; `turned` is profilesᵀ. A product for all starts still going."""
@@ -326,7 +349,7 @@ def hard_sweeps(profiles: np.ndarray, turned: np.ndarray, energy: np.ndarray, ce
                     centre[j, s] = inverse * (centre[j, s] if again < 0 else profiles[again, s])
 
 
-@njit(**compiled)
+@compiled
 def descend_start(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     """`kernels.run_group` for one start of `schemes.projective.descend`, in place.
 
@@ -454,7 +477,7 @@ def descend_start(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     taus[0], made[0] = tau, t
 
 
-@njit(**compiled)
+@compiled
 def clipped_powers(g: Any, bits: Any, exponents: Any, n: int, weight: float) -> None:
     """g ← clip(g^weight, 0.1, 10) for n positive normal g, in loops that vectorise (a call of pow does not).
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.factorization._lift import weighed
-from icofactor.factorization.gathering import in_tiles
+from icofactor.factorization.gathering import in_tiles, stored_part
 from icofactor.preprocessing.centering import means_of
 from icofactor.streaming.blocks import Arrays, Blocks, Reused, StoredPart, cut
 from icofactor.streaming.passes import each_block, pass_over
@@ -73,6 +73,8 @@ def fit_pass(
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
     tiles = mean is not None and codes is None and in_tiles(X)
+    if tiles:
+        compile_for(X)
     task, own = (_look_at_tiles, [W, offset, scale, weights, mean]) if tiles else (_looked, [W, offset, scale, weights])
     for rows, found in pass_over(X, task, shared, own, report=report, tiles=tiles):
         for name, values in sites.items():
@@ -92,6 +94,21 @@ def fit_pass(
         float(sums["energy"]),
         max(0.0, float(sums["error_in_units"])),
     )
+
+
+def compile_for(X: Any, ahead: bool = False) -> None:
+    """Compile what the pass over a large store calls; `ahead`: in a thread, after what its fit calls before."""
+    part = stored_part(X)
+    if part is None:
+        return
+    from icofactor.factorization.engines import cpu, looking
+    from icofactor.results.diagnostics.medians import kernels_for
+
+    fit, own = looking.kernels_for(part), kernels_for(part)
+    if ahead:
+        cpu.compile_ahead(fit | own)
+    else:
+        cpu.compile_kernels({looking.less: fit[looking.less], **own}, 1)
 
 
 def _look(

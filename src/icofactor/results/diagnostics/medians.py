@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
+from numba import from_dtype, types
 
+from icofactor.factorization.engines.cpu import Kernels
+from icofactor.factorization.engines.looking import type_seen
 from icofactor.factorization.engines.sweeps import compiled
-from icofactor.streaming.blocks import Tile, cut
+from icofactor.streaming.blocks import StoredPart, Tile, cut
 
 _BYTES = 2**24
 """Of so many values the rows are put together at a time."""
 _RUN = 256
-"""Values that are counted at a time."""
+"""Values that are counted at a time: so few that counters of the size of values hold them."""
 
 
 def medians(tiles: Sequence[Tile], n_sites: int, n_subjects: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,12 +29,21 @@ def medians(tiles: Sequence[Tile], n_sites: int, n_subjects: int) -> tuple[np.nd
             first, last = max(sites.start, tile.sites.start), min(sites.stop, tile.sites.stop)
             if first < last:
                 rows = tile.rows[first - tile.sites.start : last - tile.sites.start]
+                together = rows[-1] - rows[0] + 1 == len(rows)  # a slice is not copied
+                own = tile.x[slice(rows[0], rows[-1] + 1) if together else rows]
+                n = tile.subjects.stop - tile.subjects.start
                 to = buffer[first - sites.start : last - sites.start, tile.subjects]
-                copy_rows(tile.x.view(whole), rows, tile.first, to)
-        middle_rows(buffer[: sites.stop - sites.start], found[:, sites])
+                to[:] = own.view(whole)[:, tile.first : tile.first + n]
+        middle_rows(buffer[: sites.stop - sites.start], found, sites.start)
     low, high, least, most = found
     values = [_turned(keys).view(kind).astype(np.float64) for keys in (low, high)]
     return np.mean(values, axis=0), least == most
+
+
+def kernels_for(part: StoredPart) -> Kernels:
+    """What `medians` of such parts calls."""
+    table = from_dtype(np.dtype(f"i{type_seen(part).itemsize}"))[:, ::1]
+    return {middle_rows: (table, table, types.int64)}
 
 
 def _turned(bits: np.ndarray) -> np.ndarray:
@@ -40,52 +51,40 @@ def _turned(bits: np.ndarray) -> np.ndarray:
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & np.iinfo(bits.dtype).max)
 
 
-@njit(**compiled)
-def copy_rows(x: np.ndarray, rows: np.ndarray, first: int, out: np.ndarray) -> None:
-    """Some rows of x, of the columns from `first` on."""
-    for i in range(len(rows)):
-        values, own = x[rows[i], first : first + out.shape[1]], out[i]
-        for j in range(len(own)):
-            own[j] = values[j]
+@compiled(no_cfunc_wrapper=True)
+def middle_rows(x: np.ndarray, found: np.ndarray, to: int) -> None:
+    """The two in the middle, the least and the largest of each row of x, as `_turned`, from column `to` of `found` on;
+    x is turned in place.
 
-
-@njit(**compiled)
-def middle_rows(x: np.ndarray, found: np.ndarray) -> None:
-    """The two in the middle, the least and the largest of each row of x, as `_turned`; x is turned in place.
-
-    Halving the range of the values takes as many counts as it has bits, and counts are quick.
+    Halving the range of the values takes as many counts as it has bits, and counts are quick. One function of plain
+    loops is compiled within half the time of several.
     """
     n, kind = x.shape[1], x.dtype.type
-    signless, bits = kind(np.iinfo(x.dtype).max), kind(8 * x.itemsize - 1)
+    signless, bits, whole = kind(np.iinfo(x.dtype).max), kind(8 * x.itemsize - 1), n // _RUN * _RUN
     for i in range(len(x)):
-        own = x[i]
+        own, least, largest = x[i], signless, kind(-signless - 1)
         for j in range(n):
             own[j] ^= kind(kind(own[j] >> bits) & signless)
-        least, largest = own.min(), own.max()
-        low, high, wanted = np.int64(least), np.int64(largest), (n + 1) // 2
-        while low < high:  # the smallest that `wanted` values do not exceed
-            middle = (low & high) + ((low ^ high) >> 1)  # their sum may be too large
-            if _count(own, kind(middle)) >= wanted:
-                high = middle
+        for j in range(n):
+            least, largest = min(least, own[j]), max(largest, own[j])
+        low, high, wanted, below = np.int64(least), np.int64(largest), (n + 1) // 2, 0
+        while low < high or below == 0:  # the smallest that `wanted` values do not exceed, and how many it is
+            middle, total = (low & high) + ((low ^ high) >> 1), 0  # their sum may be too large
+            most = kind(middle)
+            for first in range(0, whole, _RUN):
+                part = kind(0)
+                for j in range(_RUN):
+                    part = kind(part + kind(own[first + j] <= most))
+                total += part
+            for j in range(whole, n):
+                total += own[j] <= most
+            if total >= wanted:
+                high, below = middle, total
             else:
                 low = middle + 1
         lower = upper = kind(low)
-        if n % 2 == 0 and _count(own, lower) == wanted:
+        if n % 2 == 0 and below == wanted:
             upper = largest
             for j in range(n):
                 upper = min(upper, own[j] if own[j] > lower else largest)
-        found[0, i], found[1, i], found[2, i], found[3, i] = lower, upper, least, largest
-
-
-@njit(**compiled)
-def _count(x: np.ndarray, most: int) -> int:
-    """How many values are not above `most`, in runs so short that counters of the size of values hold them."""
-    total, whole, kind = 0, len(x) // _RUN * _RUN, x.dtype.type
-    for first in range(0, whole, _RUN):
-        values, part = x[first : first + _RUN], kind(0)
-        for j in range(_RUN):
-            part = kind(part + kind(values[j] <= most))
-        total += part
-    for j in range(whole, len(x)):
-        total += x[j] <= most
-    return total
+        found[0, to + i], found[1, to + i], found[2, to + i], found[3, to + i] = lower, upper, least, largest
