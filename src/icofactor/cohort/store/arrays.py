@@ -127,8 +127,7 @@ class StoredArray:
 
     def touched(self, where: tuple[slice, ...]) -> list[tuple[int, ...]]:
         """The numbers of the chunks that hold these rows and columns."""
-        steps = zip(where, self.chunks, strict=True)
-        return list(product(*(range(one.start // step, -(-one.stop // step)) for one, step in steps)))
+        return list(product(*(_cuts(one, step) for one, step in zip(where, self.chunks, strict=True))))
 
     def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
         """The values at slices with their ends; all of them by default. Checksums are compared."""
@@ -150,11 +149,10 @@ class StoredArray:
         """
         touched = self.touched(where)
         files = list(map(self._file, touched))
+        cuts = [_cuts(one, step) for one, step in zip(where, self.chunks, strict=True)]
         for numbers, file, data in zip(touched, files, self._chunks(touched, files, room), strict=True):
-            cuts = list(zip(where, numbers, self.chunks, strict=True))
-            ends = [(max(one.start, i * n), min(one.stop, (i + 1) * n)) for one, i, n in cuts]
-            inside = tuple(slice(a - i * n, b - i * n) for (a, b), (_, i, n) in zip(ends, cuts, strict=True))
-            there = tuple(slice(a - one.start, b - one.start) for (a, b), one in zip(ends, where, strict=True))
+            places = [of_axis[i] for of_axis, i in zip(cuts, numbers, strict=True)]
+            there, inside = zip(*places, strict=True)
             yield there, inside, self._checked(numbers, file, data)
 
     def _chunks(
@@ -193,17 +191,27 @@ class StoredArray:
 
     def _checked(self, numbers: tuple[int, ...], file: str | RemotePath, data: NDArray[np.uint8]) -> NDArray[Any]:
         with reading(file):
-            here = data[-_SUM:].tobytes().hex()
-            place = _DIGITS * int(np.ravel_multi_index(numbers, self._grid))
-            if here != crc32c(data[:-_SUM]).hex():
+            here, place = data[-_SUM:].tobytes(), 0
+            for number, n in zip(numbers, self._grid, strict=True):
+                place = place * n + number
+            if here != crc32c(data[:-_SUM]):
                 raise Unreadable("is damaged: its checksum is wrong")
-            if self._sums is not None and here != self._sums[place : place + _DIGITS]:
+            if self._sums is not None and here.hex() != self._sums[_DIGITS * place : _DIGITS * (place + 1)]:
                 raise Unreadable("is damaged: it is not the chunk in the commit, or was replaced in the meantime")
         return data[:-_SUM].view(self.dtype).reshape(self.chunks)
 
     def checksums(self) -> dict[str, str]:
         """What the commit says of this array; of each chunk only the end is read."""
         return {"metadata": self._metadata, "chunks": "".join(map(_kept_sum, self._files()))}
+
+
+def _cuts(wanted: slice, step: int) -> dict[int, tuple[slice, slice]]:
+    """For each chunk along an axis that holds some of these places: where they stand among them, and in the chunk."""
+    found = {}
+    for i in range(wanted.start // step, -(-wanted.stop // step)):
+        start, stop = max(wanted.start, i * step), min(wanted.stop, (i + 1) * step)
+        found[i] = slice(start - wanted.start, stop - wanted.start), slice(start - i * step, stop - i * step)
+    return found
 
 
 def _shapes(record: Any) -> tuple[list[int], list[int]]:
