@@ -117,6 +117,52 @@ def test_what_is_in_one_file_only_is_said() -> None:
     assert compare(changed, of(["b"]))[0] == [{"what": "b", "": "not compared: over something else"}]
 
 
+def kept(file: Path, **more: Any) -> dict[str, Any]:
+    """A file of ratios, with some of it replaced, as it is read and compared."""
+    of_fit = {"to": "dgemm", "median": "x", "interval": [1, 2], "each": [1.0, 3, 2.0, 2.5, 2.0, 1.5, 2.0]}
+    head = {"format": ratios.FORMAT, "version": ratios.VERSION, "scale": ratios._as_json(ratios.TINY)}
+    about = {"processor": "a", "threads": 2, "blas": ["b"], "versions": {"numpy": "1"}}
+    record: Any = {**head, "machine": about, "seconds": {"dgemm": 1.0}, "ratios": {"fit": of_fit}}
+    for path, value in more.items():
+        *way, last = path.split("__")
+        inside = record
+        for name in way:
+            inside = inside[name]
+        inside[last] = value
+    file.write_text(json.dumps(record))
+    return ratios.read_ratios(file)
+
+
+JUNK: list[Any] = [None, True, 1, -0.5, 1e400, "x", [], [1], [["a"]], [None], ["1"], [True], {}, {"a": [1]}, {"fit": 1}]
+FIELDS = ["format", "version", "machine", "machine__processor", "machine__versions", "machine__versions__numpy",
+          "scale", "scale__store", "seconds", "ratios", "ratios__fit", "ratios__fit__to", "ratios__fit__median",
+          "ratios__fit__interval", "ratios__fit__each"]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_damaged_file_of_ratios_is_refused_before_anything_is_measured(tmp_path: Path, field: str) -> None:
+    """Or does no harm afterwards, as what is only shown does not."""
+    file, now, refused = tmp_path / "a.json", kept(tmp_path / "b.json"), 0
+    for value in JUNK:
+        try:
+            before = kept(file, **{field: value})
+            ratios._check_comparable(before, ratios.TINY, 7, file)
+        except FileError as problem:
+            assert problem.path == str(file) and "Error" not in str(problem)
+            refused += 1
+            continue
+        compare(before, now)
+        ratios._changes(before["machine"], now["machine"])
+    shown = (
+        "machine__processor",
+        "machine__versions__numpy",
+        "seconds",
+        "ratios__fit__median",
+        "ratios__fit__interval",
+    )
+    assert (refused == 0) == (field in shown)
+
+
 def test_a_file_without_ratios_is_damaged_and_medians_are_of_its_rounds(tmp_path: Path) -> None:
     file, head = tmp_path / "a.json", {"format": ratios.FORMAT, "version": ratios.VERSION, "machine": {}, "scale": {}}
     file.write_text(json.dumps({**head, "ratios": {}}))

@@ -26,7 +26,7 @@ from scipy.stats import binom
 
 import icofactor as ico
 from icofactor.cohort.store import create_store
-from icofactor.errors import ArgumentError, FileError
+from icofactor.errors import ArgumentError, FileError, literal
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Course
@@ -51,7 +51,8 @@ FORMAT, VERSION = "icofactor bench ratios", 1
 DGEMM, SKLEARN, READING = "dgemm", "scikit-learn", "reading"
 LEVEL, MARGIN = 0.95, 1.05
 """Of all intervals together; slow-downs up to this factor are not named, as runs of the same code differ by as much."""
-REPEATS = 7
+REPEATS, _MOST = 7, 1000
+"""Rounds, and how many of them a file may have."""
 _FIRST_FIT = (
     "import numpy, icofactor as i; X = numpy.random.default_rng(0).gamma(2, size=(30, 642));"
     "i.CorticalFactorization(3, method={!r}, mesh='fsaverage3', hemi='left').fit(X)"
@@ -256,14 +257,25 @@ def read_ratios(file: Path) -> dict[str, Any]:
         found = read_json(file)
         if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
             raise Unreadable(f"is not a file of ratios of version {VERSION}")
-        for one in found["ratios"].values():
-            each = np.asarray(one["each"], dtype=np.float64)
-            if one["to"] not in (DGEMM, SKLEARN, READING) or each.ndim != 1 or not (each > 0).all() or not each.size:
-                raise Unreadable("is damaged: a ratio is not a list of numbers above 0")
-            one["median"] = float(np.median(each))
-        if not found["ratios"]:
+        of = lambda record, name, kind: _checked(record.get(name), kind, name)
+        machine, every, _ = (of(found, name, dict) for name in ("machine", "ratios", "scale"))
+        _checked(machine.get("versions", {}), dict, "versions")
+        if not every:
             raise Unreadable("is damaged: it has no ratios")
-        return {**found, "machine": dict(found["machine"]), "scale": dict(found["scale"])}
+        for name, one in every.items():
+            to, each = of(_checked(one, dict, name), "to", str), of(one, "each", list)
+            number = lambda value: type(value) in (int, float) and 0 < value < np.inf
+            if to not in (DGEMM, SKLEARN, READING) or not 0 < len(each) <= _MOST or not all(map(number, each)):
+                raise Unreadable(f"is damaged: {literal(name)} is not a list of 1 to {_MOST} numbers above 0")
+            one["median"] = float(np.median(each))
+        return found
+
+
+def _checked(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        what = "record" if kind is dict else "list" if kind is list else "text"
+        raise Unreadable(f"is damaged: {literal(name)} is not a {what}")
+    return value
 
 
 def _check_comparable(before: Mapping[str, Any], scale: Scale, repeats: int, file: Path) -> None:
@@ -313,6 +325,6 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name in ("processor", "threads", "blas"):
         if before.get(name) != now[name]:
             lines.append(f"Another machine or setting: {name} was {before.get(name)}, is {now[name]}.")
-    versions = {n: (dict(before.get("versions", {})).get(n), v) for n, v in now["versions"].items()}
+    versions = {n: (before.get("versions", {}).get(n), v) for n, v in now["versions"].items()}
     moved = ", ".join(f"{name} {old} to {new}" for name, (old, new) in versions.items() if old != new)
     return [*lines, *([f"Versions: {moved}."] if moved else [])]
