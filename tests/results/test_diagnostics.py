@@ -23,6 +23,7 @@ from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._refine import Refinement
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.results.diagnostics import diagnose
+from icofactor.results.diagnostics.blocks import linear_shares
 from icofactor.results.diagnostics.diagnose import robust_z, unusual_subjects
 from icofactor.results.diagnostics.participants import compare
 from icofactor.results.diagnostics.record import Diagnostics, load_diagnostics, save_diagnostics
@@ -255,8 +256,19 @@ def test_maps_without_noise_have_residuals_in_tiles_too(
     monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     found = diagnose(model, stored, n_permutations=10)
     assert 0 <= found.residual.min() <= found.residual.max() < 1e-2
-    for shares in (found.explained_map, found.subject_explained, found.explained_X):
+    for shares in (found.explained_map, found.subject_explained, found.explained_X, found.linear, found.unique):
         assert np.all(np.asarray(shares) <= 1)
+
+
+@pytest.mark.parametrize("rounding", [1 - 2e-7, 1.0, 1 + 2e-7])
+def test_shares_are_at_most_1_whatever_is_rounded(rounding: float) -> None:
+    """All variance is explained, by one component or by both together."""
+    c = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    for loadings, unique in ((c[:, :1], [1.0]), (c, [0.5, 0.5])):
+        Z = loadings
+        linear, own = linear_shares(rounding * (Z.T @ Z) @ (Z.T @ Z), loadings, float(np.square(Z).sum()))
+        assert linear == pytest.approx(1, abs=1e-6) and linear <= 1 and (own <= 1).all()
+        np.testing.assert_allclose(own, unique, atol=1e-6)
 
 
 def test_permutations_do_not_depend_on_how_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

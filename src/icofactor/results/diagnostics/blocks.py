@@ -240,4 +240,5 @@ def linear_shares(
     everyone = np.arange(len(gram))
     whole = explained(everyone)
     lost = np.array([whole - (explained(np.delete(everyone, j)) if len(gram) > 1 else 0.0) for j in everyone])
-    return whole / total, np.clip(lost, 0, None) / total
+    shares = np.clip(np.array([whole, *lost]) / total, 0.0, 1.0)  # rounding takes them beyond
+    return float(shares[0]), shares[1:]
