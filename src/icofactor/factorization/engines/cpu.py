@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from threading import Event, Lock, Thread, main_thread
 from time import sleep
 from typing import Any, NamedTuple
@@ -342,14 +343,14 @@ def compile_kernels(found: Kernels, seconds: int, ahead: bool = False) -> None:
             sleep(0.01)
 
 
-def compile_ahead(found: Kernels) -> None:
+def compile_ahead(*found: Kernels) -> None:
     """`compile_kernels` in a thread, in this order. Who needs one that failed tries again, and says what is wrong."""
     Thread(target=_compile_ahead, args=(found,), name="icofactor-compiling").start()
 
 
-def _compile_ahead(found: Kernels) -> None:
+def _compile_ahead(found: Sequence[Kernels]) -> None:
     with suppress(Exception):
-        for kernel, types in found.items():
+        for kernel, types in chain.from_iterable(some.items() for some in found):
             if main_thread().is_alive():  # otherwise the interpreter ends
                 compile_kernels({kernel: types}, 0, ahead=True)
 

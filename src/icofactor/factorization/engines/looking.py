@@ -66,16 +66,23 @@ def compile_look() -> None:
 
 
 def kernels_for(part: StoredPart) -> Kernels:
-    """The functions of passes over such parts, in the order in which a fit calls them; the last is of its page only."""
-    kind, number, looked = from_dtype(part.kind), types.int64, type_seen(part)
+    """The functions that a fit of such parts calls, in their order."""
+    looked, number = type_seen(part), types.int64
     end = from_dtype(np.dtype(np.float64 if looked == np.float64 else np.float32))[::1]
-    lifted = *_rows(type_seen(part, whole=False)), kind[::1], kind[:, ::1]
-    return {
-        look_at_tile: (*_rows(looked), _places, _wide, _table, number, end, end, _wide, _wide, _wide),
-        add_products: (*lifted, number, number, _table),
-        add_turned_products: (*lifted, _table, number, number),
-        less: (*_rows(looked), kind[::1], kind[:, ::1]),
-    }
+    look: Kernels = {look_at_tile: (*_rows(looked), _places, _wide, _table, number, end, end, _wide, _wide, _wide)}
+    return look | _products(part, whole=False)
+
+
+def kernels_to_compare(part: StoredPart) -> Kernels:
+    """Those that compare such parts with a fit."""
+    squares = *_rows(type_seen(part)), from_dtype(part.kind)[::1], _wide, _wide, _wide, types.int64, types.int64
+    return _products(part, whole=True) | {add_squares: squares}
+
+
+def _products(part: StoredPart, whole: bool) -> Kernels:
+    kind, number = from_dtype(part.kind), types.int64
+    both = *_rows(type_seen(part, whole)), kind[::1], kind[:, ::1]
+    return {add_products: (*both, number, number, _table), add_turned_products: (*both, _table, number, number)}
 
 
 def type_seen(part: StoredPart, whole: bool = True) -> np.dtype[Any]:
@@ -293,11 +300,19 @@ def look_at_tile(x: np.ndarray, rows: np.ndarray, first: int, place: np.ndarray,
 
 
 @compiled
-def less(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, out: np.ndarray) -> None:
-    """Some rows of x, of the columns from `first` on, less a number for each; in the type of `out`."""
-    m = out.shape[1]
+def add_squares(x: np.ndarray, rows: np.ndarray, first: int, centre: np.ndarray, weight: np.ndarray,
+                squares: np.ndarray, sums: np.ndarray, to: int, m: int) -> None:  # fmt: skip
+    """Σ (x − centre)² of some rows of x, of m columns from `first` on, is added to `squares`; of the columns, the same
+    with weights to `sums`, from `to` on."""
+    block, own = np.empty(m, centre.dtype), sums[to : to + m]
     for i in range(len(rows)):
-        _less(x[rows[i], first : first + m], centre[i], out[i])
+        w, total = weight[i], 0.0
+        _less(x[rows[i], first : first + m], centre[i], block)
+        for j in range(m):
+            square = np.float64(block[j]) * np.float64(block[j])
+            total += square
+            own[j] += w * square
+        squares[i] += total
 
 
 @compiled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,11 @@ import numpy as np
 from icofactor.factorization._lift import weighed
 from icofactor.factorization.gathering import in_tiles, stored_part
 from icofactor.preprocessing.centering import means_of
-from icofactor.streaming.blocks import Arrays, Blocks, Reused, StoredPart, cut
+from icofactor.streaming.blocks import Arrays, Blocks, Reused, StoredPart, Tile
 from icofactor.streaming.passes import each_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _ROUNDING = 1e-12
-_BLOCK_BYTES = 2**19
-"""Of a tile, so much is converted and multiplied at a time."""
 _room = Reused()
 
 
@@ -104,11 +101,8 @@ def compile_for(X: Any, ahead: bool = False) -> None:
     from icofactor.factorization.engines import cpu, looking
     from icofactor.results.diagnostics.medians import kernels_for
 
-    fit, own = looking.kernels_for(part), kernels_for(part)
-    if ahead:
-        cpu.compile_ahead(fit | own)
-    else:
-        cpu.compile_kernels({looking.less: fit[looking.less], **own}, 1)
+    own = looking.kernels_to_compare(part) | kernels_for(part)
+    cpu.compile_ahead(looking.kernels_for(part), own) if ahead else cpu.compile_kernels(own, 1)
 
 
 def _look(
@@ -165,37 +159,31 @@ def _look_at_tiles(
     """
     if not isinstance(part, StoredPart):
         return _looked(part, shared, W, offset, scale, weights)
-    from icofactor.factorization.engines.looking import bits, less, tiles_of
+    from icofactor.factorization.engines.looking import add_products, add_squares, add_turned_products, bits, tiles_of
     from icofactor.results.diagnostics.medians import medians
 
     _room.again()
-    stored, (n_sites, n), kind = tiles_of(part, _room), part.shape, part.kind
-    tiles = [next(stored)]
+    (n_sites, n), kind, tiles = part.shape, part.kind, list[Tile]()
     w = np.ones(n_sites) if weights is None else weights
     z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
-    Z = np.column_stack([z, np.ones(n)]).astype(kind)
+    Z = np.ascontiguousarray(np.column_stack([z, np.ones(n)]).T, kind)
     off, e = mean - centre, (mean - offset) / scale - W @ average
     # of every subject: W z, e and what rounding the mean leaves, times d; and d²
     heavy = np.column_stack([W, e, off / scale]) * (w / scale)[:, None]
-    turned, squared = np.ascontiguousarray(heavy.T, kind), (w / scale**2).astype(kind)
-    projected, cross = np.zeros((n_sites, Z.shape[1])), np.zeros((heavy.shape[1], n))
+    narrow, squared = np.ascontiguousarray(heavy, kind), w / scale**2
+    projected, cross = np.zeros((n_sites, len(Z))), np.zeros((heavy.shape[1], n))
     squares, energy = np.zeros(n_sites), np.zeros(n)
-    for tile in chain(tiles[:1], stored):  # each is worked on while it is in the cache
-        tiles += [tile] if tile is not tiles[0] else []
-        to, width = tile.subjects, tile.subjects.stop - tile.subjects.start
-        for some in cut(len(tile.rows), max(1, _BLOCK_BYTES // (kind.itemsize * width))):
-            at = slice(tile.sites.start + some.start, tile.sites.start + some.stop)
-            x = np.empty((some.stop - some.start, width), kind)
-            less(bits(tile.x), tile.rows[some], tile.first, centre[at], x)
-            projected[at] += x @ Z[to]
-            cross[:, to] += turned[:, at] @ x
-            np.square(x, out=x)
-            squares[at] += x @ Z[to, -1]
-            energy[to] += squared[at] @ x
+    for tile in tiles_of(part, _room):  # each is worked on while it is in the cache
+        tiles.append(tile)
+        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
+        values = bits(tile.x), tile.rows, tile.first, centre[at]
+        add_products(*values, Z, *to, projected[at])
+        add_turned_products(*values, narrow[at], cross, *to)
+        add_squares(*values, squared[at], squares[at], energy, *to)
     median, same = medians(tiles, n_sites, n)
     shift, projected = projected[:, -1:] / n, projected[:, :-1]
     spread = np.where(same, 0.0, squares - n * shift[:, 0] ** 2)
-    projected = np.where(same[:, None], 0.0, (projected - shift * Z[:, :-1].sum(axis=0)) / scale[:, None])
+    projected = np.where(same[:, None], 0.0, (projected - shift * Z[:-1].sum(axis=1)) / scale[:, None])
     variance = spread / scale**2
     error = variance - 2 * (W * projected).sum(axis=1) + ((W @ (z.T @ z)) * W).sum(axis=1) + n * e**2
     cross -= (heavy.T @ off)[:, None]
