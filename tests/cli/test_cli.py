@@ -104,6 +104,9 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
+    for kernel in (sweeps.half_step, sweeps.balance_step, sweeps.descend_start):  # another test may have called them
+        monkeypatch.setattr(kernel, "overloads", {})
+        monkeypatch.setattr(kernel, "compile", lambda types: None)
     monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
     for loop in (compiled_loop, descended_loop, swept_loop):
         with Stages(True).stage("starts"):

@@ -137,12 +137,16 @@ def test_parts_from_compiled_starts_are_those_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("n_parts", [1, 4, 9])
-def test_compiled_hard_starts_are_those_of_numpy(n_parts: int) -> None:
-    rng = np.random.default_rng(n_parts)
+def test_compiled_hard_starts_are_those_of_numpy(n_parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they are compiled where that is said."""
+    rng, asked = np.random.default_rng(n_parts), list[Any]()
+    monkeypatch.setattr(cpu, "compile_kernels", lambda found, seconds: asked.append(found))
     profiles = np.concatenate([rng.standard_normal((40, 7)), np.zeros((2, 7)), np.repeat(np.eye(7)[:3], 5, axis=0)])
     draws = np.concatenate([rng.random((6, n_parts)), np.zeros((1, n_parts))])  # zeros: parts that begin empty
     for found, wanted in zip(hard_parts(profiles, draws, compiled=True), hard_parts(profiles, draws), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-12)
+    (types,) = asked
+    assert types[sweeps.hard_sweeps] in sweeps.hard_sweeps.overloads
 
 
 @pytest.mark.parametrize(("n_subjects", "n_d"), [(2, 1), (3, 2), (7, 5), (9, 4), (21, 9)])

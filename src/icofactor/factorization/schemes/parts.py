@@ -120,10 +120,15 @@ def hard_parts(
     centres = _spread_seeds(profiles, energy, draws)
     if not compiled:
         return hard_sweeps(profiles, energy, centres, sweeps)
+    from numba import typeof
+
+    from icofactor.factorization.engines import cpu
     from icofactor.factorization.engines import sweeps as kernels
 
     fit, own = np.zeros((*draws.shape, len(profiles)), profiles.dtype), np.full((len(draws), len(profiles)), -1)
-    kernels.hard_sweeps(profiles, np.ascontiguousarray(profiles.T), energy, centres, fit, own, sweeps)
+    given = profiles, np.ascontiguousarray(profiles.T), energy, centres, fit, own, sweeps
+    cpu.compile_kernels({kernels.hard_sweeps: tuple(map(typeof, given))}, 2)
+    kernels.hard_sweeps(*given)
     return fit, own
 
 
