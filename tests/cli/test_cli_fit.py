@@ -342,7 +342,7 @@ def test_estimates_grow_with_the_fit() -> None:
     for size in more:
         assert estimate(size).seconds > estimate(small).seconds
         assert estimate(size).memory >= estimate(small).memory
-    assert estimate(small).memory - estimate(replace(small, n_sites=5242)).memory == 5000 * (4 * 100 + 52 * 10)
+    assert estimate(small).memory - estimate(replace(small, n_sites=5242)).memory == 5000 * (8 * 100 + 52 * 10)
     # a store needs no room for X, however large it is
     huge = replace(small, n_subjects=20000, n_sites=327684)
     assert estimate(huge, in_memory=False).memory < 0.1 * estimate(huge).memory

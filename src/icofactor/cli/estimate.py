@@ -21,7 +21,7 @@ _SECONDS_PER_LOOK = 15e-9
 """The first pass, which z-scores make twice."""
 _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
-_SECONDS_PER_VALUE_TILES = 6.5e-9
+_SECONDS_PER_VALUE_TILES = 5e-9
 """All three passes over a large store whose values are worked on as they are stored."""
 _SECONDS_PER_VALUE_ADJUSTED = 13e-9
 """More passes before these, for covariates and harmonization, and what they add to each."""
@@ -78,8 +78,8 @@ def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False, adjuste
     n, k, columns = size.n_subjects, size.n_components, size.n_columns
     values = n * size.n_sites
     memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
-    # instead of X, sums over faces as deep as refinement may go
-    memory += 4 * values if in_memory else min(_SUMS, 11 * values)
+    # X and the file it comes from; of a store, sums over faces as deep as refinement may go
+    memory += 8 * values if in_memory else min(_SUMS, 11 * values)
     usual = _UPDATES_DESCENT if size.descent else _UPDATES_PARTS if size.n_hard_starts else _UPDATES_OTHER
     updates = size.n_starts * (size.n_iter if size.tol == 0 else min(usual, size.n_iter))
     sweeps = 24 if size.descent else 4
