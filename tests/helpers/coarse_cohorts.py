@@ -71,6 +71,7 @@ def predict_block(
     data: Coarse, fit: Fitter, rank: int, out_subjects: np.ndarray, out_faces: np.ndarray, *where: int
 ) -> tuple[Fit, np.ndarray]:
     """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it."""
-    block = _Block.of(data, out_subjects, out_faces)
-    found = fit(block.view.subset(block.train, block.known), rank, *where)
+    view = data.view(np.flatnonzero(~out_subjects), np.flatnonzero(out_subjects), fit.chosen.scheme)
+    block = _Block.of(view, out_faces)
+    found = fit(block.problem, rank, *where)
     return found, block.predicted(found, fit.chosen.scheme, _signed_loadings(data, fit))

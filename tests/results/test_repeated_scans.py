@@ -14,7 +14,7 @@ import icofactor as ico
 from helpers.refusals import refused
 from helpers.trees import freesurfer_tree
 from icofactor.assessment.bootstrap import bootstrap
-from icofactor.assessment.selection.data import spun_cohort
+from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.cli.main import main
 from icofactor.cohort.people import RowGroups, choose_scans
 from icofactor.cohort.store.create import save_store

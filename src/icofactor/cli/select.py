@@ -255,13 +255,24 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     if options.bootstrap:
         check_table(model, table, subjects)
     if ranks and not options.quiet and plan.sites is not None:
-        _warn_of_size(len(subjects), min(plan.sites.n, plan.sites.n_roots * 4**options.level), options.nulls)
+        n_nulls = 0 if _condensed(options, model) else options.nulls
+        _warn_of_size(len(subjects), min(plan.sites.n, plan.sites.n_roots * 4**options.level), n_nulls)
     return scans.of(plan.read())
 
 
+def _condensed(options: argparse.Namespace, model: Any) -> bool:
+    """Whether rotated cohorts are made one after the other: `Coarse.condensed` then has all that fits need of them."""
+    from icofactor.factorization.methods import method_named
+    from icofactor.preprocessing.centering import center_of
+
+    method, center = _method(options, model)
+    scheme = method_named(method).scheme
+    return scheme.projective and center_of(center, scheme.centers, method) == "mean" and not confounds_asked(options)
+
+
 def _warn_of_size(n_subjects: int, n_columns: int, n_nulls: int) -> None:
-    """Say that a search will need much memory: sums over faces of everybody, once more for each rotated cohort and for
-    the halves at work."""
+    """Say that a search will need much memory: sums over faces of everybody, once more for each rotated cohort that is
+    kept, and what is at work."""
     from icofactor.cli.estimate import in_bytes
 
     needed = 8 * n_subjects * n_columns * (n_nulls + _COPIES)

@@ -19,7 +19,11 @@ Report = Callable[[float], None]
 
 
 def gather(
-    X: Any, columns: sp.csr_array, inspector: Inspector | None, report: Report | None
+    X: Any,
+    columns: sp.csr_array,
+    inspector: Inspector | None,
+    report: Report | None = None,
+    stage: str | None = "statistics",
 ) -> tuple[np.ndarray, np.ndarray]:
     """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
     stream = stream_of(X)
@@ -35,7 +39,7 @@ def gather(
         from icofactor.factorization.engines.looking import compile_for
 
         compile_for(tiles)
-    how: Any = {"stage": "statistics", "report": report, "tiles": tiles is not None}
+    how: Any = {"stage": stage, "report": report, "tiles": tiles is not None}
     for rows, found in pass_over(stream, task, shared, [columns], **how):
         reached = found["reached"]
         together = len(reached) and reached[-1] - reached[0] + 1 == len(reached)  # a slice is not copied

@@ -189,7 +189,7 @@ TURN.setflags(write=False)
 
 
 @cache
-def _cuts(level: int) -> Floats:
+def face_cuts(level: int) -> Floats:
     """Normals (F, 3, 3) of the planes that cut off corner 0, 1, 2 of each face, towards that corner.
 
     The planes pass through the centre and two edge midpoints, so they divide the spherical triangle exactly
@@ -220,7 +220,7 @@ def locate(points: ArrayLike, level: int) -> Ints:
     # The regular icosahedron's faces are the Voronoi cells of their centres.
     index = np.argmax(directions @ face_centres(0, np.arange(20)).T, axis=1).astype(np.int64)
     for n in range(level):
-        beyond = np.einsum("ijk,ik->ij", _cuts(n)[index], directions) > 0
+        beyond = np.einsum("ijk,ik->ij", face_cuts(n)[index], directions) > 0
         index = 4 * index + np.where(beyond.any(axis=1), 1 + np.argmax(beyond, axis=1), 0)
     return index
 

@@ -82,7 +82,7 @@ class StoredPart:
         each tile; with None, a tile may be overwritten by the next.
     shape : (sites, subjects)
     dtype : of the tiles
-    used : which sites of the tiles are the part's; None: all
+    used, chosen : which sites and subjects of the tiles are the part's, in increasing order; None: all
     coded : (2, n_subjects) step and offset of each subject's map, where tiles are codes of int16; None: they are values
     steps : each an `Adjustment` at the part's sites, done to the values in this order
     offset, scale : (n_sites,) what comes out is less this and divided by that; None: it is as it is
@@ -92,6 +92,7 @@ class StoredPart:
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     used: np.ndarray | None = None
+    chosen: np.ndarray | None = None
     coded: np.ndarray | None = None
     steps: tuple[Any, ...] = ()
     offset: np.ndarray | None = None
@@ -118,15 +119,32 @@ class StoredPart:
         of = used if self.used is None else self.used[used]
         return replace(self, used=of, shape=(len(used), self.shape[1]), steps=steps, offset=offset, scale=scale)
 
+    def of(self, subjects: np.ndarray) -> StoredPart:
+        """Some of its subjects, in increasing order."""
+        steps = tuple(step.at(subjects, slice(None)) for step in self.steps)
+        coded = None if self.coded is None else np.ascontiguousarray(self.coded[:, subjects])
+        chosen = subjects if self.chosen is None else self.chosen[subjects]
+        return replace(self, chosen=chosen, shape=(self.shape[0], len(subjects)), steps=steps, coded=coded)
+
     def tiles(self, room: Room | None = None) -> Iterator[Tile]:
         """As they are stored; `engines.looking.tiles_of` gives values."""
-        for tile in self.read(room):
-            if self.used is None:
+        own = Reused()
+        for tile in self.read(room if self.chosen is None else None):
+            if self.used is not None:
+                first, last = np.searchsorted(self.used, [tile.sites.start, tile.sites.stop]).tolist()
+                rows = tile.rows[self.used[first:last] - tile.sites.start]
+                tile = tile._replace(sites=slice(first, last), rows=rows)
+            if self.chosen is None:
                 yield tile
                 continue
-            first, last = np.searchsorted(self.used, [tile.sites.start, tile.sites.stop]).tolist()
-            rows = tile.rows[self.used[first:last] - tile.sites.start]
-            yield tile._replace(sites=slice(first, last), rows=rows)
+            first, last = np.searchsorted(self.chosen, [tile.subjects.start, tile.subjects.stop]).tolist()
+            if first < last:
+                own.again()
+                n, width = len(tile.rows), last - first
+                x = (room or own)(n * width * self.dtype.itemsize).view(self.dtype).reshape(n, width)
+                columns = self.chosen[first:last] - tile.subjects.start + tile.first
+                np.take(tile.x[tile.rows], columns, axis=1, out=x, mode="clip")
+                yield Tile(tile.sites, slice(first, last), x, np.arange(n), 0)
 
     def in_steps(self, step: int) -> StoredPart:
         return self

@@ -277,8 +277,10 @@ class Subset(MapSource):
 
     def stored(self, where: slice) -> StoredPart | None:
         whole, used = self._at(where)
-        found = self._base.stored(whole) if self._subjects is None and isinstance(whole, slice) else None
-        return None if found is None else found.at(used)
+        found, subjects = self._base.stored(whole) if isinstance(whole, slice) else None, self._subjects
+        if found is None or subjects is None:
+            return None if found is None else found.at(used)
+        return found.at(used).of(subjects) if (np.diff(subjects) > 0).all() else None
 
     def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         whole = self._base.in_memory() if self._subjects is None else None

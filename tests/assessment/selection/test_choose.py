@@ -13,7 +13,7 @@ import icofactor as ico
 from helpers.coarse_cohorts import SMALL, gathered, smooth_noise, three_components, with_X
 from icofactor.assessment.selection.choice import Choice
 from icofactor.assessment.selection.choose import DEFAULT_RANKS, check_subjects, choose_n_components
-from icofactor.assessment.selection.data import spun_cohort
+from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, recommend
 from icofactor.cohort.people import RowGroups
 from icofactor.cohort.store.create import save_store

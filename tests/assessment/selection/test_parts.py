@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
@@ -12,16 +15,21 @@ from icofactor.assessment.selection.agreement import (
     agreement,
     deal_thirds,
     split_halves,
+    stability,
     stability_coefficient,
     third_people,
 )
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.assessment.selection.data import Coarse, Fitter, gather
-from icofactor.assessment.selection.heldout import heldout_full, heldout_subjects
+from icofactor.assessment.selection.heldout import bicross_validation, face_groups, heldout_full, heldout_subjects
+from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
+from icofactor.cohort.people import RowGroups
+from icofactor.cohort.store.create import create_store
 from icofactor.errors import ArgumentError
-from icofactor.estimator.inputs import read_input
+from icofactor.estimator.inputs import read_input, weighted_sites
 from icofactor.factorization._multistart import multistart
+from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.methods import method_named
 
 RANK = 3
@@ -87,21 +95,85 @@ def test_deviations_are_those_of_the_estimator() -> None:
     np.testing.assert_allclose(seen.root_L, direct.root_L, atol=1e-9 * np.abs(direct.root_L).max())
 
 
-def test_problems_fitted_together_are_fitted_as_each_alone() -> None:
-    """Also where they have different numbers of subjects, or faces."""
-    data = coarse()
-    groups = [np.arange(20), np.arange(20, 48), np.arange(5, 30)]
-    problems = [data.centred(g).subset(g) for g in groups]
-    problems.append(data.centred(groups[0]).subset(groups[0], np.arange(50)))
-    fit = Fitter("parts", 6, 0)
-    together = fit.many(problems, RANK, [(i,) for i in range(4)])
-    for i, (one, stats) in enumerate(zip(together, problems, strict=True)):
-        alone = fit(stats, RANK, i)
-        assert one.C.shape == (RANK, stats.n_subjects)
-        np.testing.assert_allclose(one.B, alone.B, rtol=1e-6, atol=1e-9 * np.abs(alone.B).max())
-        assert one.error == pytest.approx(alone.error, rel=1e-9)
-        residual = stats.L / stats.counts - (one.B @ one.C).T
-        assert one.error == pytest.approx(float((stats.counts * residual**2).sum()), rel=1e-9)
+def test_the_error_of_a_fit_is_that_of_its_factors() -> None:
+    """Of some subjects, and of some faces."""
+    data, group = coarse(), np.arange(5, 30)
+    for stats in (data.fitted(group), data.centred(group).subset(group, np.arange(50))):
+        found = Fitter("parts", 6, 0)(stats, RANK, 1)
+        assert found.C.shape == (RANK, stats.n_subjects)
+        residual = stats.L / stats.counts - (found.B @ found.C).T
+        assert found.error == pytest.approx(float((stats.counts * residual**2).sum()), rel=1e-9)
+
+
+def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves, groups and folds of 400 people on 20 faces: what is measured is the same as with all of them."""
+    cohort = ico.simulate_cohort(400, 3, mesh="fsaverage3", random_state=0)
+    cohorts = gather(read_input(cohort), 0, method_named("parts"), center="mean")
+    data, fit, rng, rank = cohorts.coarse, Fitter("parts", 6, 0), np.random.default_rng(0), 2
+    halves, thirds, fold = rng.permutation(400) % 2, rng.permutation(400) % 8 // 3, np.arange(400) % 5
+    half = np.flatnonzero(halves == 0)
+    small, whole = data.condensed(half, fit.chosen.scheme).stats, data.fitted(half)
+    assert small.L.shape == (20, 20) and data.condensed(half, fit.chosen.scheme).stats is small
+    np.testing.assert_allclose(small.L.T @ small.L, whole.L.T @ whole.L, atol=1e-10 * np.abs(whole.L.T @ whole.L).max())
+    assert small.sq_norm == pytest.approx(whole.sq_norm, rel=1e-12)
+    null = spun_cohort(cohorts, np.random.SeedSequence(0), signed=True)
+    kept = Kept.left_of(null, fit.chosen.scheme, halves, thirds)
+    assert isinstance(kept, Kept) and kept.n_subjects == 0
+    groups = face_groups(data, rng)
+
+    def measured(data: Coarse, null: Coarse) -> list[np.ndarray]:
+        return [
+            split_halves([data, null], fit, rank, [halves] * 2, [(1,), (2,)]),
+            third_people([data, null], fit, rank, [thirds] * 2, [(3,), (4,)]),
+            heldout_subjects(data, fit, rank, fold),
+            bicross_validation(data, fit, rank, np.arange(400) % 3, groups),
+            np.array(stability(data, fit, rank)),
+            heldout_full(cohorts, fit, rank, fold),
+        ]
+
+    found = measured(data, kept)
+    as_they_are = lambda data, some, scheme: dataclasses.replace(data, stats=data.fitted(some), center="none")
+    monkeypatch.setattr(Coarse, "condensed", as_they_are)
+    for one, other in zip(found, measured(data, null), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [None, "random"])
+def test_full_resolution_of_large_stores_is_worked_on_in_tiles(
+    weights: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = dataclasses.replace(three_components(), mask=np.random.default_rng(0).random(2562) < 0.9)
+    stored = create_store(tmp_path / "s", [cohort], chunk_sites=200, chunk_subjects=20)
+    found = []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        given = read_input(stored)
+        if weights is not None:
+            own = np.random.default_rng(1).uniform(1, 2, 2562)
+            given = dataclasses.replace(given, sites=weighted_sites(given.sites, given.mask, own)[0])
+        cohorts = gather(given, 1, method_named("parts"), center="mean")
+        assert in_tiles(cohorts.X.subset(np.flatnonzero(fold))) == (large == 0)
+        found.append(heldout_full(cohorts, Fitter("parts", 4, 0), RANK, fold))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+    assert (found[0] != found[1]).any()  # other sums
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("groups", [None, RowGroups.of(np.arange(48) // 3)])
+def test_maps_of_many_people_are_turned_by_the_same_rotations(
+    signed: bool, groups: RowGroups | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = ico.simulate_cohort(48, 3, mesh="fsaverage4", hemisphere="both", random_state=0)
+    mask = np.random.default_rng(0).random(cohort.sites.n) < 0.9
+    given = read_input(dataclasses.replace(cohort, mask=mask))
+    for level in (1, 2):
+        cohorts = gather(given, level, method_named("parts"), center="mean")
+        plain = spun_cohort(cohorts, np.random.SeedSequence(1), signed, groups)
+        with monkeypatch.context() as patch:
+            patch.setattr("icofactor.assessment.selection.nulls.MANY", 0)
+            found = spun_cohort(cohorts, np.random.SeedSequence(1), signed, groups)
+        np.testing.assert_allclose(found.L, plain.L, rtol=0, atol=1e-12 * np.abs(plain.L).max())
 
 
 @pytest.mark.parametrize("method", ["parts", "LE-PPNMF", "E-DL"])

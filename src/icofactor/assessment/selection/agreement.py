@@ -70,20 +70,15 @@ def deal(strata: np.ndarray, n_parts: int, rng: np.random.Generator, groups: Row
 
 
 def split_halves(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts, wheres: Wheres) -> np.ndarray:
-    """(n, measures) `MEASURES` of one split of each of several cohorts, or of several of one; fits go together."""
-    problems = []
-    for data, part in zip(cohorts, parts, strict=True):
-        for half in (0, 1):
-            subjects = np.flatnonzero(part == half)
-            problems.append(data.fitted(subjects))
-    fits = fit.many(problems, rank, [(*where, half) for where in wheres for half in (0, 1)])
-    rows = []
-    for i, data in enumerate(cohorts):
-        a, b = fits[2 * i], fits[2 * i + 1]
+    """(n, measures) `MEASURES` of one split of each of several cohorts, or of several of one."""
+    rows, scheme = [], fit.chosen.scheme
+    for data, part, where in zip(cohorts, parts, wheres, strict=True):
+        halves = [data.condensed(np.flatnonzero(part == half), scheme).stats for half in (0, 1)]
+        a, b = (fit(stats, rank, *where, half) for half, stats in enumerate(halves))
         variance = (
             data.centred(np.arange(data.n_subjects)).variance
             if data.center == "none"
-            else problems[2 * i].sq_norm + problems[2 * i + 1].sq_norm
+            else halves[0].sq_norm + halves[1].sq_norm
         )
         inner, correlation, ari, median, stability = agreement(a.maps(data.counts), b.maps(data.counts), data.counts)
         rows.append([inner, correlation, ari, (a.error + b.error) / variance, median, stability])
@@ -104,22 +99,19 @@ def third_people(cohorts: Sequence[Coarse], fit: Fitter, rank: int, parts: Parts
     sizes = [np.bincount(part, minlength=3) for part in parts]
     if min(size[:2].min() for size in sizes) <= rank or min(size[2] for size in sizes) < 3:
         return np.full((len(cohorts), len(THIRD_MEASURES)), np.nan)
-    views, problems = [], []
-    for data, part in zip(cohorts, parts, strict=True):
-        for group in (0, 1):
-            subjects = np.flatnonzero(part == group)
-            views.append(data.centred(subjects))
-            problems.append(views[-1].subset(subjects))
-    fits = fit.many(problems, rank, [(*where, group) for where in wheres for group in (0, 1)])
-    rows = []
-    for i, (data, part) in enumerate(zip(cohorts, parts, strict=True)):
+    rows, scheme = [], fit.chosen.scheme
+    for data, part, where in zip(cohorts, parts, wheres, strict=True):
         others = np.flatnonzero(part == 2)
-        scheme = fit.chosen.scheme
-        pair = [(views[2 * i + group], fits[2 * i + group]) for group in (0, 1)]
+        pair = [data.view(np.flatnonzero(part == group), others, scheme) for group in (0, 1)]
+        fits = [fit(view.own.stats, rank, *where, group) for group, view in enumerate(pair)]
         # a map and its loadings may both change sign: the one that makes the map mostly positive
-        a, b = (map_signs(one.B, view.counts)[:, None] * new_loadings(view, one, others, scheme) for view, one in pair)
-        whole = data.all_adjusted if data.measures is None else views[2 * i]
-        total = whole.L[others].sum(axis=1)
+        a, b = (
+            map_signs(one.B, data.counts)[:, None] * new_loadings(view.other, data.counts, one, scheme)
+            for view, one in zip(pair, fits, strict=True)
+        )
+        # of what is left of a mean map the differences between people are the same
+        whole = pair[0].other if data.apart or data.measures is not None else data.all_adjusted.L[others]
+        total = whole.sum(axis=1)
         rows.append([match_components(a, b).mean, match_components(_without(a, total), _without(b, total)).mean])
     return np.array(rows)
 
@@ -204,8 +196,8 @@ def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:
 
 def labels_of_starts(data: Coarse, fit: Fitter, rank: int) -> np.ndarray:
     """(n_starts, n_k) winner-takes-all map of every start."""
-    method, view = fit.chosen, data.centred(np.arange(data.n_subjects))
-    p = Problem.of(view.stats, method.scheme)
+    method = fit.chosen
+    p = Problem.of(data.condensed(np.arange(data.n_subjects), method.scheme).stats, method.scheme)
     with one_blas_thread():
         B, C = draw_starts(p, method, rank, fit.seeds(rank, 1), range(fit.n_starts))
         run = fit.finish(p, begin(p, method.scheme, B, C), rank)

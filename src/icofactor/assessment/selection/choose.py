@@ -21,7 +21,7 @@ from icofactor.assessment.selection.agreement import (
     third_people,
 )
 from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather, spun_cohort
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fitter, gather
 from icofactor.assessment.selection.heldout import (
     BLOCK_FOLDS,
     SUBJECT_FOLDS,
@@ -30,6 +30,7 @@ from icofactor.assessment.selection.heldout import (
     heldout_full,
     heldout_subjects,
 )
+from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.cohort.measures import people_of_rows
@@ -314,18 +315,43 @@ class _Work:
 
     @cached_property
     def nulls(self) -> list[Coarse]:
-        signed = self.fit.chosen.takes_negative(self.cohorts.coarse.center)
-        one = lambda q: spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed, self.groups)
+        method, (_, n_thirds) = self.fit.chosen, self.n_thirds
+        signed = method.takes_negative(self.cohorts.coarse.center)
+
+        def one(q: int) -> Coarse:
+            made = spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed, self.groups)
+            thirds = self._third_parts(_NULL_THIRDS, q) if q < n_thirds else None
+            return Kept.left_of(made, method.scheme, self._null_split(q), thirds)
+
         return list(in_order(one, range(self.n_nulls)))
+
+    def _null_split(self, q: int) -> np.ndarray:
+        return self._deal(2, self._rng(_NULL_SPLITS, q))
+
+    def _third_parts(self, draw: int, i: int) -> np.ndarray:
+        return deal_thirds(self.strata, self._rng(draw, i), self.groups)
+
+    def _condense(self) -> None:
+        """Make what all ranks share, on all processors, where it needs no people."""
+        data, scheme, n = self.cohorts.coarse, self.fit.chosen.scheme, self.cohorts.coarse.n_subjects
+        if not data.apart or n <= data.stats.n_columns:
+            return
+        halves = [np.flatnonzero(split == half) for split in self.splits for half in (0, 1)]
+        thirds = [self._third_parts(_THIRDS, i) for i in range(self.n_thirds[0])]
+        groups = [np.flatnonzero(part == group) for part in thirds for group in (0, 1)]
+        rest = [np.flatnonzero(part != p) for part in (self.folds, self.blocks[0]) for p in np.unique(part)]
+        for _ in in_order(lambda some: data.condensed(some, scheme), [np.arange(n), *halves, *groups, *rest]):
+            pass
 
     # ------------------------------------------------------------------ pieces
 
     def _error(self, rank: int) -> Arrays:
         data = self.cohorts.coarse
-        view = data.centred(np.arange(data.n_subjects))
-        found = self.fit(view.stats, rank, _ALL)
+        everyone = np.arange(data.n_subjects)
+        stats = data.condensed(everyone, self.fit.chosen.scheme).stats
+        variance = stats.sq_norm if data.apart else data.centred(everyone).variance
         cophenetic, dispersion = stability(data, self.fit, rank)
-        return {"values": np.array([found.error / view.variance, cophenetic, dispersion])}
+        return {"values": np.array([self.fit(stats, rank, _ALL).error / variance, cophenetic, dispersion])}
 
     def _heldout(self, rank: int) -> Arrays:
         return {"values": heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)}
@@ -338,7 +364,7 @@ class _Work:
         return {"values": split_halves(cohorts, self.fit, rank, self.splits, wheres)}
 
     def _null(self, rank: int) -> Arrays:
-        parts = [self._deal(2, self._rng(_NULL_SPLITS, q)) for q in range(self.n_nulls)]
+        parts = [self._null_split(q) for q in range(self.n_nulls)]
         wheres = [(_NULL_HALVES, q) for q in range(self.n_nulls)]
         return {"values": split_halves(self.nulls, self.fit, rank, parts, wheres)}
 
@@ -351,7 +377,7 @@ class _Work:
         return self._thirds(rank, self.nulls[:n], _NULL_THIRDS, _NULL_THIRD_GROUPS)
 
     def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> Arrays:
-        parts = [deal_thirds(self.strata, self._rng(draw, i), self.groups) for i in range(len(cohorts))]
+        parts = [self._third_parts(draw, i) for i in range(len(cohorts))]
         wheres = [(group, i) for i in range(len(cohorts))]
         return {"values": third_people(cohorts, self.fit, rank, parts, wheres)}
 
@@ -374,6 +400,8 @@ class _Work:
             if any(self.store.get(f"{kind}_rank={rank}") is None for kind in ("null", "null_third") for rank in ranks):
                 assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
         with stages.stage("selection") as show:
+            if any(self.store.get(f"{kind}_rank={rank}") is None for kind, rank in jobs):
+                self._condense()
             one = lambda job: self.store.piece(f"{job[0]}_rank={job[1]}", lambda: makers[job[0]](job[1]))["values"]
             for done, ((kind, _), values) in enumerate(zip(jobs, in_order(one, jobs), strict=True), 1):
                 found[kind].insert(0, values)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from icofactor.cohort.measures import Measures
-from icofactor.cohort.people import RowGroups
 from icofactor.estimator.inputs import Input, check_mask
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization._multistart import multistart
@@ -20,14 +19,15 @@ from icofactor.factorization.design import Design
 from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.scaling import loading_size, map_signs
-from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.schemes.base import Problem, Scheme, square_root
 from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.factorization.update import State, begin
 from icofactor.preprocessing.centering import means_of
 from icofactor.preprocessing.confounds import Confounds
-from icofactor.sphere.rotations import FaceSpinner, SiteSpinner
 from icofactor.sphere.sites import Sites
+from icofactor.streaming.blocks import cut
+from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import one_blas_thread
@@ -46,6 +46,9 @@ SINGLE, REACH, LARGE = 0.05, (1e-20, 1e30), 20_000
 what `HARD_TOL` asks for, or less. Their least and largest sum, far from the ends of float32. And the least number of
 entries of L: smaller problems take no time in float64."""
 
+_AT_ONCE = 2048
+"""Of so many subjects sums are copied at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -54,7 +57,7 @@ class Fit:
     Attributes
     ----------
     B : n_k × n_d
-    C : n_d × n_subjects
+    C : n_d × n_subjects, or × the maps that stand for them (`Coarse.condensed`)
     penalty : λ of the fit
     error : squared error on the faces
     """
@@ -68,6 +71,21 @@ class Fit:
         """n_d × n_k maps in the data's units: those of a subject whose loading is the root mean square; signs such that
         maps are mostly positive, where faces have `counts` sites; components in no order."""
         return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B, counts))).T)
+
+
+class View(NamedTuple):
+    """Maps as a fit to some subjects sees them.
+
+    Attributes
+    ----------
+    own : of these subjects; of many, others with the same products (`Coarse.condensed`)
+    other : (n, n_k) sums of others
+    mean : mean map of these subjects, for each other where rows are of several measures
+    """
+
+    own: Coarse
+    other: np.ndarray
+    mean: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +223,7 @@ class Coarse:
 
     def with_means(self, means: np.ndarray) -> Coarse:
         """Other maps on the same faces."""
-        return replace(self, stats=self._statistics(means * self.counts, np.arange(len(self.counts))))
+        return self.with_sums(means * self.counts)
 
     def subset(self, subjects: np.ndarray | None = None, faces: np.ndarray | None = None) -> Statistics:
         """Statistics of some subjects on some faces, as if there were no others."""
@@ -220,14 +238,58 @@ class Coarse:
         own = self.means[subjects]
         return self._statistics(self._centred(own, own) * self.counts, np.arange(len(self.counts)))
 
+    @property
+    def apart(self) -> bool:
+        """Whether a fit takes nothing but a mean map out."""
+        return self.center == "mean" and self.confounds is None and self.measures is None
+
+    def condensed(self, subjects: np.ndarray, scheme: Scheme) -> Coarse:
+        """`subjects` alone, as a fit to them sees their maps. Where a fit needs only products of maps (projective
+        schemes), more maps than faces become as many with the same products, once for all ranks."""
+        alone = lambda stats: replace(self, stats=stats, center="none", confounds=None, measures=None)
+        if not self.apart or not scheme.projective or len(subjects) <= self.stats.n_columns:
+            return alone(self.fitted(subjects))
+        key = digest(subjects)
+        if key not in self._condensed:
+            total = self.sum_of(subjects)
+            M = sum(some.T @ some for some in self._some(subjects)) - np.outer(total, total) / len(subjects)
+            self._condensed[key] = alone(self._statistics(square_root(M), np.arange(len(M))))
+        return self._condensed[key]
+
+    def sum_of(self, subjects: np.ndarray) -> np.ndarray:
+        """(n_k,) sums of their maps."""
+        return np.asarray(sum(some.sum(axis=0) for some in self._some(subjects)))
+
+    def _some(self, subjects: np.ndarray) -> Iterator[np.ndarray]:
+        """Sums of subjects, a few at a time."""
+        return (self.L[subjects[rows]] for rows in cut(len(subjects), _AT_ONCE))
+
+    @cached_property
+    def _condensed(self) -> dict[str, Coarse]:
+        return {}
+
+    def view(self, subjects: np.ndarray, others: np.ndarray, scheme: Scheme) -> View:
+        """Maps of `subjects` and of `others` as a fit to the former sees them."""
+        if self.apart:
+            mean = self.sum_of(subjects) / len(subjects)
+            return View(self.condensed(subjects, scheme), self.L[others] - mean, np.zeros_like(mean))
+        whole = self.centred(subjects)
+        own = replace(whole, stats=whole.subset(subjects), measures=None)
+        return View(own, whole.L[others], whole.mean_of(subjects, others))
+
+    def with_sums(self, L: np.ndarray) -> Coarse:
+        """The same of other maps."""
+        return replace(self, stats=self._statistics(L, np.arange(len(self.counts))))
+
     def _statistics(self, L: np.ndarray, columns: np.ndarray) -> Statistics:
         counts, n, n_roots = self.counts[columns], len(columns), self.stats.root_L.shape[1]
         to_root = sp.csc_array((np.ones(n), self.design.root[columns], np.arange(n + 1)), shape=(n_roots, n))
+        energy = np.einsum("ij,ij->j", L, L) / counts
         return Statistics(
             K=sp.csr_array((counts.astype(np.float64), np.arange(n), np.arange(n + 1)), shape=(n, n)),
             L=np.ascontiguousarray(L),
-            sq_norm=_resolved(L, counts),
-            energy=np.square(L).sum(axis=0) / counts,
+            sq_norm=float(energy.sum()),
+            energy=energy,
             counts=counts,
             n_sites=counts.sum().item(),
             root_L=np.ascontiguousarray((to_root @ L.T).T),
@@ -237,7 +299,7 @@ class Coarse:
 
 def _resolved(L: np.ndarray, counts: np.ndarray) -> float:
     """Squared norm of maps that are constant on faces."""
-    return float((np.square(L) / counts).sum())
+    return float((np.einsum("ij,ij->j", L, L) / counts).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,10 +408,6 @@ class Fitter:
         with one_blas_thread():
             return engine.iterate(p, self.chosen, state, self._course(p, state))
 
-    def many(self, problems: Sequence[Statistics], rank: int, wheres: Sequence[tuple[int, ...]]) -> list[Fit]:
-        """The fits of several problems."""
-        return [self(stats, rank, *where) for stats, where in zip(problems, wheres, strict=True)]
-
     def _raced(self, stats: Statistics, rank: int, *where: int) -> Fit:
         """A fit from starts of which the better go on: random ones are halved, of hard ones the best few are run."""
         method, scheme = self.chosen, self.chosen.scheme
@@ -373,40 +431,3 @@ class Fitter:
         held = p.L.size >= LARGE and REACH[0] < p.sq_norm < REACH[1]
         exact = bool(self.chosen.scheme.sweeps) or (self.tol >= HARD_TOL and np.min(state.error) > SINGLE * p.sq_norm)
         return Course(n_iter, self.tol, halve_at, single=held and bool(exact))
-
-
-def spun_cohort(
-    cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = False, groups: RowGroups | None = None
-) -> Coarse:
-    """A null cohort for agreement, on the coarse faces: every subject's map turned by a rotation of its own, or of its
-    group's, so that scans of a person stay as alike as they are.
-
-    What is turned is the subject's deviation from the mean map, in units of each face's standard deviation over
-    subjects. So a null cohort has the data's mean map, the data's variance at every place and each subject's
-    smoothness; what it lacks is that subjects vary in the same places together. Components that halves of a null cohort
-    agree on come from the mean map, the variances and smoothness alone.
-
-    Maps are turned on the fine faces, and summed up afterwards: turning coarse faces would copy some of them into their
-    neighbours, and make the maps smoother.
-    """
-    coarse, same = cohorts.coarse, cohorts.fine is cohorts.coarse
-    fine = cohorts.fine.all_adjusted
-    codes = np.zeros(fine.n_subjects, dtype=np.int64) if fine.codes is None else fine.codes
-    kinds = [fine.means[codes == code] for code in range(int(codes.max()) + 1)]
-    middle, spread = np.stack([one.mean(axis=0) for one in kinds]), np.stack([one.std(axis=0) for one in kinds])
-    rng = np.random.default_rng(seed)
-    faces, sites = fine.design.faces, cohorts.sites
-    spinner = FaceSpinner(sites, int(faces[0, 0]), faces[:, 1]) if sites.regions is None else SiteSpinner(sites)
-    maps = np.empty_like(fine.means)
-    for rows in np.arange(len(maps))[:, None] if groups is None else groups.members:
-        own, mean, size = fine.means[rows], middle[codes[rows]], spread[codes[rows]]
-        deviation = np.divide(own - mean, size, out=np.zeros_like(own), where=size > 0)
-        maps[rows] = mean + deviation[:, spinner.draw(rng)] * size
-    if not signed:
-        np.maximum(maps, 0.0, out=maps)
-    if same:
-        return coarse.with_means(maps)
-    parent = np.searchsorted(coarse.design.faces[:, 1], fine.design.faces[:, 1] >> 2)
-    sums = np.zeros((coarse.stats.n_columns, len(maps)))
-    np.add.at(sums, parent, (maps * fine.counts).T)
-    return coarse.with_means(sums.T / coarse.counts)

@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter
+from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, View
 from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
+from icofactor.factorization.gathering import gather as sums_over
+from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.preprocessing.centering import Centering, means_of
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look_block
+from icofactor.streaming.blocks import Arrays, StoredPart
+from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjusted
 
@@ -32,67 +35,62 @@ BLOCK_FOLDS = 3
 
 def heldout_subjects(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *where: int) -> np.ndarray:
     """Error of each fold of subjects: a basis fitted to the others, loadings by the scheme's own problem."""
-    scheme, folds = fit.chosen.scheme, np.unique(fold)
-    trains = [np.flatnonzero(fold != f) for f in folds]
-    views = [data.centred(train) for train in trains]
-    problems = [view.subset(train) for view, train in zip(views, trains, strict=True)]
-    fits = fit.many(problems, rank, [(*where, int(f)) for f in folds])
-    errors = []
-    for f, view, train, found in zip(folds, views, trains, fits, strict=True):
-        test = np.flatnonzero(fold == f)
-        C = new_loadings(view, found, test, scheme)
-        mean = view.mean_of(train, test)
-        errors.append(_share(view.means[test] - (found.B @ C).T, view.means[test] - mean, data.counts))
+    scheme, errors = fit.chosen.scheme, []
+    for f in np.unique(fold):
+        view = data.view(np.flatnonzero(fold != f), np.flatnonzero(fold == f), scheme)
+        found = fit(view.own.stats, rank, *where, int(f))
+        C, x = new_loadings(view.other, data.counts, found, scheme), view.other / data.counts
+        errors.append(_share(x - (found.B @ C).T, x - view.mean, data.counts))
     return np.array(errors)
 
 
-def new_loadings(view: Coarse, found: Fit, subjects: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Loadings of subjects, n_d × subjects, by the scheme's own problem; `view` as the fit saw its own subjects."""
-    return loadings(found.B.T @ view.L[subjects].T, _gram(found.B, view.counts), scheme, found.penalty)
+def new_loadings(L: np.ndarray, counts: np.ndarray, found: Fit, scheme: Scheme) -> np.ndarray:
+    """Loadings of subjects, n_d × subjects, by the scheme's own problem; their sums L as the fit saw its own."""
+    return loadings(found.B.T @ L.T, _gram(found.B, counts), scheme, found.penalty)
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A block that is left out: subjects fitted and left out, faces known and left out, maps as the fit sees them."""
+    """A block that is left out: maps as the fit sees them, faces known and left out."""
 
-    view: Coarse
-    train: np.ndarray
-    test: np.ndarray
+    view: View
     known: np.ndarray
     held: np.ndarray
 
     @classmethod
-    def of(cls, data: Coarse, out_subjects: np.ndarray, out_faces: np.ndarray) -> _Block:
-        train = np.flatnonzero(~out_subjects)
-        places = (np.flatnonzero(where) for where in (out_subjects, ~out_faces, out_faces))
-        return cls(data.centred(train), train, *places)
+    def of(cls, view: View, out_faces: np.ndarray) -> _Block:
+        return cls(view, np.flatnonzero(~out_faces), np.flatnonzero(out_faces))
+
+    @property
+    def problem(self) -> Statistics:
+        return self.view.own.subset(faces=self.known)
 
     def predicted(self, found: Fit, scheme: Scheme, signed: bool) -> np.ndarray:
         """The left-out faces' basis from the other subjects given their loadings, the left-out subjects' loadings from
         the other faces given the basis."""
-        view = self.view
-        B = minimise(
-            found.C @ found.C.T, found.C @ view.means[np.ix_(self.train, self.held)], 0.0, scheme.signed_maps
-        ).T
-        rhs = found.B.T @ view.L[np.ix_(self.test, self.known)].T
-        return np.asarray((B @ minimise(_gram(found.B, view.counts[self.known]), rhs, 0.0, signed)).T)
+        own = self.view.own
+        B = minimise(found.C @ found.C.T, found.C @ own.means[:, self.held], 0.0, scheme.signed_maps).T
+        rhs = found.B.T @ self.view.other[:, self.known].T
+        return np.asarray((B @ minimise(_gram(found.B, own.counts[self.known]), rhs, 0.0, signed)).T)
 
     def error(self, predicted: np.ndarray) -> float:
-        x = self.view.means[np.ix_(self.test, self.held)]
-        mean = self.view.mean_of(self.train, self.test)[..., self.held]
-        return _share(x - predicted, x - mean, self.view.counts[self.held])
+        counts = self.view.own.counts[self.held]
+        x, mean = self.view.other[:, self.held] / counts, self.view.mean[..., self.held]
+        return _share(x - predicted, x - mean, counts)
 
 
 def bicross_validation(
     data: Coarse, fit: Fitter, rank: int, part: np.ndarray, group: np.ndarray, *where: int
 ) -> np.ndarray:
     """Error of every left-out block: `part` numbers the subjects' parts, `group` the faces' groups."""
-    pairs = [(p, g) for p in np.unique(part) for g in np.unique(group)]
-    blocks = [_Block.of(data, part == p, group == g) for p, g in pairs]
-    problems = [block.view.subset(block.train, block.known) for block in blocks]
-    fits = fit.many(problems, rank, [(*where, int(p), int(g)) for p, g in pairs])
-    scheme, signed = fit.chosen.scheme, _signed_loadings(data, fit)
-    return np.array([b.error(b.predicted(found, scheme, signed)) for b, found in zip(blocks, fits, strict=True)])
+    scheme, signed, errors = fit.chosen.scheme, _signed_loadings(data, fit), []
+    for p in np.unique(part):
+        view = data.view(np.flatnonzero(part != p), np.flatnonzero(part == p), scheme)
+        for g in np.unique(group):
+            block = _Block.of(view, group == g)
+            found = fit(block.problem, rank, *where, int(p), int(g))
+            errors.append(block.error(block.predicted(found, scheme, signed)))
+    return np.array(errors)
 
 
 def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
@@ -126,25 +124,27 @@ def heldout_full(
     errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
-        total: Arrays = {}
-        weights, codes = cohorts.sites.weights, cohorts.coarse.codes
-        shared = {"train": train, "test": test, "codes": codes}
-        for _, part in pass_over(X, each_block(_heldout_block), shared, [W, weights]):
-            total = {name: value + total.get(name, 0.0) for name, value in part.items()}
-        basis = Basis(W, total["sum.WX"], gram(W, weights))
+        X, W, found, mean = _full_fit(cohorts, fit, rank, train, *where, int(f))
+        weights, shared = cohorts.sites.weights, {"train": train, "test": test, "codes": cohorts.coarse.codes}
+        own, task, tiles = [W, weights], each_block(_heldout_block), False
+        if mean is not None and mean.ndim == 1 and in_tiles(X):
+            X, own, task, tiles = X.subset(test), [W, weights, mean], _heldout_part, True
+        sums: dict[str, Any] = {}
+        for _, part in pass_over(X, task, shared, own, tiles=tiles):
+            sums = {name: value + sums.get(name, 0.0) for name, value in part.items()}
+        basis = Basis(W, sums["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
-        errors.append(basis.error(C, float(total["sum.squares"])) / float(total["sum.deviation"]))
+        errors.append(basis.error(C, float(sums["sum.squares"])) / float(sums["sum.deviation"]))
         report(len(errors) / len(np.unique(fold)))
     return np.array(errors)
 
 
 def _full_fit(
     cohorts: Cohorts, fit: Fitter, rank: int, train: np.ndarray, *where: int
-) -> tuple[Stream, np.ndarray, Fit]:
-    """All maps as a fit to `train` sees them, and that fit with its basis on every site."""
-    X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
-    stats = coarse.centred(train).subset(train)
+) -> tuple[Stream, np.ndarray, Fit, np.ndarray | None]:
+    """All maps as a fit to `train` sees them, that fit with its basis on every site, and its mean map if known."""
+    X, coarse, scheme, mean, left = cohorts.X, cohorts.coarse, fit.chosen.scheme, None, None
+    stats = coarse.fitted(train)
     if coarse.confounds is not None:
         X = coarse.confounds.stream(X, train, cohorts.sites.measure)
     if scheme.projective or coarse.center != "none" or coarse.measures is not None:
@@ -152,6 +152,7 @@ def _full_fit(
         centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)
         if centering.adjustment is not None:
             X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner)
+        left = centering.left
         if not (inspector.low < 0).any():
             mean = centering.mean_left_in
     # a scale of sites does not act on their sums
@@ -161,16 +162,20 @@ def _full_fit(
         or (coarse.confounds is not None and coarse.confounds.scans is not None)
     ):
         stats = Statistics.from_data(X.subset(train), coarse.design)
-    found = fit(stats, rank, *where)
+    own = coarse.condensed(train, scheme).stats if coarse.apart else stats
+    found = fit(own, rank, *where)
+    if own is not stats and scheme.projective:
+        found = replace(found, C=found.B.T @ stats.L.T)
     basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
-    return X, basis.W, found
+    return X, basis.W, found, left
 
 
 def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> Inspector:
     """What one pass sees of some rows; `codes`: measure of each row of X."""
-    inspector = Inspector(X.shape[0], len(rows), codes=None if codes is None else codes[rows])
-    for at, seen in pass_over(X.subset(rows), each_block(look_block), inspector.shared):
-        inspector.accept(at, seen)
+    n = X.shape[0]
+    inspector = Inspector(n, len(rows), codes=None if codes is None else codes[rows])
+    one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
+    sums_over(X.subset(rows), one, inspector, stage=None)
     return inspector
 
 
@@ -185,6 +190,23 @@ def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weig
         "sum.squares": np.array(weighed(held**2, weights).sum()),
         "sum.deviation": np.array(weighed((held - mean) ** 2, weights).sum()),
     }
+
+
+def _heldout_part(
+    part: StoredPart, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None, mean: np.ndarray
+) -> Arrays:
+    """The same of the subjects left out, of a part of large data, tile by tile; `mean` is that of the others."""
+    from icofactor.factorization.engines.looking import tiles_of, wide_blocks
+
+    heavy, w = weighed(W, weights), np.ones(len(W)) if weights is None else weights
+    WX, squares, deviation = np.zeros((W.shape[1], part.shape[1])), np.zeros(()), np.zeros(())
+    for tile in tiles_of(part):
+        for at, x in wide_blocks(tile):
+            WX[:, tile.subjects] += heavy[at].T @ x
+            own, middle = np.einsum("ij,ij->i", x, x), mean[at]
+            squares += w[at] @ own
+            deviation += w[at] @ (own + middle * (x.shape[1] * middle - 2 * x.sum(axis=1)))
+    return {"sum.WX": WX, "sum.squares": squares, "sum.deviation": deviation}
 
 
 def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:

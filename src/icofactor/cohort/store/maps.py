@@ -18,7 +18,7 @@ from icofactor.cohort.store.encoding import decode
 from icofactor.cohort.store.layout import Commit, Origin
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
-from icofactor.streaming.blocks import Reused, Room, Rows, StoredPart, Tile
+from icofactor.streaming.blocks import Room, Rows, StoredPart, Tile
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
@@ -121,39 +121,25 @@ class StoredMaps:
         return block
 
     @property
-    def run(self) -> Rows | None:
-        """The subjects of the store that these are, if their tiles can be read: in its order, most of those between the
-        first and the last, and all of one type; None otherwise."""
+    def run(self) -> slice | None:
+        """Consecutive subjects of the store of which these are most, in its order; None if they are not, or not all of
+        one type."""
         if any(part.dtype != self._parts[0].dtype for part in self._parts):
             return None
         if self.subjects is None:
             return slice(0, self.shape[0])
-        span = int(self.subjects[-1] - self.subjects[0]) + 1
-        dense = 2 * len(self.subjects) > span and bool((np.diff(self.subjects) > 0).all())
-        return _run(self.subjects) if dense else None
+        found = slice(int(self.subjects[0]), int(self.subjects[-1]) + 1)
+        dense = 2 * len(self.subjects) > found.stop - found.start and bool((np.diff(self.subjects) > 0).all())
+        return found if dense else None
 
-    def tiles(self, where: slice, subjects: Rows, room: Room | None) -> Iterator[Tile]:
+    def tiles(self, where: slice, subjects: slice, room: Room | None) -> Iterator[Tile]:
         """Consecutive sites of the order on disk, chunk by chunk: see `StoredPart`."""
-        numbers = np.arange(subjects.start, subjects.stop) if isinstance(subjects, slice) else subjects
-        own = Reused()
         for part, (start, stop) in zip(self._parts, pairwise(self._first.tolist()), strict=True):
-            first, last = np.searchsorted(numbers, [start, stop]).tolist()
-            if first == last:
-                continue
-            mine = numbers[first:last] - start
-            left, right = int(mine[0]), int(mine[-1]) + 1
-            whole = right - left == len(mine)
-            for (sites, at), (rows, columns), x in part.tiles((where, slice(left, right)), room if whole else None):
-                here = np.searchsorted(mine, [left + at.start, left + at.stop]).tolist()
-                to, n = slice(first + here[0], first + here[1]), rows.stop - rows.start
-                if whole:
+            left, right = max(subjects.start, start), min(subjects.stop, stop)
+            if left < right:
+                for (sites, at), (rows, columns), x in part.tiles((where, slice(left - start, right - start)), room):
+                    to = slice(left - subjects.start + at.start, left - subjects.start + at.stop)
                     yield Tile(sites, to, x, np.arange(rows.start, rows.stop), columns.start)
-                elif here[0] < here[1]:
-                    own.again()
-                    kept = (room or own)(n * (here[1] - here[0]) * x.itemsize).view(x.dtype).reshape(n, -1)
-                    chosen = mine[slice(*here)] - left - at.start + columns.start
-                    np.take(x[rows], chosen, axis=1, out=kept, mode="clip")
-                    yield Tile(sites, to, kept, np.arange(n), 0)
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
@@ -259,11 +245,12 @@ class StoreSource(MapSource):
 
     def stored(self, where: slice) -> StoredPart | None:
         maps = self._maps
-        if maps is None or maps.run is None:
+        if maps is None or (run := maps.run) is None:
             return None
-        shape, scales = (where.stop - where.start, self.shape[1]), maps.scales
-        coded = None if scales is None else np.ascontiguousarray(scales[maps.run, :2].T)
-        return StoredPart(partial(self._tiles, where), shape, maps.stored_dtype, coded=coded)
+        coded = None if maps.scales is None else np.ascontiguousarray(maps.scales[run, :2].T)
+        shape = where.stop - where.start, run.stop - run.start
+        found = StoredPart(partial(self._tiles, where), shape, maps.stored_dtype, coded=coded)
+        return found if shape[1] == self.shape[1] or maps.subjects is None else found.of(maps.subjects - run.start)
 
     def _tiles(self, where: slice, room: Room | None) -> Iterator[Tile]:
         maps = self._opened()

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -95,8 +95,7 @@ class Problem:
     def compact(self) -> Problem:
         """The same problem with no more rows in L than it has columns: another L with the same M = LᵀL."""
         some = cut(len(self.L), PEOPLE)
-        values, vectors = np.linalg.eigh(sum(in_order(lambda rows: self.L[rows].T @ self.L[rows], some)))
-        return replace(self, L=np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0))).T))
+        return replace(self, L=square_root(sum(in_order(lambda rows: self.L[rows].T @ self.L[rows], some))))
 
     def times_K(self, B: Array) -> Array:
         """K B."""
@@ -114,6 +113,12 @@ class Problem:
     def project(self, B: Array) -> Array:
         """BᵀLᵀ."""
         return matmul_shared(T(B), T(self.L))
+
+
+def square_root(M: Any) -> np.ndarray:
+    """L with as many rows as columns, and LᵀL = M."""
+    values, vectors = np.linalg.eigh(M)
+    return np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0))).T)
 
 
 class Terms(NamedTuple):
