@@ -104,13 +104,13 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
-    for kernel in (sweeps.half_step, sweeps.balance_step, sweeps.descend_start):  # another test may have called them
+    for kernel in (sweeps.sweep_start, sweeps.descend_start):  # another test may have called them
         monkeypatch.setattr(kernel, "overloads", {})
         monkeypatch.setattr(kernel, "compile", lambda types: None)
     monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
-    for loop in (compiled_loop, descended_loop, swept_loop):
+    for loop, given in ((compiled_loop, ["float64"]), (descended_loop, ["float64"]), (swept_loop, [False, False])):
         with Stages(True).stage("starts"):
-            loop.__wrapped__(False if loop is swept_loop else "float64")
+            loop.__wrapped__(*given)
         assert "compiling once on this machine" in capsys.readouterr().err
 
 

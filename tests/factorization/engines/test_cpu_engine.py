@@ -77,23 +77,39 @@ def test_kernels_of_deviations_equal_the_generic_functions(name: str, kind: str)
 
 
 @pytest.mark.parametrize(("single", "tolerance"), [(False, 1e-12), (True, 1e-4)])
-def test_sweeps_over_some_columns_at_a_time_are_those_over_all(single: bool, tolerance: float) -> None:
-    rng, n = np.random.default_rng(0), 2 * sweeps.WIDTH + 3
-    x, up, K, weights = rng.random((2, 6, n)), 6 * rng.random((2, 6, n)), rng.random(n) + 0.5, rng.random(n)
-    A, (y, out), gram, sizes = rng.random((2, 6, 6)), np.empty((2, 2, 6, n)), np.empty((2, 6, 6)), np.empty((2, 6))
-    A = A @ A.swapaxes(1, 2) + np.eye(6)
-    kind = np.float32 if single else np.float64
-    c = np.array([0.3, 0.2, 1e-30, 2.0, 0.0, 1.0], kind)
-    space = [np.empty((m, sweeps.WIDTH), kind) for m in (6, 6, 6, 3)]
-    fixed, rest = (c, K[None], True, K, weights, *space, A.astype(kind)), (up, x, x, np.zeros(2), y, out, gram, sizes)
-    sweeps.half_step(np.arange(2), 3, *fixed, *rest)
+@pytest.mark.parametrize("name", ["CD-PNNMF", "CD-SPNNMF"])
+def test_an_update_by_sweeps_is_that_of_the_equations(name: str, single: bool, tolerance: float) -> None:
+    """One update, without extrapolation, of two starts with six components."""
+    rng, n, scheme = np.random.default_rng(0), 35, METHODS[name].scheme
+    L, K, weights = rng.random((9, n)) + 0.5, rng.random(n) + 0.5, rng.random((n, 1))
+    p = Problem(L, K, K, weights, 0.3, 5 * np.square(L).sum(), 1.0, False)
+    state = begin(p, scheme, rng.random((2, n, 6)), rng.random((2, 6, 9)))
+    run = cpu.iterate(p, METHODS[name], state, Course(1, single=single))
+    ridge, lasso = scheme.split_penalty(0.3)
     for g in range(2):
-        z = x[g].copy()
-        for j in [0, 1, 2, 3, 4, 5] * 3:
-            pull = up[g, j] - K * (A[g, j] @ z) - weights * (0.3 * z[j] + 0.2)
-            z[j] = np.maximum(z[j] + pull / (A[g, j, j] * K + 0.3 * weights), 0)
-        np.testing.assert_allclose(out[g], z, atol=tolerance * z.max())
-        np.testing.assert_allclose(gram[g], (out[g] * K) @ out[g].T, rtol=1e-12)
+        B, C = state.B[g].copy(), state.C[g].copy()
+        for j in [*range(6)] * scheme.sweeps:
+            pull = L.T @ C[j] - K * (B @ (C @ C[j])) - weights[:, 0] * (ridge * B[:, j] + lasso)
+            B[:, j] = np.maximum(B[:, j] + pull / (C[j] @ C[j] * K + ridge * weights[:, 0]), 0)
+        for j in [*range(6)] * scheme.sweeps:
+            KB = K * B[:, j]
+            C[j] = np.maximum(C[j] + (L @ B[:, j] - KB @ B @ C - ridge * C[j] - lasso) / (KB @ B[:, j] + ridge), 0)
+        found, wanted = (np.einsum("kj,js->jks", *both) for both in ((run.state.B[g], run.state.C[g]), (B, C)))
+        np.testing.assert_allclose(found, wanted, atol=tolerance * wanted.max())
+        E = p.sq_norm - 2 * np.vdot(L.T, B @ C) + np.vdot(K[:, None] * (B @ C), B @ C)
+        np.testing.assert_allclose(run.errors[g, 1], E, rtol=tolerance)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["partition", "smooth"])
+def test_a_component_without_loadings_ends_as_in_the_generic_functions(kind: str, penalty: float) -> None:
+    method = METHODS["CD-SPNNMF"]
+    p, state = posed(small(kind).stats, "CD-SPNNMF", "default", 3, 2)
+    p = replace(p, penalty=penalty)
+    state = begin(p, method.scheme, state.B, state.C * np.array([1.0, 0.0, 1.0])[:, None])
+    found, wanted = (run(p, method, state, Course(1)) for run in (cpu.iterate, iterate))
+    assert (found.state.B[..., 1].max() > 0) == (penalty == 0)
+    assert_same(found, wanted)
 
 
 def test_coordinate_descent_with_sweeps_in_float32_ends_at_the_same_error() -> None:
@@ -314,7 +330,7 @@ def test_updates_are_counted_as_they_will_be_made() -> None:
 
 @pytest.mark.slow
 def test_the_first_fit_of_a_machine_is_that_of_later_ones(tmp_path: Path) -> None:
-    """Coordinate descent compiles two kernels, the default nothing: numba is not even loaded."""
+    """Coordinate descent compiles one kernel, the default nothing: numba is not even loaded."""
     program = (
         "import hashlib, sys, icofactor as ico\n"
         "cohort = ico.simulate_cohort(30, 4, mesh='fsaverage3')\n"
@@ -328,7 +344,7 @@ def test_the_first_fit_of_a_machine_is_that_of_later_ones(tmp_path: Path) -> Non
     first, later = (subprocess.run(call, env=environment, capture_output=True, text=True).stdout for _ in range(2))
     assert first == later and first.startswith("False\ncpu ")
     compiled = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert compiled == {"sweeps.half_step", "sweeps.balance_step"}
+    assert compiled == {"sweeps.sweep_start"}
 
 
 _GONE = """import os, pathlib, shutil, tempfile

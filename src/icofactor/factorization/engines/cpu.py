@@ -48,14 +48,13 @@ Kernels = dict[Any, tuple[Any, ...]]
 
 class Rule(NamedTuple):
     """What the kernels compute: kernel, extrapolation, paper rules or not, sweeps of coordinate descent or 0, the first
-    updates that are plain, whether sweeps are float32."""
+    updates that are plain."""
 
     scheme: int
     extrapolation: int
     literal: bool
     sweeps: int
     plain_updates: int
-    single: bool
 
 
 class Shared(NamedTuple):
@@ -158,8 +157,8 @@ class _Batch:
         turned = lambda x: np.array(np.swapaxes(x, -1, -2), dtype=dtype, order="C")  # a copy: kernels write in place
         self.Bt, self.C = turned(state.B), np.array(state.C, dtype=dtype, order="C")
         self.known = state.y_B is not None
-        self.yB = turned(state.y_B) if state.y_B is not None else np.empty_like(self.Bt)
-        self.yC = np.array(state.y_C, dtype=dtype, order="C") if state.y_C is not None else np.empty_like(self.C)
+        self.yB = turned(state.y_B) if state.y_B is not None else np.zeros_like(self.Bt)
+        self.yC = np.array(state.y_C, dtype=dtype, order="C") if state.y_C is not None else np.zeros_like(self.C)
         self.tau = np.array(state.tau, dtype=dtype)
         n = len(self.C)
         self.objectives, self.errors = (np.array(x, dtype=np.float64)[:, None] for x in (state.objective, state.error))
@@ -174,7 +173,7 @@ class _Batch:
     def _compiled(self, dtype: str) -> Loop | None:
         """The compiled loop; None: NumPy has one that is as fast."""
         if self.method.scheme.sweeps:
-            return swept_loop(self.single)
+            return swept_loop(self.single, self.p.K.ndim == 2)
         if self.rule != KERNELS["descent"]:
             return compiled_loop(dtype)
         extrapolation = self.method.extrapolation
@@ -182,23 +181,24 @@ class _Batch:
 
     def _constants(self) -> Shared:
         p, kind = self.p, lambda x: np.ascontiguousarray(x, dtype=self.dtype)
-        tiny, step = np.finfo(self.dtype).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
+        inner = np.float32 if self.single else self.dtype  # of coordinate descent the sweeps alone
+        tiny, step = np.finfo(inner).tiny, 0.1 / p.L_norm if p.L_norm > 0 else 0.0
         c = [tiny, p.penalty, step, 0.5, 1 / 16, 1 / 3, np.sqrt(6.0) - 1.0, 0.0, 1.0, 2.0, -np.inf]
         other = self.method.scheme.sweeps > 0 or self.rule == KERNELS["descent"]  # they have loops of their own
         long = len(self.C) == 1 and p.L.shape[1] >= ONE_COPY and not other
         Lt = np.empty((1, 1), self.dtype) if long else kind(p.L.T)
         arrays = kind(p.L), Lt, kind(np.atleast_2d(p.K)), p.K.ndim == 1
-        numbers = kind(c), float(p.penalty), float(p.sq_norm)
+        numbers = np.array(c, inner), float(p.penalty), float(p.sq_norm)
         return Shared(*arrays, kind(p.row_sums), kind(p.weights[:, 0]), *numbers)
 
     def _group(self) -> int:
         """Starts per group; where a start makes products of its own in any case, one: it then waits for none."""
-        if self.rule == KERNELS["descent"]:
+        if self.method.scheme.sweeps or self.rule == KERNELS["descent"]:
             return 1
         n_d, n_k, n_s = self.Bt.shape[1], self.Bt.shape[2], self.C.shape[2]
         plain = self.method.extrapolation is None
         one = n_d * ((3 if plain else 5) * n_s + (4 if plain else 6) * n_k + 4 * n_d) * np.dtype(self.dtype).itemsize
-        return int(min(max(5 if self.method.scheme.sweeps else 4, CACHE_BYTES // one), 64))
+        return int(min(max(4, CACHE_BYTES // one), 64))
 
     def advance(self, mark: int) -> None:
         """All active starts up to update number `mark`."""
@@ -211,7 +211,7 @@ class _Batch:
         groups = np.array_split(self.active, min(n_groups + n_groups % 2, len(self.active)))
         extrapolation = self.method.extrapolation
         kind = 0 if extrapolation is None else extrapolation.kernel or 0
-        rule = Rule(self.rule, kind, self.p.literal, scheme.sweeps, self.method.plain_updates, self.single)
+        rule = Rule(self.rule, kind, self.p.literal, scheme.sweeps, self.method.plain_updates)
         known, updates = self.known or self.at > 0, (self.at - last, mark - self.at)
         span = Span(known, self.state.age + self.at, *updates, float(self.tol), settle)
 
@@ -281,11 +281,11 @@ def compiled_loop(dtype: str) -> Loop:
 
 
 @cache
-def swept_loop(single: bool) -> Loop:
+def swept_loop(single: bool, dense: bool) -> Loop:
     """`sweeps.sweep_group`."""
     from icofactor.factorization.engines import sweeps
 
-    compile_kernels(sweeps.of_descent(single), 2)
+    compile_kernels(sweeps.of_descent(single, dense), 2)
     return sweeps.sweep_group
 
 

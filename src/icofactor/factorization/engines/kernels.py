@@ -292,7 +292,7 @@ def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
 @compiled
 def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
     """Updates of a group of starts, in place."""
-    scheme, kind, literal, _, plain_updates, _ = rule
+    scheme, kind, literal, _, plain_updates = rule
     L, Lt, K, diagonal, row_sums, weights, c, penalty, sq_norm = shared
     Bt, C, yB, yC, tau, objectives, errors, done, made = group
     known, age, t0, n_updates, tol, settle = span

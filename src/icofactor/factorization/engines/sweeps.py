@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from icofactor.factorization.engines.cpu import Group, Kernels, Rule, Shared, Span
 from icofactor.factorization.schemes.projective import STEPS
-from icofactor.factorization.update import ARRIVED, SHRUNK, settled
+from icofactor.factorization.update import ARRIVED, SHRUNK
 from icofactor.progress import say
 
 
@@ -53,230 +53,195 @@ _alone = compiled(no_cfunc_wrapper=True)
 """For kernels that Python alone calls: compiles sooner."""
 
 
-WIDTH = 256
-"""Columns that coordinate descent sweeps together where K is diagonal."""
+class Space(NamedTuple):
+    """What `sweep_start` works in. By factor, B then C: the `form` of its columns (the diagonal of K or 1, bounds of
+    the curvature, weights), `matrices` (the Gram matrix of the other factor), `sizes` of components."""
+
+    LC: Any
+    BL: Any
+    old_C: Any
+    KX: Any
+    form: Any
+    matrices: Any
+    sizes: Any
+    a: Any
+    rows: Any
+    Y: Any
+    goal: Any
+    scale: Any
 
 
 @_alone
-def half_step(which: Any, sweeps: int, c: Any, K: Any, diagonal: bool, row_sums: Any, weights: Any, Y: Any, goal: Any,
-              back: Any, rows: Any, A: Any, up: Any, x: Any, before: Any, momentum: Any, y: Any, out: Any, gram: Any,
-              sizes: Any) -> None:  # fmt: skip
-    """One factor of the starts `which`: sweeps over its components (`schemes.nonnegative`) from x to y, eq. 10 with
-    weight `momentum` from y to `out`, and of that out K outᵀ (where K is diagonal: its one row) and, per component,
-    Σ weights out^c[3]. Factors are (starts, n_d, n); c: ridge, lasso, least denominator, exponent, 0, 1.
-    Sweeps are made in the type of c and A, in the space Y, goal, back (n_d, width) and rows (3, width): as many columns
-    at a time, all of them unless K is diagonal. Space made here would take longer to compile.
+def sweep_start(rule: Rule, shared: Shared, group: Group, span: Span, space: Space, K: Any) -> None:
+    """`kernels.run_group` for one start of coordinate descent (`schemes.nonnegative`), in place; a diagonal K is 1-d.
+
+    A factor X passes the same lines in every phase: sweeps over its components, eq. 10, its Gram matrix, its product
+    with L. Sweeps are made in the type of Y. Where K is diagonal, a step is Y_j ← [goal_j − scale_j Σ_{i≠j} A_ji Y_i]₊.
+    Space made here would take longer to compile.
     """
-    n_d, n, width, squared, zero, one = x.shape[1], x.shape[2], Y.shape[1], c[3] == 2, c[4], c[5]
-    for at in range(len(which)):
-        g = which[at]
-        for low in range(0, n, width):
-            w = min(width, n - low)
-            for k in range(w):
-                rows[1, k], rows[2, k] = K[0, low + k], c[0] * weights[low + k]
-            for j in range(n_d):
-                bend = A[g, j, j]
-                for k in range(w):
-                    Y[j, k], goal[j, k] = x[g, j, low + k], up[g, j, low + k] - weights[low + k] * c[1]
-                    back[j, k] = one / max(bend * row_sums[low + k] + rows[2, k], c[2])
-            for _ in range(sweeps):
-                for j in range(n_d):
-                    if n_d >= 5:  # five at a time: sums stay in registers
-                        a0, a1, a2, a3, a4 = A[g, j, 0], A[g, j, 1], A[g, j, 2], A[g, j, 3], A[g, j, 4]
-                        for k in range(w):
-                            rows[0, k] = a0 * Y[0, k] + a1 * Y[1, k] + a2 * Y[2, k] + a3 * Y[3, k] + a4 * Y[4, k]
-                    else:
-                        a0 = A[g, j, 0]
-                        for k in range(w):
-                            rows[0, k] = a0 * Y[0, k]
-                    for i in range(5, n_d - n_d % 5, 5):
-                        a0, a1, a2, a3, a4 = A[g, j, i], A[g, j, i + 1], A[g, j, i + 2], A[g, j, i + 3], A[g, j, i + 4]
-                        for k in range(w):
-                            rows[0, k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
-                                           + a4 * Y[i + 4, k])  # fmt: skip
-                    for i in range(max(n_d - n_d % 5, 1), n_d):
-                        a0 = A[g, j, i]
-                        for k in range(w):
-                            rows[0, k] += a0 * Y[i, k]
-                    if diagonal:
-                        for k in range(w):
-                            b = Y[j, k]
-                            pull = goal[j, k] - rows[1, k] * rows[0, k] - rows[2, k] * b
-                            Y[j, k] = max(b + pull * back[j, k], zero)
-                    else:
-                        for k in range(n):
-                            rows[1, k] = 0
-                        for m in range(n):
-                            a0 = rows[0, m]
-                            for k in range(n):
-                                rows[1, k] += a0 * K[m, k]
-                        for k in range(n):
-                            b = Y[j, k]
-                            Y[j, k] = max(b + (goal[j, k] - rows[1, k] - rows[2, k] * b) * back[j, k], zero)
-            for j in range(n_d):
-                for k in range(w):
-                    y[g, j, low + k] = Y[j, k]
+    L, Lt, _, _, _, _, c, penalty, sq_norm = shared
+    B, C, past_B, past_C, taus, objectives, errors, done, made = group
+    known, age, first, n_updates, tol, settle = span
+    LC, BL, old_C, KX, form, matrices, sizes, a, rows, Y, goal, scale = space
+    n_d, squared, zero, tau, t = len(B), rule[0] == 1, c[7], taus[0], first
+    going, slack, phase = known and age >= rule[4], 16.0 * 2.220446049250313e-16 * sq_norm, 0
+    ridge, lasso = (penalty, 0.0) if squared else (0.0, penalty)
+    while True:  # phase 0: B, 1: C; 2, 3: both again without eq. 10, if that led uphill
+        side, other, weight = phase % 2, 1 - phase % 2, (tau - 1) / (tau + 1) if going and phase < 2 else 0.0
+        X, past, up, M, out = B, past_B, LC, Lt, BL
+        if side == 1:
+            X, past, up, M, out = C, past_C, BL, L, LC
+        n_c, x = X.shape[1], X
+        if phase == 2:
+            x = past
+        elif phase == 3:
+            x = old_C
         for j in range(n_d):
-            size, weight = c[4], momentum[g]
-            for k in range(n):
-                value = max(y[g, j, k] + weight * (y[g, j, k] - before[g, j, k]), 0)
-                out[g, j, k] = value
-                size += weights[k] * (value * value if squared else value)
-            sizes[g, j] = size
-            for i in range(j + 1 if diagonal else 0):
-                total = c[4]
-                for k in range(n):
-                    total += K[0, k] * out[g, j, k] * out[g, i, k]
-                gram[g, j, i], gram[g, i, j] = total, total
-
-
-@_alone
-def balance_step(which: Any, c: Any, sq_norm: float, B: Any, C: Any, LC: Any, G: Any, CC: Any, sizes: Any,
-                 sizes_C: Any, objectives: Any, errors: Any) -> None:  # fmt: skip
-    """The starts `which` scaled so that the penalty is least, their objectives and errors (eq. 1); products follow.
-    `sizes` become the scales."""
-    n_d, n_k, n_s = B.shape[1], B.shape[2], C.shape[2]
-    for at in range(len(which)):
-        g = which[at]
-        size, error = 0.0, sq_norm
+            for i in range(n_d):
+                a[j, i] = zero if i == j and (K.ndim == 1 or side == 1) else matrices[side, j, i]
+            for k in range(n_c if phase == 1 else 0):
+                old_C[j, k] = C[j, k]
         for j in range(n_d):
-            b, d, change = sizes[g, j], sizes_C[g, j], c[5]
+            for k in range(n_c):
+                b = x[j, k]
+                bend = matrices[side, j, j] * form[side, 1, k] + ridge * form[side, 2, k]
+                pull, back = up[j, k] - lasso * form[side, 2, k], 1.0 / bend if bend > c[0] else 0.0
+                Y[j, k], scale[j, k] = b, back * form[side, 0, k]
+                dead = b if pull >= 0 else 0.0  # nothing bends: it stays, or the penalty takes it
+                if K.ndim == 2:
+                    dead -= other * b  # of B the step is added
+                goal[j, k] = pull * back if back > 0 else dead
+        for _ in range(rule[3] if phase != 2 else 0):
+            for j in range(n_d):
+                for k in range(n_c):
+                    rows[0, k] = 0
+                for i in range(0, n_d - n_d % 5, 5):  # five at a time: sums stay in registers
+                    a0, a1, a2, a3, a4 = a[j, i], a[j, i + 1], a[j, i + 2], a[j, i + 3], a[j, i + 4]
+                    for k in range(n_c):
+                        rows[0, k] += (a0 * Y[i, k] + a1 * Y[i + 1, k] + a2 * Y[i + 2, k] + a3 * Y[i + 3, k]
+                                       + a4 * Y[i + 4, k])  # fmt: skip
+                for i in range(n_d - n_d % 5, n_d):
+                    a0 = a[j, i]
+                    for k in range(n_c):
+                        rows[0, k] += a0 * Y[i, k]
+                if K.ndim == 2 and side == 0:
+                    for k in range(n_c):
+                        rows[1, k] = 0
+                    for i in range(n_c):
+                        a0 = rows[0, i]
+                        for k in range(n_c):
+                            rows[1, k] += a0 * K[i, k]
+                    for k in range(n_c):
+                        b = Y[j, k]
+                        Y[j, k] = max(b + goal[j, k] - scale[j, k] * (rows[1, k] + rows[2, k] * b), zero)
+                else:
+                    for k in range(n_c):
+                        Y[j, k] = max(goal[j, k] - scale[j, k] * rows[0, k], zero)
+        for j in range(n_d):
+            size = 0.0
+            for k in range(n_c):
+                y = np.float64(Y[j, k])
+                value = max(y + weight * (y - past[j, k]), 0.0)
+                X[j, k], past[j, k], KX[j, k] = value, y, form[side, 0, k] * value
+                size += form[side, 2, k] * (value * value if squared else value)
+            sizes[side, j] = size
+        if K.ndim == 2 and side == 0:
+            for j in range(n_d):
+                for k in range(n_c):
+                    KX[j, k] = 0
+                for i in range(n_c):
+                    for k in range(n_c):
+                        KX[j, k] += X[j, i] * K[i, k]
+        for j in range(n_d):
+            for i in range(j + 1):
+                total = 0.0
+                for k in range(n_c):
+                    total += KX[j, k] * X[i, k]
+                matrices[other, j, i], matrices[other, i, j] = total, total
+        np.dot(X, M, out)
+        if side == 0:
+            phase += 1
+            continue
+        penalized, error = 0.0, sq_norm  # balance, error (eq. 1) and objective
+        for j in range(n_d):
+            b, d, change, fit = sizes[0, j], sizes[1, j], 1.0, 0.0
             if b > 0 and d > 0:
                 change = np.sqrt(d / b)
-            size += b * change + d / change
-            up = np.sqrt(change) if c[3] == 2 else change
-            down, fit = 1 / up, c[4]
-            sizes[g, j] = up
-            for k in range(n_s):
-                C[g, j, k] *= down
-            for k in range(n_k):
-                B[g, j, k] *= up
-                LC[g, j, k] *= down
-                fit += B[g, j, k] * LC[g, j, k]
+            penalized += b * change + d / change
+            grow = np.sqrt(change) if squared else change
+            shrink, sizes[0, j] = 1 / grow, grow
+            for k in range(C.shape[1]):
+                C[j, k] *= shrink
+            for k in range(B.shape[1]):
+                B[j, k] *= grow
+                LC[j, k] *= shrink
+                fit += B[j, k] * LC[j, k]
             error -= 2 * fit
         for j in range(n_d):
             for i in range(n_d):
-                pair = sizes[g, i] * sizes[g, j]
-                G[g, j, i] *= pair
-                CC[g, j, i] /= pair
-                error += G[g, j, i] * CC[g, j, i]
-        errors[g] = error
-        objectives[g] = (error if c[3] == 2 else 0.5 * error) + (c[0] + c[1]) * size
+                pair = sizes[0, i] * sizes[0, j]
+                matrices[1, j, i] *= pair
+                matrices[0, j, i] /= pair
+                error += matrices[0, j, i] * matrices[1, j, i]
+        objective = (error if squared else 0.5 * error) + penalty * penalized
+        if phase == 1 and going and not objective <= objectives[0, t] + slack:
+            tau, phase = 1.0, 2
+            continue
+        t += 1
+        objectives[0, t], errors[0, t] = objective, error
+        if going:
+            tau = (1 + np.sqrt(1 + 4 * tau * tau)) / 2
+        if not np.isfinite(objective):
+            done[0] = 2
+        elif tol > 0 and t >= settle[0]:
+            now, least = objectives[0, t - settle[1]] - objective, tol * abs(objective)
+            few = now <= least
+            if few and settle[2] > 0:
+                then = objectives[0, t - settle[1] - settle[2]] - objectives[0, t - settle[2]]
+                few = now <= SHRUNK * then or now <= ARRIVED * least
+            done[0] = 1 if few else 0
+        if done[0] or t == first + n_updates:
+            break
+        going, phase = age + t - first >= rule[4], 0
+    taus[0], made[0] = tau, t
 
 
 def sweep_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
-    """`kernels.run_group` for coordinate descent: half updates are compiled, what joins them is NumPy.
-
-    Sweeps take so long that this costs little, and two kernels of a few loops are compiled within seconds.
-    """
-    known, age, first, n_updates, tol, settle = span
-    going, n = np.flatnonzero(group.done == 0), len(group.tau)
-    stacks = [x.reshape(n, -1, x.shape[1]) for x in group[:4]]
-    if not known:
-        stacks[2][:], stacks[3][:] = 0, 0
-    t, last = first, first + n_updates
-    while len(going) and t < last:
-        run, begun, paths = _Sweeps(rule, shared, [x[going] for x in stacks], group.tau[going]), t, []
-        ended, value = np.zeros(len(going), np.int64), group.objectives[going, t]
-        path = list(group.objectives[going, : t + 1].T)
-        while t < last and not ended.any():
-            paths.append(run.update(value, known and age + t - first >= rule.plain_updates).copy())
-            value, known, t = paths[-1][0], True, t + 1
-            path.append(value)
-            if not np.isfinite(value).all():
-                ended[~np.isfinite(value)] = 2
-            if tol > 0 and t >= settle[0]:
-                ended[(ended == 0) & settled(path, tol, settle[2] > 0)] = 1
-        for whole, part in zip((group.objectives, group.errors), np.stack(paths, -1), strict=True):
-            whole[going, begun + 1 : t + 1], whole[going, t + 1 : last + 1] = part, part[:, -1:]
-        for whole, part in zip(stacks, run.factors, strict=True):
-            whole[going] = part
-        group.tau[going], group.done[going], group.made[going] = run.tau, ended, t
-        going = going[ended == 0]
+    """`sweep_start` in space made here."""
+    (n_d, n_k), n_s, kind = group.Bt.shape, group.C.shape[1], shared.c.dtype
+    most, matrices = max(n_k, n_s), np.empty((2, n_d, n_d))
+    form = np.ones((2, 3, most))
+    form[0, 1, :n_k], form[0, 2, :n_k] = shared.row_sums, shared.weights
+    if shared.diagonal:
+        form[0, 0, :n_k] = shared.K[0]
+    rows = np.zeros((3, most), kind)
+    if not shared.diagonal and rule.scheme == 1:
+        rows[2] = shared.penalty * form[0, 2]
+    np.matmul(group.C, group.C.T, out=matrices[0])
+    whole = group.C @ shared.L, np.empty_like(group.C), np.empty_like(group.C), np.empty((n_d, most)), form
+    swept = np.empty((n_d, n_d), kind), rows, *np.empty((3, n_d, most), kind)
+    K = shared.K[0] if shared.diagonal else shared.K
+    sweep_start(rule, shared, group, span, Space(*whole, matrices, np.empty((2, n_d)), *swept), K)
 
 
-class _Sweeps:
-    """Some starts of `sweep_group`: `factors` are B, C and the plain updates that they came from."""
-
-    def __init__(self, rule: Rule, shared: Shared, factors: list[Any], tau: Any) -> None:
-        B, C = factors[:2]
-        n, n_d, _ = B.shape
-        kind, penalty, ridge = B.dtype, shared.penalty, rule.scheme == 1
-        c = [penalty if ridge else 0.0, 0.0 if ridge else penalty, np.finfo(kind).tiny, 2.0 if ridge else 1.0, 0.0, 1.0]
-        self.c, ones, self.slack = np.array(c, kind), np.ones(C.shape[2], kind), 16 * 2.0**-52 * shared.sq_norm
-        self.inner = inner = np.float32 if rule.single else kind
-        inside = np.array([*c[:2], np.finfo(inner).tiny, *c[3:]], inner)
-        space = lambda n: (*(np.empty((m, n), inner) for m in (n_d, n_d, n_d, 3)),)
-        width = min(WIDTH, B.shape[2]) if shared.diagonal else B.shape[2]
-        self.fixed_B = inside, shared.K, shared.diagonal, shared.row_sums, shared.weights, *space(width)
-        self.fixed_C = inside, ones[None], True, ones, ones, *space(min(WIDTH, C.shape[2]))
-        self.shared, self.sweeps, self.factors, self.tau, self.all = shared, rule.sweeps, factors, tau, np.arange(n)
-        self.new, self.LC, self.BL = [np.empty_like(x) for x in factors], np.empty_like(B), np.empty_like(C)
-        self.G, self.CC = np.empty((n, n_d, n_d), kind), C @ C.swapaxes(1, 2)
-        self.sizes, self.values = np.empty((2, n, n_d), kind), np.empty((2, n))
-        self._times(self.all, C, shared.L, self.LC)
-
-    def _times(self, which: Any, x: Any, M: Any, out: Any) -> None:
-        """out = x M of some starts; of all of them in one product."""
-        if which is self.all:
-            np.matmul(x.reshape(-1, x.shape[2]), M, out=out.reshape(-1, M.shape[1]))
-        else:
-            for g in which:
-                np.matmul(x[g], M, out=out[g])
-
-    def update(self, before: Any, extrapolated: bool) -> Any:
-        """All starts one update on; their objectives and errors."""
-        still, which = np.zeros_like(self.tau), self.all
-        weight = (self.tau - 1) / (self.tau + 1) if extrapolated else still
-        CC = self.CC.astype(self.inner, copy=False)
-        half_step(which, self.sweeps, *self.fixed_B, CC, self.LC, self.factors[0], self.factors[2], weight,
-                  self.new[2], self.new[0], self.G, self.sizes[0])  # fmt: skip
-        self._finish(which, weight)
-        if extrapolated:
-            which = np.flatnonzero(~(self.values[0] <= before + self.slack))
-            self.tau[which] = 1
-            self.tau = (1 + np.sqrt(1 + 4 * self.tau * self.tau)) / 2
-        if extrapolated and len(which):  # uphill: the plain update
-            y = self.new[2]
-            half_step(which, 0, *self.fixed_B, CC, self.LC, y, y, still, y, self.new[0], self.G, self.sizes[0])
-            self._finish(which, still)
-        self.factors, self.new = self.new, self.factors
-        return self.values
-
-    def _finish(self, which: Any, weight: Any) -> None:
-        """C from the new B, balanced; objectives, errors and LᵀCᵀ."""
-        B, C, _, y_C = self.new
-        if not self.shared.diagonal:
-            self.G[which] = (B[which] @ self.shared.K) @ B[which].swapaxes(1, 2)
-        self._times(which, B, self.shared.Lt, self.BL)
-        G = self.G.astype(self.inner, copy=False)
-        half_step(which, self.sweeps, *self.fixed_C, G, self.BL, self.factors[1], self.factors[3], weight,
-                  y_C, C, self.CC, self.sizes[1])  # fmt: skip
-        self._times(which, C, self.shared.L, self.LC)
-        balance_step(which, self.c, self.shared.sq_norm, B, C, self.LC, self.G, self.CC, *self.sizes, *self.values)
-
-
-def of_descent(single: bool = False) -> Kernels:
-    """The kernels of coordinate descent and the types that they are called with; `single`: sweeps in float32."""
+def of_descent(single: bool = False, dense: bool = False) -> Kernels:
+    """The kernel of coordinate descent and the types that it is called with; `single`: sweeps in float32."""
     from numba import typeof
 
-    which, number, (row, table, stack) = np.zeros(1, np.int64), 0.0, (np.zeros((1,) * n) for n in (1, 2, 3))
-    inner, path = np.float32 if single else np.float64, np.zeros(1)
-    space = np.zeros((1, 1), inner)
-    fixed = row.astype(inner), table, True, row, row, space, space, space, space, stack.astype(inner)
-    half = which, 1, *fixed, stack, stack, stack, row, stack, stack, stack, table
-    whole = which, row, number, stack, stack, stack, stack, stack, table, table, path, path
-    return {kernel: tuple(map(typeof, given)) for kernel, given in ((half_step, half), (balance_step, whole))}
+    inner = "float32" if single else "float64"
+    table, stack, inside = np.zeros((1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1), inner)
+    space = Space(table, table, table, table, stack, stack, table, inside, inside, inside, inside, inside)
+    return {sweep_start: (*types_of_loops("float64", inner), typeof(space), typeof(table if dense else table[0]))}
 
 
-def types_of_loops(dtype: str) -> tuple[Any, ...]:
-    """The types that a compiled `Loop` is called with."""
+def types_of_loops(dtype: str, inner: str | None = None) -> tuple[Any, ...]:
+    """The types that a compiled `Loop` is called with; `inner`: that of the constants, where it is another."""
     from numba import typeof
 
     row, table, path, count = np.zeros(1, dtype), np.zeros((1, 1), dtype), np.zeros((1, 1)), np.zeros(1, np.int64)
-    shared = Shared(table, table, table, True, row, row, row, 0.0, 0.0)
+    shared = Shared(table, table, table, True, row, row, row.astype(inner or dtype), 0.0, 0.0)
     group = Group(table, table, table, table, row, path, path, count, count)
-    arguments = (Rule(0, 0, True, 0, 0, False), shared, group, Span(True, 0, 0, 0, 0.0, count))
+    arguments = (Rule(0, 0, True, 0, 0), shared, group, Span(True, 0, 0, 0, 0.0, count))
     return tuple(map(typeof, arguments))
 
 
