@@ -132,8 +132,7 @@ class StoredPart:
         for tile in self.read(room if self.chosen is None else None):
             if self.used is not None:
                 first, last = np.searchsorted(self.used, [tile.sites.start, tile.sites.stop]).tolist()
-                rows = tile.rows[self.used[first:last] - tile.sites.start]
-                tile = tile._replace(sites=slice(first, last), rows=rows)
+                tile = tile._replace(sites=slice(first, last), rows=tile.rows[self.used[first:last] - tile.sites.start])
             if self.chosen is None:
                 yield tile
                 continue
@@ -143,7 +142,9 @@ class StoredPart:
                 n, width = len(tile.rows), last - first
                 x = (room or own)(n * width * self.dtype.itemsize).view(self.dtype).reshape(n, width)
                 columns = self.chosen[first:last] - tile.subjects.start + tile.first
-                np.take(tile.x[tile.rows], columns, axis=1, out=x, mode="clip")
+                together = n and tile.rows[-1] - tile.rows[0] + 1 == n  # a slice is not copied
+                rows = slice(tile.rows[0], tile.rows[-1] + 1) if together else tile.rows
+                np.take(tile.x[rows], columns, axis=1, out=x, mode="clip")
                 yield Tile(tile.sites, slice(first, last), x, np.arange(n), 0)
 
     def in_steps(self, step: int) -> StoredPart:
