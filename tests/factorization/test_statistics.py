@@ -285,6 +285,16 @@ def test_pyramids_equal_those_computed_again(on: str, hemi: str) -> None:
         assert_same(pyramid.statistics(design), Statistics.from_data(X, design))
 
 
+def test_sums_of_many_people_cannot_be_changed_through_statistics() -> None:
+    """L of a whole level is a view of a pyramid's sums."""
+    sites = Sites.named("fsaverage3", hemi="left")
+    X, design = np.random.default_rng(0).random((sites.n, 90)), Design(sites, level=1)
+    stats = Pyramid.from_data(X, sites, level=2).statistics(design)
+    assert_same(stats, Statistics.from_data(X, design))
+    with pytest.raises(ValueError, match="read-only"):
+        stats.L[0] = 0
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(KINDS), st.sampled_from(MESHES), st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0]))
 def test_divided_statistics_under_random_masks(kind: str, mesh: tuple[str, str], seed: int, kept: float) -> None:

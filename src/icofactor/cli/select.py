@@ -255,19 +255,21 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
     if options.bootstrap:
         check_table(model, table, subjects)
     if ranks and not options.quiet and plan.sites is not None:
-        n_nulls = 0 if _condensed(options, model) else options.nulls
-        _warn_of_size(len(subjects), min(plan.sites.n, plan.sites.n_roots * 4**options.level), n_nulls)
+        size = len(subjects), min(plan.sites.n, plan.sites.n_roots * 4**options.level)
+        _warn_of_size(*size, 0 if _condensed(options, model, *size) else options.nulls)
     return scans.of(plan.read())
 
 
-def _condensed(options: argparse.Namespace, model: Any) -> bool:
-    """Whether rotated cohorts are made one after the other: `Coarse.condensed` then has all that fits need of them."""
+def _condensed(options: argparse.Namespace, model: Any, n_subjects: int, n_columns: int) -> bool:
+    """Whether rotated cohorts are made one after the other: `Coarse.condensed` then has all that fits need of them.
+    Their smallest parts, three eighths of the people, must have more people than faces."""
     from icofactor.factorization.methods import method_named
     from icofactor.preprocessing.centering import center_of
 
     method, center = _method(options, model)
-    scheme = method_named(method).scheme
-    return scheme.projective and center_of(center, scheme.centers, method) == "mean" and not confounds_asked(options)
+    scheme, many = method_named(method).scheme, 3 * n_subjects > 8 * n_columns
+    apart = center_of(center, scheme.centers, method) == "mean" and not confounds_asked(options)
+    return many and scheme.projective and apart
 
 
 def _warn_of_size(n_subjects: int, n_columns: int, n_nulls: int) -> None:

@@ -455,7 +455,9 @@ class Pyramid:
         level, n_subjects = int(design.faces[0, 0]), self._sums[0].shape[1]
         whole = np.array_equal(design.faces, [(level, face) for face in range(len(self._sums[level]))])
         if whole and n_subjects > design.n_columns:  # large, and read as it lies
-            return self._sums[level].T
+            L = self._sums[level].T
+            L.flags.writeable = False
+            return L
         L = np.empty((n_subjects, design.n_columns))
 
         def fill(some: slice) -> None:

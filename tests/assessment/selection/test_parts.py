@@ -116,6 +116,8 @@ def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.M
     assert small.L.shape == (20, 20) and data.condensed(half, fit.chosen.scheme).stats is small
     np.testing.assert_allclose(small.L.T @ small.L, whole.L.T @ whole.L, atol=1e-10 * np.abs(whole.L.T @ whole.L).max())
     assert small.sq_norm == pytest.approx(whole.sq_norm, rel=1e-12)
+    high = data.with_means(data.means + 1e6)  # of which little deviates
+    assert high.condensed(half, fit.chosen.scheme).stats.sq_norm == pytest.approx(whole.sq_norm, rel=1e-7)
     null = spun_cohort(cohorts, np.random.SeedSequence(0), signed=True)
     kept = Kept.left_of(null, fit.chosen.scheme, halves, thirds)
     assert isinstance(kept, Kept) and kept.n_subjects == 0

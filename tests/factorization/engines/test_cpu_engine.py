@@ -440,6 +440,23 @@ def test_the_interpreter_may_end_while_a_thread_compiles(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (3, "")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_forked_while_a_thread_compiles_can_compile_too() -> None:
+    program = (
+        "import os, threading, time\n"
+        "from icofactor.factorization.engines.cpu import _COMPILING\n"
+        "_COMPILING.acquire()\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), _COMPILING.release())).start()\n"
+        "child = os.fork()\n"
+        "free = _COMPILING.acquire(timeout=1)\n"
+        "if not child: os._exit(not free)\n"
+        "raise SystemExit(not free or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
 def test_groups_of_runs_on_numpy_are_one_batch(name: str) -> None:
     p, state = posed(small().stats, name, "default", 3, 12)

@@ -251,8 +251,8 @@ class Coarse:
             return alone(self.fitted(subjects))
         key = digest(subjects)
         if key not in self._condensed:
-            total = self.sum_of(subjects)
-            M = sum(some.T @ some for some in self._some(subjects)) - np.outer(total, total) / len(subjects)
+            mean = self.sum_of(subjects) / len(subjects)  # taken out first: what deviates may be far smaller
+            M = np.asarray(sum(some.T @ some for some in (own - mean for own in self._some(subjects))))
             self._condensed[key] = alone(self._statistics(square_root(M), np.arange(len(M))))
         return self._condensed[key]
 

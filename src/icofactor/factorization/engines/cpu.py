@@ -7,6 +7,7 @@ rounding.
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -42,6 +43,10 @@ KERNELS = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent":
 """The updates that are compiled, as schemes name them, and their numbers in `kernels`."""
 _COMPILING, _NEW, _TOLD = Lock(), Event(), Event()
 """Of several threads one compiles, and the others find what it compiled. Whether it is new; whether that was said."""
+if hasattr(os, "register_at_fork"):  # a process forked meanwhile would wait for a thread that it does not have
+    os.register_at_fork(
+        before=_COMPILING.acquire, after_in_parent=_COMPILING.release, after_in_child=_COMPILING.release
+    )
 Kernels = dict[Any, tuple[Any, ...]]
 """Compiled functions and the types that they are called with."""
 
