@@ -21,7 +21,14 @@ from icofactor.assessment.selection.agreement import (
 )
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.assessment.selection.data import Coarse, Fitter, gather
-from icofactor.assessment.selection.heldout import bicross_validation, face_groups, heldout_full, heldout_subjects
+from icofactor.assessment.selection.heldout import (
+    _heldout_block,
+    _heldout_part,
+    bicross_validation,
+    face_groups,
+    heldout_full,
+    heldout_subjects,
+)
 from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
 from icofactor.cohort.people import RowGroups
@@ -31,6 +38,7 @@ from icofactor.estimator.inputs import read_input, weighted_sites
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.methods import method_named
+from icofactor.streaming.source import Subset, source_of
 
 RANK = 3
 fold = np.arange(48) % 4
@@ -159,6 +167,20 @@ def test_full_resolution_of_large_stores_is_worked_on_in_tiles(
         found.append(heldout_full(cohorts, Fitter("parts", 4, 0), RANK, fold))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
     assert (found[0] != found[1]).any()  # other sums
+
+
+def test_what_is_left_out_in_tiles_may_deviate_little_from_a_large_mean(tmp_path: Path) -> None:
+    cohort = three_components()
+    high = dataclasses.replace(cohort, X=cohort.X + np.float32(2e4))
+    source = source_of(create_store(tmp_path / "s", [high], chunk_sites=200, chunk_subjects=20).X)
+    where, (test, train) = slice(0, 300), (np.flatnonzero(fold == f) for f in (0, 1))
+    x, W = source.read(where).astype(np.float64), np.random.default_rng(0).random((300, RANK))
+    part = Subset(source, subjects=test).stored(where)
+    assert part is not None
+    found = _heldout_part(part, {}, W, None, x[:, train].mean(axis=1))
+    expected = _heldout_block(x, {"train": train, "test": test, "codes": None}, W, None)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("signed", [True, False])

@@ -203,9 +203,9 @@ def _heldout_part(
     for tile in tiles_of(part):
         for at, x in wide_blocks(tile):
             WX[:, tile.subjects] += heavy[at].T @ x
-            own, middle = np.einsum("ij,ij->i", x, x), mean[at]
-            squares += w[at] @ own
-            deviation += w[at] @ (own + middle * (x.shape[1] * middle - 2 * x.sum(axis=1)))
+            squares += w[at] @ np.einsum("ij,ij->i", x, x)
+            x -= mean[at, None]
+            deviation += w[at] @ np.einsum("ij,ij->i", x, x)
     return {"sum.WX": WX, "sum.squares": squares, "sum.deviation": deviation}
 
 
