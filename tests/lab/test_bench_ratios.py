@@ -134,6 +134,7 @@ def kept(file: Path, **more: Any) -> dict[str, Any]:
 
 
 JUNK: list[Any] = [None, True, 1, -0.5, 1e400, "x", [], [1], [["a"]], [None], ["1"], [True], {}, {"a": [1]}, {"fit": 1}]
+JUNK.append([10**400])
 FIELDS = ["format", "version", "machine", "machine__processor", "machine__versions", "machine__versions__numpy",
           "scale", "scale__store", "seconds", "ratios", "ratios__fit", "ratios__fit__to", "ratios__fit__median",
           "ratios__fit__interval", "ratios__fit__each"]  # fmt: skip

@@ -264,7 +264,7 @@ def read_ratios(file: Path) -> dict[str, Any]:
             raise Unreadable("is damaged: it has no ratios")
         for name, one in every.items():
             to, each = of(_checked(one, dict, name), "to", str), of(one, "each", list)
-            number = lambda value: type(value) in (int, float) and 0 < value < np.inf
+            number = lambda value: type(value) in (int, float) and 0 < value < 1e300
             if to not in (DGEMM, SKLEARN, READING) or not 0 < len(each) <= _MOST or not all(map(number, each)):
                 raise Unreadable(f"is damaged: {literal(name)} is not a list of 1 to {_MOST} numbers above 0")
             one["median"] = float(np.median(each))
