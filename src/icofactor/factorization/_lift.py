@@ -16,13 +16,13 @@ import numpy as np
 
 from icofactor.factorization.arrays import namespace
 from icofactor.factorization.design import Design
-from icofactor.factorization.gathering import in_tiles
+from icofactor.factorization.gathering import in_tiles, stored_part
 from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
 from icofactor.streaming.blocks import Arrays, Reused, StoredPart, Tile, on_device
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.passes import each_block, pass_over, stream_of
 
 MEAN_SWEEPS = 10
 """Sweeps over all pairs of parts in which a site divides its mean among them."""
@@ -111,6 +111,7 @@ def lift(
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
     tiles = engine != "jax" and in_tiles(X)
     if tiles:
+        _compile(X)
         shared |= _orthogonal(problem.linear)
     task = _lift_part if tiles else each_block(_block_function(engine))
     for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
@@ -118,6 +119,14 @@ def lift(
         WX += found["sum.WX"]
     _room.drop()
     return Basis(W, WX, gram(W, weights), weights)
+
+
+def _compile(X: Any) -> None:
+    stream, part = stream_of(X), stored_part(X)
+    if part is not None and not stream.runner.remote:
+        from icofactor.factorization.engines.looking import compile_lift
+
+        compile_lift(part)
 
 
 def weighed(W: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

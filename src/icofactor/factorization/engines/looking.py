@@ -60,6 +60,11 @@ def compile_for(part: StoredPart) -> None:
     compile_ahead(found)
 
 
+def compile_lift(part: StoredPart) -> None:
+    """Compile what the lift of such parts needs, if no thread has done so yet."""
+    compile_kernels(_products(part, whole=False), 2)
+
+
 def compile_look() -> None:
     """Compile what the first pass over large data needs that are not stored in tiles."""
     compile_kernels({look_and_sum: (_rows(np.dtype(np.float64))[0], _places, _wide, _table, *[_wide] * 4)}, 1)
