@@ -27,6 +27,7 @@ from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
 from icofactor.preprocessing.scanners import ScannerAdjustment
 from icofactor.results.diagnostics.diagnose import diagnose
+from icofactor.streaming import passes, runners
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.joined import Chained, Stacked
@@ -369,6 +370,30 @@ def test_some_sites_of_a_stream(cohort: ico.Cohort, mask: np.ndarray) -> None:
 def test_work_inside_a_worker_starts_no_further_threads() -> None:
     inner = lambda _: set(in_order(lambda _: threading.get_ident(), range(4), 4))
     assert all(len(found) == 1 for found in in_order(inner, range(3), 2))
+
+
+@pytest.mark.parametrize(("dtype", "adjusted", "at_once"), [
+    ("float32", False, 4), ("float16", False, 8), ("float32", True, 2), ("int16", True, 4), ("int16", False, 4),
+])  # fmt: skip
+def test_parts_in_memory_at_the_same_time_are_limited(
+    cohort: ico.Cohort, dtype: str, adjusted: bool, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their bytes in memory, whatever the number of processors; each result has the same place."""
+    stored = create_store(tmp_path / "s", [cohort], dtype=dtype, chunk_sites=50, chunk_subjects=10)
+    source, threads, used = source_of(stored.X), runners.in_order, []
+    if adjusted:
+        source = Adjusted(source, Adjustment(np.ones((N_SUBJECTS, 1)), np.zeros((1, N_SITES)), floor=True))
+    part = max(where.stop - where.start for where in source.slices())
+    monkeypatch.setattr(passes, "READ_BYTES", 4 * 4 * part * N_SUBJECTS)
+    monkeypatch.setattr(runners, "n_threads", lambda: 64)
+    monkeypatch.setattr(runners, "in_order", lambda *given: used.append(given[2]) or threads(*given))
+    rows = [found for found, _ in pass_over(Stream(source), lambda *_: {}, tiles=True)]
+    assert used == [at_once] and sorted(np.concatenate(rows)) == list(range(N_SITES))
+    monkeypatch.setattr(passes, "READ_BYTES", 1)
+    assert len(list(pass_over(Stream(source), lambda *_: {}, tiles=True))) == len(rows) and used[1:] == [1]
+    three = Stream(source, runners.Threads(workers=3))
+    monkeypatch.setattr(passes, "READ_BYTES", 2**40)
+    assert len(list(pass_over(three, lambda *_: {}, tiles=True))) == len(rows) and used[2:] == [3]
 
 
 @pytest.mark.slow

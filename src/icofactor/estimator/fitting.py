@@ -17,6 +17,7 @@ from icofactor.factorization._refine import Refined, refined_by
 from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import passes_on_device
+from icofactor.factorization.gathering import look_over
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
@@ -24,8 +25,8 @@ from icofactor.preprocessing.centering import Centering
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look_block, look_for_bounds
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.passes import Stream
 from icofactor.streaming.source import Adjusted, Adjustment
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ def _look_at(
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names, codes)
     passed, gathered, changed = [X], X, False
     if center == "zscore":
-        task, show = each_block(look_block), lambda done: report(done / 2)
-        for rows, found in pass_over(X, task, inspector.shared, stage="look", report=show):
-            inspector.accept(rows, found)
+        look_over(X, inspector, lambda done: report(done / 2), stage="look")
         inspector.check()
         centering = Centering.of(center, inspector, measures, sites)
         gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)

@@ -50,6 +50,13 @@ def gather(
     return sums, site_energy
 
 
+def look_over(X: Any, inspector: Inspector, report: Report | None = None, stage: str | None = None) -> None:
+    """One pass over X that shows it to an Inspector, and gathers nothing else."""
+    n = stream_of(X).shape[0]
+    one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
+    gather(X, one, inspector, report, stage)
+
+
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
     """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
     reached, columns = _reached(columns)

@@ -103,6 +103,12 @@ class StoredPart:
         """The type to compute in: float32 where values were rounded to two bytes."""
         return np.dtype(np.float32 if self.dtype.itemsize == 2 else np.float64)
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all its tiles, if they are kept: as they are stored, or decoded and adjusted."""
+        changed = self.coded is not None or self.steps
+        return self.shape[0] * self.shape[1] * (self.kind if changed else self.dtype).itemsize
+
     def done(self, whole: bool = True) -> tuple[Any, ...]:
         """The steps, and (`whole`) what offset and scale do as one more."""
         from icofactor.streaming.source import Adjustment

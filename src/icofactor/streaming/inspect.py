@@ -46,7 +46,7 @@ class Inspector:
 
     @property
     def shared(self) -> Mapping[str, Any]:
-        """What `look_block` needs."""
+        """What a pass that looks needs."""
         return {} if self.codes is None else {"codes": self.codes}
 
     @property
@@ -138,11 +138,6 @@ def _moments(x: Any, xp: Any) -> tuple[Any, Any]:
     mean = x.mean(axis=1)
     deviation = x - mean[:, None]
     return mean, xp.einsum("ij,ij->i", deviation, deviation)
-
-
-def look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """`look` as the task of a pass."""
-    return look(x, shared.get("codes"))
 
 
 def look_for_bounds(x: Any) -> Arrays:

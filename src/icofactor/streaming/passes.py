@@ -32,6 +32,9 @@ from icofactor.streaming.source import Adjusted, MapSource, Reader, Subset, tran
 
 ONE_THREAD_BYTES = 32 * 2**20
 """Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
+READ_BYTES = 2**30
+"""Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
+read fewer than they could, as disks are slower."""
 
 
 class Stream:
@@ -100,7 +103,9 @@ def pass_over(
     stream = stream_of(X)
     source, runner = stream.source, stream.runner
     if isinstance(runner, Threads) and source.held and 8 * source.shape[0] * source.shape[1] <= ONE_THREAD_BYTES:
-        runner = Threads(runner.checkpoint, workers=1)
+        runner = runner.at_most(1)
+    elif isinstance(runner, Threads) and not source.held:
+        runner = runner.at_most(_n_at_once(source, tiles))
     parts, step = source.slices(), sites_per_block(*source.shape)
     rows = lambda where: where if source.order is None else source.order[where]
 
@@ -120,6 +125,14 @@ def pass_over(
         yield rows(where), found
         if report is not None:
             report(done / len(parts))
+
+
+def _n_at_once(source: MapSource, tiles: bool) -> int:
+    """How many parts of this source are worked on at the same time."""
+    where = max(source.slices(), key=lambda one: one.stop - one.start, default=slice(0, 0))
+    stored = source.stored(where) if tiles else None
+    size = max(source.size(where), 0 if stored is None else stored.n_bytes, 1)
+    return max(1, READ_BYTES // size)
 
 
 def _work(

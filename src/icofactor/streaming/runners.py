@@ -108,6 +108,10 @@ class Threads:
         self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
         self._workers = workers
 
+    def at_most(self, workers: int) -> Threads:
+        """The same with no more threads than this."""
+        return Threads(self.checkpoint, min(workers, n_threads() if self._workers is None else self._workers))
+
     def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
         def one(i: int) -> Arrays:
             key, make = keys[i], lambda: task(shared, *item(i))

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, View
 from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
-from icofactor.factorization.gathering import gather as sums_over
-from icofactor.factorization.gathering import in_tiles
+from icofactor.factorization.gathering import in_tiles, look_over
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
@@ -172,10 +170,8 @@ def _full_fit(
 
 def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> Inspector:
     """What one pass sees of some rows; `codes`: measure of each row of X."""
-    n = X.shape[0]
-    inspector = Inspector(n, len(rows), codes=None if codes is None else codes[rows])
-    one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
-    sums_over(X.subset(rows), one, inspector, stage=None)
+    inspector = Inspector(X.shape[0], len(rows), codes=None if codes is None else codes[rows])
+    look_over(X.subset(rows), inspector)
     return inspector
 
 

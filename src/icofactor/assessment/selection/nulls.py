@@ -61,7 +61,7 @@ def spun_cohort(
 
 def _turned(cohorts: Cohorts, rng: np.random.Generator, signed: bool, groups: RowGroups | None) -> Coarse:
     """`spun_cohort` in compiled code, without a copy of the maps on the fine faces."""
-    from icofactor.factorization.engines.turning import turn
+    from icofactor.factorization.engines.turning import compile_turn, turn
 
     coarse, fine = cohorts.coarse, cohorts.fine.all_adjusted
     faces, n = fine.design.faces, fine.n_subjects
@@ -75,17 +75,10 @@ def _turned(cohorts: Cohorts, rng: np.random.Generator, signed: bool, groups: Ro
     tables, spread = spinner.tables(), np.sqrt(variance)
     for rows in some:
         own = np.arange(rows.start, rows.stop) if groups is None else groups.codes[rows]
-        turn(
-            fine.L[rows],
-            counts,
-            mean,
-            spread,
-            spinner.frames_of(rotation[own]),
-            *tables,
-            parent,
-            not signed,
-            sums[rows],
-        )
+        maps = fine.L[rows], counts, mean, spread
+        given = *maps, spinner.frames_of(rotation[own]), *tables, parent, not signed, sums[rows]
+        compile_turn(*given)
+        turn(*given)
     return coarse.with_sums(sums)
 
 

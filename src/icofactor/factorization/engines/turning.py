@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from numba import typeof
+
+from icofactor.factorization.engines.cpu import compile_kernels
 from icofactor.factorization.engines.sweeps import compiled
+
+
+def compile_turn(*given: Any) -> None:
+    """Compile `turn` for such arguments, and say so, if that was not done before."""
+    compile_kernels({turn: tuple(map(typeof, given))}, 2)
 
 
 @compiled
