@@ -352,7 +352,9 @@ def test_estimates_grow_with_the_fit() -> None:
     assert 20 < needed.seconds < 60 < estimate(biobank, in_memory=False).seconds
     assert needed.seconds < estimate(biobank, in_memory=False, tiles=True, adjusted=True).seconds < 150
     assert 1.3e9 / 2 < needed.memory < 2 * 1.3e9
+    assert needed.seconds < estimate(replace(biobank, n_looks=2), in_memory=False, tiles=True).seconds < 60
     assert 30 < estimate_pass(50000, 81924, in_memory=False).seconds < 90
+    assert 10 < estimate_pass(50000, 81924, in_memory=False, tiles=True).seconds < 30  # 18 to 20 s were measured
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]
     assert [in_seconds(t) for t in (0.2, 30, 120, 9000)] == ["1 s", "30 s", "2 min", "2.5 h"]
 

@@ -54,7 +54,7 @@ from helpers import stores
 from icofactor import cohort
 
 def blocks():
-    yield stores.cohort(300, 5)
+    yield stores.cohort(600, 5)
     if sys.argv[3] == "half-way":
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.problems import relative
 from helpers.refusals import refused
 from icofactor.cohort.cohort import Measurement
-from icofactor.errors import CohortError
+from icofactor.cohort.store.create import append_store, create_store
+from icofactor.errors import ArgumentError, CohortError
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
 from icofactor.results.transform_files import write_loadings
 
@@ -190,3 +192,75 @@ def test_models_that_did_not_keep_it(cohort: Any) -> None:
     model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort.X)
     assert model.measurement_ is None
     assert "not recorded in the model" in check_measurement(model, cohort)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 2e-6), ("int16", 2e-6), ("float32", 1e-11)])
+@pytest.mark.parametrize(
+    ("method", "center", "covariates", "holes"),
+    [
+        ("parts", "auto", (), True),
+        ("parts", "auto", (), False),
+        ("parts", "zscore", (), True),
+        ("CD-PNNMF", "auto", (), True),
+        ("parts", "auto", ("age",), True),
+        ("CD-PNNMF", "auto", ("age",), True),
+    ],
+)
+def test_new_people_of_large_stores_are_looked_at_in_tiles(
+    method: str,
+    center: str,
+    covariates: tuple[str, ...],
+    holes: bool,
+    dtype: str,
+    close: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Masks, weights, NaN, zeros that are not values, a site that nobody has: as read block by block."""
+    rng, mask = np.random.default_rng(0), np.random.default_rng(1).random(642) < 0.9
+    cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    people = {"age": rng.uniform(20, 80, 40)}
+    cohort = replace(cohort, X=np.where(mask, cohort.X, np.nan), mask=mask, participants=people)
+    fitted, new = cohort[:25], cohort[25:]
+    if covariates:
+        kept = ico.Covariates.fit(fitted, covariates, nonnegative=method != "parts")
+        fitted = kept.apply(fitted)
+    settings = {"method": method, "center": center, "level": 1, "n_starts": 2, "random_state": 0}
+    model = ico.CorticalFactorization(3, weights=rng.uniform(0.5, 2, 642), **settings).fit(fitted)
+    X, own = np.array(new.X), mask
+    if holes:
+        used = np.flatnonzero(mask)
+        X[3, used[[5, 200, 201]]], X[11, used[400]], X[7, used[7]] = 0.0, 0.0, np.nan
+        own = mask & (np.arange(642) != used[30])
+    new = replace(new, X=X, mask=own, checked=True)
+    create_store(tmp_path / "new", [new[:6]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
+    stored = append_store(tmp_path / "new", new[6:])
+    found, whole = [], []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        found.append(loadings_of(model, stored))
+        whole.append(model.transform(stored) if not holes else np.zeros(1))
+    assert found[0].notes == found[1].notes and (found[0].quality["missing_sites"] > 0).all() == holes
+    assert relative(found[1].loadings, found[0].loadings) < close
+    assert relative(whole[1], whole[0]) < close
+    for name in ("explained_variance", "residual", "distance", "missing_sites"):
+        assert relative(found[1].quality[name], found[0].quality[name]) < close, name
+    if not covariates or method == "parts":  # values that are set to 0 are counted in blocks
+        assert (found[0].loadings != found[1].loadings).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "int16", "float32"])
+def test_loadings_of_large_stores_name_people_with_nan(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = ico.simulate_cohort(20, 2, mesh="fsaverage3", hemisphere="left", random_state=0)
+    model = ico.CorticalFactorization(2, level=1, n_starts=1, random_state=0).fit(cohort)
+    X = np.array(cohort.X)
+    X[7, 5] = np.nan
+    masked = replace(cohort, X=X, mask=np.arange(642) != 5)
+    stored = create_store(tmp_path / "a", [masked], dtype=dtype, chunk_sites=100, chunk_subjects=6)
+    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
+    with pytest.raises(ArgumentError, match=r"NaN or infinite values in subject .*8"):
+        model.transform(stored)

@@ -23,6 +23,8 @@ _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
 _SECONDS_PER_VALUE_TILES = 5e-9
 """All three passes over a large store whose values are worked on as they are stored."""
+_SECONDS_PER_PASS_TILES = 3e-9
+"""One pass of these."""
 _SECONDS_PER_VALUE_ADJUSTED = 13e-9
 """More passes before these, for covariates and harmonization, and what they add to each."""
 _SECONDS_PER_VALUE_STORED = 15e-9
@@ -87,20 +89,24 @@ def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False, adjuste
     operations = updates * (4 * columns * rows * k + sweeps * (columns + rows) * k * k)
     operations += size.n_hard_starts * _SWEEPS_HARD * 4 * columns * rows * k
     passes = size.n_looks * _SECONDS_PER_LOOK + _SECONDS_PER_VALUE - _SECONDS_PER_LOOK
-    passes = _SECONDS_PER_VALUE_TILES if tiles else passes + _SECONDS_PER_VALUE_DIAGNOSTICS
+    in_tiles = _SECONDS_PER_VALUE_TILES + (size.n_looks - 1) * _SECONDS_PER_PASS_TILES
+    passes = in_tiles if tiles else passes + _SECONDS_PER_VALUE_DIAGNOSTICS
     passes += _SECONDS_PER_VALUE_ADJUSTED * adjusted
     passes += size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
     return Estimate(memory, seconds)
 
 
-def estimate_pass(n_subjects: int, n_sites: int, *, in_memory: bool = True, more: int = 0) -> Estimate:
+def estimate_pass(
+    n_subjects: int, n_sites: int, *, in_memory: bool = True, tiles: bool = False, more: int = 0
+) -> Estimate:
     """The same of work that takes one pass over X and draws nothing: `transform`, or `prepare` of any maps; `more`
     bytes are in memory besides."""
     values = n_subjects * n_sites
     # files are read into X, of which there is a copy at times
     memory = _LEAST + (12 * values if in_memory else min(_SUMS, 12 * values)) + more
-    return Estimate(memory, _START_SECONDS + (_SECONDS_PER_VALUE if in_memory else _SECONDS_PER_VALUE_STORED) * values)
+    stored = _SECONDS_PER_PASS_TILES if tiles else _SECONDS_PER_VALUE_STORED
+    return Estimate(memory, _START_SECONDS + (_SECONDS_PER_VALUE if in_memory else stored) * values)
 
 
 def estimate_prepare(kind: str, tasks: Sequence[Sequence[int]], n_hemispheres: int, n_procs: int) -> Estimate:

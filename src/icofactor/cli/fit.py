@@ -218,7 +218,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         n_iter=model.n_iter,
         tol=model.tol,
     )
-    tiles = plan.stored and center != "zscore" and in_tiles(open_stream(scans.of(plan.read()).X, None))
+    tiles = plan.stored and in_tiles(open_stream(scans.of(plan.read()).X, None))
     needed = estimate(size, in_memory=not plan.stored, tiles=tiles, adjusted=bool(done))
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [

@@ -16,7 +16,7 @@ from icofactor.cohort.people import warn_of_repeated
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.earlier import Earlier, origin_of
 from icofactor.estimator.fitted import FittedMaps
-from icofactor.estimator.fitting import make_fit, score_block
+from icofactor.estimator.fitting import make_fit
 from icofactor.estimator.inputs import (
     check_array,
     check_mask,
@@ -25,6 +25,7 @@ from icofactor.estimator.inputs import (
     read_input,
     weighted_sites,
 )
+from icofactor.estimator.projection import score_block
 from icofactor.estimator.workspace import open_workplace
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.methods import Method, method_named

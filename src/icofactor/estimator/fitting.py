@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icofactor.cohort.measures import Measures
 from icofactor.estimator.earlier import Earlier
 from icofactor.estimator.workspace import Workplace
-from icofactor.factorization._lift import Basis, full_basis, lift, loadings, product_block, weighed
+from icofactor.factorization._lift import Basis, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, Search, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
 from icofactor.factorization.arrays import to_numpy
@@ -24,8 +24,7 @@ from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics
 from icofactor.preprocessing.centering import Centering
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector, look_for_bounds
+from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.source import Adjusted, Adjustment
 
@@ -284,16 +283,3 @@ def _full_basis(
         report,
         engine,
     )
-
-
-def projected_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
-    """A block's share of WᵀX, and whether its values are fit to use."""
-    return {**look_for_bounds(x), **product_block(x, shared, W)}
-
-
-def score_block(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
-) -> Arrays:
-    """A block's share of ‖X − WC‖² and of Σ (x − mean)²."""
-    squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, shared["codes"]]))
-    return {"sum.squares": np.array([weighed(values, weights).sum() for values in squares])}

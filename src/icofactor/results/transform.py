@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,18 @@ from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
 from icofactor.errors import CohortError, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
+from icofactor.estimator.projection import compared_part, projected_in_tiles
+from icofactor.factorization._lift import gram, loadings, shared_loadings
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.covariates import columns_of
 from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
-from icofactor.streaming.blocks import Arrays, Rows
-from icofactor.streaming.checkpoint import digest
-from icofactor.streaming.inspect import Inspector, look_for_bounds
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.inspect import Inspector
+from icofactor.streaming.passes import pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Changed, MapSource, Reader, source_of
+from icofactor.streaming.source import Holes, MapSource, WithHoles, source_of
 
 MOST_MISSING = 0.05
 """Share of the fit's sites that a new subject may lack."""
@@ -166,11 +164,12 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     ----------
     fitted : diagnostics of the fit, with which residuals are compared; with each other's when None.
     """
-    maps = _Maps(cohort.X, _lost_sites(model, cohort), _zero_is_missing(model))
+    lost = _lost_sites(model, cohort)
+    maps = _Maps(cohort.X, Holes(lost, _zero_is_missing(model)))
     data = as_the_fit(_Cohort(cohort, maps), model.harmonization_, model.covariates_)
     with one_blas_thread():
         sums = _Sums.of(model, data, cohort.subjects)
-    notes = _check_missing(model, sums, maps.lost, cohort.subjects)
+    notes = _check_missing(model, sums, lost, cohort.subjects)
     method, WW = method_named(model.solution_.method), gram(sums.W, sums.weights)
     C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
     size = np.einsum("ks,kl,ls->s", C, WW, C)
@@ -230,42 +229,14 @@ class _Maps:
 
     ndim, dtype = 2, np.dtype(np.float64)
 
-    def __init__(self, X: Any, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
-        self._X, self.lost, self._zero, self.shape = X, lost, zero_is_missing, tuple(X.shape)
+    def __init__(self, X: Any, holes: Holes) -> None:
+        self._X, self._holes, self.shape = X, holes, tuple(X.shape)
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def map_source(self) -> MapSource:
-        return _WithHoles(source_of(self._X), self.lost, self._zero)
-
-
-class _WithHoles(Changed):
-    """A source that is NaN where a site is lost to all subjects, or where it is 0 and 0 means that there is no value.
-
-    Parameters
-    ----------
-    base : MapSource
-    lost, zero_is_missing : (n_sites,) bool
-    """
-
-    def __init__(self, base: MapSource, lost: np.ndarray, zero_is_missing: np.ndarray) -> None:
-        super().__init__(base)
-        self._lost, self._zero = lost, zero_is_missing
-
-    def reader(self, where: Rows, away: bool = False) -> Reader:
-        sites = self._sites(where)
-        return partial(_with_holes, self._base.reader(where, away), self._lost[sites], self._zero[sites])
-
-    def identity(self) -> str:
-        return f"{self._base.identity()}, without {digest(self._lost, self._zero)}"
-
-
-def _with_holes(base: Reader, lost: np.ndarray, zero_is_missing: np.ndarray, block: Any) -> np.ndarray:
-    x = base(block)
-    x = np.array(x, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
-    x[lost[:, None] | (zero_is_missing[:, None] & (x == 0))] = np.nan
-    return x
+        return WithHoles(source_of(self._X), self._holes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +284,8 @@ class _Sums:
         empty, sums = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))], {"WX": np.zeros((W.shape[1], n))}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
-        for rows, found in pass_over(view, each_block(_look), {"kinds": kinds}, [W, mean, weights]):
+        own, tiles = [W, mean, weights], centering.codes is None and projected_in_tiles(view)
+        for rows, found in pass_over(view, compared_part, {"kinds": kinds}, own, tiles=tiles):
             inspector.accept(None, found)
             some = np.flatnonzero(found["site.missing"].any(axis=1))
             empty.append((np.arange(n_sites)[rows][some], found["site.missing"][some]))
@@ -338,22 +310,6 @@ class _Sums:
         for key, subjects in alike.items():
             lost = np.frombuffer(key, dtype=np.int64)
             yield subjects, WW - gram(self.W[lost], None if self.weights is None else self.weights[lost])
-
-
-def _look(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
-) -> Arrays:
-    missing, away = ~np.isfinite(x), x - (mean if mean.shape[1] == 1 else mean[:, shared["kinds"]])
-    if missing.any():
-        x, away = (np.where(missing, 0.0, values) for values in (x, away))
-    return {
-        **look_for_bounds(x),
-        "sum.WX": weighed(W, weights).T @ x,
-        "sum.square": np.einsum("ij,ij->j", x, weighed(x, weights)),
-        "sum.variance": np.einsum("ij,ij->j", away, weighed(away, weights)),
-        "sum.weight": weighed((~missing).astype(np.float64), weights).sum(axis=0),
-        "site.missing": np.packbits(missing, axis=1),
-    }
 
 
 def _used(model: CorticalFactorization) -> np.ndarray:

@@ -84,7 +84,7 @@ class StoredPart:
     dtype : of the tiles
     used, chosen : which sites and subjects of the tiles are the part's, in increasing order; None: all
     coded : (2, n_subjects) step and offset of each subject's map, where tiles are codes of int16; None: they are values
-    steps : each an `Adjustment` at the part's sites, done to the values in this order
+    steps : each an `Adjustment` or `Holes` at the part's sites, done to the values in this order
     offset, scale : (n_sites,) what comes out is less this and divided by that; None: it is as it is
     """
 

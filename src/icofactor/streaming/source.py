@@ -1,7 +1,7 @@
 """Where maps lie, and how they are seen: one protocol for arrays in memory, mapped files, dask arrays and stores.
 
 Wrappers change what is seen without copying anything: `Subset` (some sites, some subjects), `Adjusted` (per site less
-an offset and a regression, divided by a scale), `transposed`; `joined` makes one source of several.
+an offset and a regression, divided by a scale), `WithHoles`, `transposed`; `joined` makes one source of several.
 """
 
 from __future__ import annotations
@@ -451,6 +451,55 @@ def _adjusted(
     if count is not None and adjustment.floor:
         count(adjustment.n_below(x))
     return adjustment.floored(x).T
+
+
+@dataclass(frozen=True, eq=False)
+class Holes:
+    """Where there is no value.
+
+    Attributes
+    ----------
+    lost : (n_sites,) bool, sites without any
+    zero : (n_sites,) bool, sites where 0 is not a value
+    """
+
+    lost: np.ndarray
+    zero: np.ndarray
+
+    def at(self, subjects: Any, sites: Any) -> Holes:
+        return Holes(self.lost[sites], self.zero[sites])
+
+    def make(self, x: np.ndarray) -> None:
+        """NaN in place, sites × subjects."""
+        empty = x == 0
+        if empty.any():
+            x[empty & self.zero[:, None]] = np.nan
+        x[self.lost] = np.nan
+
+
+class WithHoles(Changed):
+    """A source that is NaN where there is no value."""
+
+    def __init__(self, base: MapSource, holes: Holes) -> None:
+        super().__init__(base)
+        self._holes = holes
+
+    def reader(self, where: Rows, away: bool = False) -> Reader:
+        return partial(_with_holes, self._base.reader(where, away), self._holes.at(None, self._sites(where)))
+
+    def stored(self, where: slice) -> StoredPart | None:
+        found, holes = self._base.stored(where), self._holes.at(None, self._sites(where))
+        return None if found is None else replace(found, steps=(*found.done(), holes), offset=None, scale=None)
+
+    def identity(self) -> str:
+        return f"{self._base.identity()}, without {digest(self._holes.lost, self._holes.zero)}"
+
+
+def _with_holes(base: Reader, holes: Holes, block: Any) -> np.ndarray:
+    x = base(block)
+    x = np.array(x, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    holes.make(x)
+    return x
 
 
 # ---------------------------------------------------------------------- mapped files

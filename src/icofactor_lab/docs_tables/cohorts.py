@@ -23,7 +23,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 import icofactor as ico
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.create import append_store, create_store
+from icofactor.cohort.store.create import CHUNK_SITES, CHUNK_SUBJECTS, append_store, create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
 from icofactor_lab.common.data import thickness_arrays
@@ -32,7 +32,7 @@ from icofactor_lab.docs_tables import from_tests, run_task
 
 MB = 1e6
 N_SITES, N_SUBJECTS, REPEATS = 81920, 1000, 3
-CHUNKS = [(4096, 128), (2048, 256), (8192, 64), (4096, 256), (8192, 256)]
+CHUNKS = [(1024, 256), (1024, 512), (2048, 256), (4096, 256), (8192, 256)]
 CODECS: dict[str, list[Any] | None] = {
     "none": None,
     "crc32c": [Crc32cCodec()],
@@ -112,7 +112,7 @@ def store(options: argparse.Namespace) -> None:
         print(f"2000 subjects of fsaverage5: {memory(Path(place) / 'm.zarr')}")
         X = maps()
         for name, codecs in CODECS.items():
-            for chunks in CHUNKS if name in ("none", "crc32c") else [(4096, 256)]:
+            for chunks in CHUNKS if name in ("none", "crc32c") else [(CHUNK_SITES, CHUNK_SUBJECTS)]:
                 print(f"{name:16s} {chunks[0]} × {chunks[1]}: {through_zarr(X, Path(place) / 'a', chunks, codecs)}")
         print(f"cohort store: {through_store(X, Path(place) / 's.zarr')}")
 

@@ -36,7 +36,7 @@ import icofactor as ico
 from icofactor import progress
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.arrays import _AHEAD, _opened
-from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.create import CHUNK_SITES, CHUNK_SUBJECTS, create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.checkpoint import digest
@@ -70,7 +70,7 @@ def simulated(n_subjects: int, level: int, block: int = 128, mesh: str = "") -> 
 
 def make(options: argparse.Namespace) -> None:
     cohorts = simulated(options.subjects, options.level, mesh=options.mesh)
-    how = {"chunk_sites": options.chunk_sites or None, "dtype": options.dtype}
+    how = {"chunk_sites": options.chunk_sites, "chunk_subjects": options.chunk_subjects, "dtype": options.dtype}
     stored, seconds = timed(lambda: create_store(options.store, cohorts, **how))
     n_bytes = sum(file.stat().st_size for file in files_of(options.store))
     print(f"{stored!r}: {n_bytes / 1e9:.2f} GB in {seconds:.0f} s; {stored.rounding or 'nothing is rounded'}")
@@ -385,9 +385,9 @@ def plan(o: argparse.Namespace) -> None:
     network = 8 * (gathered + lifted) / o.gbit
     total = {rate: max(2 * maps / rate, cpu / workers) + starts + network for rate in o.rates}
     several = lambda texts: ", ".join(f"{text} at {rate:g} GB/s" for text, rate in zip(texts, o.rates, strict=True))
-    files = -(-sites // o.chunk_sites) * -(-n // 512)
+    files = -(-sites // o.chunk_sites) * -(-n // CHUNK_SUBJECTS)
     for name, text in {
-        "store": f"{maps:.1f} GB, {files:,} files of {o.chunk_sites} sites × 512 people",
+        "store": f"{maps:.1f} GB, {files:,} files of {o.chunk_sites} sites × {CHUNK_SUBJECTS} people",
         "reading": f"two passes, {2 * maps:.0f} GB: " + several(f"{2 * maps / rate:.0f} s" for rate in o.rates),
         "computing": f"{n * sites:.2g} values × {each:g} ns: {cpu:.0f} s of processor, "
         f"{cpu / workers:.0f} s on {workers} workers",
@@ -449,7 +449,8 @@ def main() -> None:
                 "--subjects": number(5000),
                 "--level": number(7),
                 "--mesh": {"default": "", "help": "both hemispheres of this mesh instead of the faces of a level"},
-                "--chunk-sites": number(0, "sites per file; 0: the store's own"),
+                "--chunk-sites": number(CHUNK_SITES, "of a file"),
+                "--chunk-subjects": number(CHUNK_SUBJECTS, "of a file"),
                 "--dtype": {"default": "float32"},
             },
             fit: {
@@ -480,7 +481,7 @@ def main() -> None:
                 "--faces": number(640),
                 "--workers": number(16, "of one core"),
                 "--bytes": number(2, "per value"),
-                "--chunk-sites": number(1024),
+                "--chunk-sites": number(CHUNK_SITES),
                 "--rates": {"type": float, "nargs": "+", "default": [1.0, 5.0], "help": "GB/s of the file system"},
                 "--gbit": number(10.0, "Gbit/s of the network"),
                 "--statistics-ns": number(2.0, "of processor per value, reading included"),

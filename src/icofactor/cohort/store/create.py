@@ -46,9 +46,9 @@ from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
 AnyCohort = Cohort | StoredCohort
-# 4 MiB per file: as fast as any size measured (docs/cohorts.md); 327,680 sites × 5000 subjects make 1600 files. Stores
-# of two bytes per value are for many subjects: fewer sites, of which all subjects are in memory at a time.
-CHUNKS = {4: (4096, 256), 2: (1024, 512)}
+CHUNK_SITES, CHUNK_SUBJECTS = 1024, 512
+"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a chunk's sites in memory
+(docs/measured.md); few subjects, since these are in memory when they are written."""
 
 
 def save_store(
@@ -73,8 +73,8 @@ def create_store(
     cohorts: Iterable[AnyCohort],
     *,
     overwrite: bool = False,
-    chunk_sites: int | None = None,
-    chunk_subjects: int | None = None,
+    chunk_sites: int = CHUNK_SITES,
+    chunk_subjects: int = CHUNK_SUBJECTS,
     dtype: str = "float32",
 ) -> StoredCohort:
     """Write the subjects of several cohorts on the same sites as a store.
@@ -87,8 +87,8 @@ def create_store(
         Cohorts, taken one at a time: an iterator over small cohorts only needs the memory of one of them.
     overwrite : bool, default=False
         Whether to replace an earlier store; it can be read until the new one is complete.
-    chunk_sites, chunk_subjects : int, optional
-        Sites × subjects of one file. Default: 4096 × 256, or 1024 × 512 with two bytes per value.
+    chunk_sites, chunk_subjects : int, default=1024 and 512
+        Sites × subjects of one file.
     dtype : {"float32", "float16", "int16"}, default="float32"
         How values are stored. float16 (three digits, up to 65504) and int16 (65,533 steps over the range of each map)
         take half the space; `StoredCohort.rounding` describes the rounding.
@@ -104,9 +104,6 @@ def create_store(
     (20, 642)
     """
     kind = check_dtype(dtype)
-    usual = CHUNKS[kind.itemsize]
-    chunk_sites = usual[0] if chunk_sites is None else chunk_sites
-    chunk_subjects = usual[1] if chunk_subjects is None else chunk_subjects
     if chunk_sites < 1 or chunk_subjects < 1:
         found = Phrase(f"{chunk_sites} and {chunk_subjects}")
         raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")

@@ -19,7 +19,7 @@ from icofactor.factorization.engines.cpu import Kernels, compile_ahead, compile_
 from icofactor.factorization.engines.products import AT_ONCE, FEATURES, ROWS, STRIP, add_outer, dots, fetch
 from icofactor.factorization.engines.sweeps import compiled
 from icofactor.streaming.blocks import CACHE_BYTES, Reused, Room, StoredPart, Tile, cut
-from icofactor.streaming.source import Adjustment
+from icofactor.streaming.source import Adjustment, Holes
 
 CONVERTS = bool(FEATURES.get("f16c"))
 """Whether the processor converts float16."""
@@ -84,6 +84,14 @@ def kernels_to_compare(part: StoredPart) -> Kernels:
     return _products(part, whole=True) | {add_squares: squares}
 
 
+def kernels_to_project(part: StoredPart) -> Kernels:
+    """Those that project new maps on a fit, `estimator.projection`."""
+    seen, kind, number = type_seen(part, whole=False), from_dtype(part.kind), types.int64
+    both = *_rows(np.dtype(np.float32) if seen == np.float16 else seen), kind[::1]
+    squares = _wide, _wide, _wide, number, number
+    return {add_turned_products: (*both, kind[:, ::1], _table, number, number), add_squares: (*both, *squares)}
+
+
 def _products(part: StoredPart, whole: bool) -> Kernels:
     kind, number = from_dtype(part.kind), types.int64
     both = *_rows(type_seen(part, whole)), kind[::1], kind[:, ::1]
@@ -133,10 +141,11 @@ def tiles_of(part: StoredPart, room: Room | None = None, whole: bool = True) -> 
 
 
 def wide_blocks(
-    tile: Tile, steps: Sequence[Adjustment] = (), coded: np.ndarray | None = None
+    tile: Tile, steps: Sequence[Adjustment | Holes] = (), coded: np.ndarray | None = None
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Some sites of a tile at a time, in float64 and adjusted; each overwrites the one before."""
-    compile_kernels(_to_adjust(tile.x.dtype, np.dtype(np.float64), bool(steps)), 1)
+    adjusted = any(isinstance(step, Adjustment) for step in steps)
+    compile_kernels(_to_adjust(tile.x.dtype, np.dtype(np.float64), adjusted), 1)
     width = tile.subjects.stop - tile.subjects.start
     most = max(1, CACHE_BYTES // (8 * width))
     memory, scale = np.empty((min(most, len(tile.rows)), width)), _coded(coded, width)
@@ -153,8 +162,11 @@ def _coded(coded: np.ndarray | None, width: int) -> np.ndarray:
     return bits(np.zeros((2, width), np.float32) if coded is None else coded)
 
 
-def adjust(step: Adjustment, x: np.ndarray) -> None:
+def adjust(step: Adjustment | Holes, x: np.ndarray) -> None:
     """`step.apply` of sites × subjects, in place."""
+    if isinstance(step, Holes):
+        step.make(x)
+        return
     (n, m), (Z, effects, centre, codes, location, spread, offset) = x.shape, step.terms()
     fixed = lambda values, empty: bits(np.ascontiguousarray(empty if values is None else values))
     each = lambda values, empty: fixed(None if values is None else np.atleast_2d(values), np.full((1, n), empty))
