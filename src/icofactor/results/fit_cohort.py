@@ -225,6 +225,8 @@ def fit_cohort(
     if earlier is not None and (combat is not None or covariates):
         what = "covariates and harmonization, which are computed from all subjects; fit again, without {earlier}"
         raise ArgumentError("earlier", None, f"{{earlier}} cannot be combined with {what}")
+    if measures is None and (combat is not None or covariates):
+        compile_for(open_stream(cohort.X, None), ahead=True, adjusted=True)
     if combat is not None:
         with stages.stage("harmonization"), _timed(spent, "harmonization"):
             data = model.harmonized(cohort, combat)

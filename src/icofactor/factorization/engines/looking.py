@@ -109,6 +109,13 @@ def _rows(seen: np.dtype[Any]) -> tuple[Any, ...]:
     return types.Array(x, 2, "C", readonly=True), _places, types.int64
 
 
+def kernels_to_change(part: StoredPart) -> Kernels:
+    """Those that decode and adjust the values of such parts, before any other sees them."""
+    if part.steps:
+        return _to_adjust(part.dtype, np.dtype(np.float64), any(isinstance(step, Adjustment) for step in part.steps))
+    return {} if part.coded is None else _to_adjust(part.dtype, part.kind, False)
+
+
 @cache
 def _to_adjust(stored: np.dtype[Any], out: np.dtype[Any], adjusted: bool) -> Kernels:
     """`decode_rows` from one type to another, and `adjust_rows`."""
@@ -135,7 +142,7 @@ def tiles_of(part: StoredPart, room: Room | None = None, whole: bool = True) -> 
             for at, block in wide_blocks(tile, steps, coded):
                 x[at.start - tile.sites.start : at.stop - tile.sites.start] = block
         else:
-            compile_kernels(_to_adjust(part.dtype, part.kind, False), 1)
+            compile_kernels(kernels_to_change(part), 1)
             decode_rows(bits(tile.x), tile.rows, tile.first, *_coded(coded, width), x)
         yield tile._replace(x=x, rows=np.arange(n), first=0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,16 +93,24 @@ def fit_pass(
     )
 
 
-def compile_for(X: Any, ahead: bool = False) -> None:
-    """Compile what the pass over a large store calls; `ahead`: in a thread, after what its fit calls before."""
+def compile_for(X: Any, ahead: bool = False, adjusted: bool = False) -> None:
+    """Compile what the pass over a large store calls.
+
+    Parameters
+    ----------
+    ahead : in a thread, after what its fit calls before
+    adjusted : whether its maps will be adjusted by effects that are estimated first
+    """
     part = stored_part(X)
     if part is None:
         return
     from icofactor.factorization.engines import cpu, looking
     from icofactor.results.diagnostics.medians import kernels_for
 
+    part = replace(part, steps=(*part.done(), Adjustment())) if adjusted else part
     own = looking.kernels_to_compare(part) | kernels_for(part)
-    cpu.compile_ahead(looking.kernels_for(part), own) if ahead else cpu.compile_kernels(own, 1)
+    before = looking.kernels_to_change(part) | looking.kernels_for(part)
+    cpu.compile_ahead(before, own) if ahead else cpu.compile_kernels(own, 1)
 
 
 def _look(
