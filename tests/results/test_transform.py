@@ -18,7 +18,7 @@ from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.store.create import append_store, create_store
 from icofactor.errors import ArgumentError, CohortError
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
-from icofactor.results.transform_files import write_loadings
+from icofactor.results.transform_files import _names, write_loadings
 
 N_FITTED = 30
 METHODS = ("parts", "CD-PNNMF", "LE-PPNMF", "DL")
@@ -264,3 +264,9 @@ def test_loadings_of_large_stores_name_people_with_nan(
     monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     with pytest.raises(ArgumentError, match=r"NaN or infinite values in subject .*8"):
         model.transform(stored)
+
+
+def test_names_in_the_chart_do_not_cover_each_other() -> None:
+    places = [(300.0, 50.0, "s12179"), (310.0, 52.0, "s11607"), (310.0, 80.0, "<s49822>"), (400.0, 50.0, "s29518")]
+    found = "".join(_names(places))
+    assert [name in found for name in ("s12179", "s11607", "&lt;s49822&gt;", "s29518")] == [True, False, True, True]

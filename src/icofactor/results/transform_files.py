@@ -36,6 +36,8 @@ from icofactor.results.transform import QUALITY, NewLoadings
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
 _MOST_ROWS, _MOST_DOTS, _CELL = 200, 2000, 5
 """Rows of the page's table; dots of a chart, and the side of the cells that show the density of more, in pixels."""
+_MOST_NAMES, _LETTER, _LINE = 6, 7, 13
+"""Names in a chart; about the width of a letter and the height of a line, in pixels."""
 _BLUE, _ORANGE, _GREY = "#0b6ea8", "#d55e00", "#8a939e"
 _DENSE = "; darker: more subjects, all of whom are in the table"
 
@@ -284,16 +286,26 @@ def _quality_chart(found: NewLoadings, units: str) -> str:
     strange = np.array([bool(text) for text in new["unusual"]])
     places = [axes.at(x, y) for x, y in zip(new["distance"], new["residual"], strict=True)]
     parts += _both(found, places, strange, 3.5)
-    for s in sorted(np.flatnonzero(strange), key=lambda s: -new["residual"][s])[
-        :6
-    ]:  # the furthest; all are in the table
-        x, y = places[s]
-        parts.append(f'<text x="{x - 6}" y="{y - 5}" text-anchor="end">{html.escape(found.subjects[s][:30])}</text>')
+    furthest = sorted(np.flatnonzero(strange), key=lambda s: -new["residual"][s])[:_MOST_NAMES]
+    parts += _names([(*places[s], found.subjects[s]) for s in furthest])  # all are in the table
     key = (
         "grey: fitted subjects; blue: new ones; orange: unusual" if together else "blue: new subjects; orange: unusual"
     )
     key += _DENSE if max(len(own[0]), len(places)) > _MOST_DOTS else ""
     return _svg(parts, "Residual against distance of each subject") + f'<p class="about">{key}</p>'
+
+
+def _names(places: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Names beside dots, without those that would cover one before."""
+    parts, taken = [], list[tuple[float, float, float]]()
+    for x, y, name in places:
+        shown, right, line = name[:30], x - 6, y - 5
+        left = right - _LETTER * len(shown)
+        if any(left < other and begin < right and abs(line - at) < _LINE for begin, other, at in taken):
+            continue
+        taken.append((left, right, line))
+        parts.append(f'<text x="{right}" y="{line}" text-anchor="end">{html.escape(shown)}</text>')
+    return parts
 
 
 def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
