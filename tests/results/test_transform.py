@@ -17,6 +17,7 @@ from helpers.refusals import refused
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.store.create import append_store, create_store
 from icofactor.errors import ArgumentError, CohortError
+from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
 from icofactor.results.transform_files import write_loadings
 
@@ -264,3 +265,23 @@ def test_loadings_of_large_stores_name_people_with_nan(
     monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     with pytest.raises(ArgumentError, match=r"NaN or infinite values in subject .*8"):
         model.transform(stored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-28, 1e-24, 1e20])
+@pytest.mark.parametrize(("method", "center"), [("parts", "auto"), ("parts", "none"), ("CD-PNNMF", "auto")])
+def test_tiles_of_maps_in_small_and_large_units(
+    method: str, center: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power of a magnetoencephalogram is 1e-20 (A m)² or less: its squares are beyond float32."""
+    cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    cohort = replace(cohort, X=unit * np.asarray(cohort.X, np.float64), checked=True)
+    stored = create_store(tmp_path / "a", [cohort], dtype="int16", chunk_sites=100, chunk_subjects=6)
+    settings = {"method": method, "center": center, "level": 1, "n_starts": 1, "random_state": 0}
+    model, found = ico.CorticalFactorization(3, **settings).fit(stored), []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        new, own = loadings_of(model, stored), diagnose(model, stored)
+        columns = ("explained_variance", "residual", "distance")
+        found.append([new.loadings, *(new.quality[name] for name in columns), own.residual, own.subject_explained])
+    assert all(relative(tiles, blocks) < 1e-5 for blocks, tiles in zip(*found, strict=True))

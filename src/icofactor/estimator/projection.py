@@ -89,7 +89,7 @@ def _sums_of_tiles(
     the fit, which is small: so squares and products of d are made in float32 if values were rounded to two bytes. Of
     tiles where somebody lacks a site, everything is made in float64.
     """
-    from icofactor.factorization.engines.looking import add_squares, add_turned_products, bits, tiles_of
+    from icofactor.factorization.engines.looking import add_squares, add_turned_products, bits, narrowed, tiles_of
 
     (n_sites, n), kind, k = part.shape, part.kind, W.shape[1]
     offset = np.zeros(n_sites) if part.offset is None else part.offset
@@ -98,8 +98,8 @@ def _sums_of_tiles(
     own = mean[:, 0]
     centre = (own * np.where(np.isfinite(scale), scale, 0.0) + offset).astype(kind)
     e = (centre - offset) / scale
-    heavy = np.column_stack([W, e, e - own]) * (w / scale)[:, None]
-    narrow, squared = np.ascontiguousarray(heavy, kind), w / scale**2
+    narrow, unit = narrowed(np.column_stack([W, e, e - own]) * (w / scale)[:, None], kind)
+    squared = w / scale**2
     sums = {"WX": np.zeros((k, n))} | {name: np.zeros(n) for name in ("square", "variance", "weight")}
     low, high, missing = np.full(n, np.inf), np.full(n, -np.inf), dict[int, np.ndarray]()
     for tile in tiles_of(part, whole=False):
@@ -113,6 +113,7 @@ def _sums_of_tiles(
             values = bits(x), np.arange(len(x)), 0, centre[at]
             add_turned_products(*values, narrow[at], cross, 0, m)
             add_squares(*values, squared[at], np.zeros(len(x)), energy, 0, m)
+            cross *= unit[:, None]
             beside, weight = w[at] @ np.square(np.column_stack([e[at], e[at] - own[at]])), w[at].sum()
             sums["WX"][:, to] += cross[:k] + ((W[at] * w[at, None]).T @ e[at])[:, None]
             sums["square"][to] += energy + 2 * cross[k] + beside[0]
