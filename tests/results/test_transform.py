@@ -285,3 +285,22 @@ def test_tiles_of_maps_in_small_and_large_units(
         columns = ("explained_variance", "residual", "distance")
         found.append([new.loadings, *(new.quality[name] for name in columns), own.residual, own.subject_explained])
     assert all(relative(tiles, blocks) < 1e-5 for blocks, tiles in zip(*found, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "close"), [("int16", 2e-6), ("float32", 1e-9)])
+@pytest.mark.parametrize("method", ["parts", "LE-PPNMF"])
+def test_residuals_of_maps_far_from_zero(
+    method: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 ± 1, with the mean map left in: squares of values are 1e8 times as large as those of residuals."""
+    cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    X = np.asarray(cohort.X, np.float64)
+    cohort = replace(cohort, X=1e4 + (X - X.mean()) / X.std(), checked=True)
+    settings = {"method": method, "center": "none", "level": 1, "n_starts": 1, "random_state": 0}
+    model = ico.CorticalFactorization(3, **settings).fit(cohort[:25])
+    stored = create_store(tmp_path / "a", [cohort[25:]], dtype=dtype, chunk_sites=100, chunk_subjects=6)
+    expected = np.sqrt(np.square(stored.X[:, :] - model.transform(stored) @ model.components_).mean(axis=1))
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        assert relative(loadings_of(model, stored).quality["residual"], expected) < close
