@@ -9,7 +9,7 @@ import numpy as np
 
 from icofactor.factorization._lift import product_block, weighed
 from icofactor.factorization.gathering import stored_part
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart
+from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, as_slice
 from icofactor.streaming.inspect import look_for_bounds
 from icofactor.streaming.passes import Stream, each_block
 
@@ -124,7 +124,7 @@ def _sums_of_tiles(
         at, to = tile.sites, tile.subjects
         m, inside = to.stop - to.start, slice(tile.first, tile.first + to.stop - to.start)
         # Numba does not know float16, and NumPy compares it slowly
-        x = np.ascontiguousarray(tile.x[_run(tile.rows), inside], np.float32 if tile.x.itemsize == 2 else None)
+        x = np.ascontiguousarray(tile.x[as_slice(tile.rows), inside], np.float32 if tile.x.itemsize == 2 else None)
         bounds = look_for_bounds(x)
         if np.isfinite(bounds["min.low"]).all() and np.isfinite(bounds["max.high"]).all():
             cross, energy = np.zeros((k + 2, m)), np.zeros(m)
@@ -152,12 +152,6 @@ def _sums_of_tiles(
     for i, row in missing.items():
         packed[i] = np.packbits(row)
     return {"min.low": low, "max.high": high, **{f"sum.{name}": v for name, v in sums.items()}, "site.missing": packed}
-
-
-def _run(rows: np.ndarray) -> Any:
-    """Consecutive rows as a slice, which is not copied."""
-    together = len(rows) and rows[-1] - rows[0] + 1 == len(rows)
-    return slice(rows[0], rows[-1] + 1) if together else rows
 
 
 def score_block(
