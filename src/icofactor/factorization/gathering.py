@@ -118,7 +118,8 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
             found = look_for_bounds(x)  # refused by the Inspector, with the names of the subjects
             low, high = np.minimum(low, found["min.low"]), np.maximum(high, found["max.high"])
         differ = differ or bool((x.min(axis=1) != x.max(axis=1)).any())
-    energy = variance + len(low) * mean**2
+    with np.errstate(over="ignore"):  # the Inspector reports what cannot be squared
+        energy = variance + len(low) * mean**2
     seen = {"min.low": low, "max.high": high, "max.differ": np.array(differ)}
     of_sites = {"site.mean": mean, "site.energy": energy, "site.variance": variance}
     return {**seen, **of_sites, "reached": reached, "columns": sums}
