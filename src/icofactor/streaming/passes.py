@@ -34,7 +34,8 @@ ONE_THREAD_BYTES = 32 * 2**20
 """Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
 READ_BYTES = 2**30
 """Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
-read fewer than they could, as disks are slower."""
+read fewer than they could, as disks are slower. Tiles count as they are kept in memory, parts that are read whole as
+they are stored: these take 2 to 5 times as much in memory if they have four bytes per value, up to 10 with two."""
 
 
 class Stream:
