@@ -17,6 +17,7 @@ from helpers.refusals import refused
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.store.create import append_store, create_store
 from icofactor.errors import ArgumentError, CohortError
+from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
 from icofactor.results.transform_files import _names, write_loadings
 
@@ -270,3 +271,42 @@ def test_names_in_the_chart_do_not_cover_each_other() -> None:
     places = [(300.0, 50.0, "s12179"), (310.0, 52.0, "s11607"), (310.0, 80.0, "<s49822>"), (400.0, 50.0, "s29518")]
     found = "".join(_names(places))
     assert [name in found for name in ("s12179", "s11607", "&lt;s49822&gt;", "s29518")] == [True, False, True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-28, 1e-24, 1e20])
+@pytest.mark.parametrize(("method", "center"), [("parts", "auto"), ("parts", "none"), ("CD-PNNMF", "auto")])
+def test_tiles_of_maps_in_small_and_large_units(
+    method: str, center: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power of a magnetoencephalogram is 1e-20 (A m)² or less: its squares are beyond float32."""
+    cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    cohort = replace(cohort, X=unit * np.asarray(cohort.X, np.float64), checked=True)
+    stored = create_store(tmp_path / "a", [cohort], dtype="int16", chunk_sites=100, chunk_subjects=6)
+    settings = {"method": method, "center": center, "level": 1, "n_starts": 1, "random_state": 0}
+    model, found = ico.CorticalFactorization(3, **settings).fit(stored), []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        new, own = loadings_of(model, stored), diagnose(model, stored)
+        columns = ("explained_variance", "residual", "distance")
+        found.append([new.loadings, *(new.quality[name] for name in columns), own.residual, own.subject_explained])
+    assert all(relative(tiles, blocks) < 1e-5 for blocks, tiles in zip(*found, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "close"), [("int16", 2e-6), ("float32", 1e-9)])
+@pytest.mark.parametrize("method", ["parts", "LE-PPNMF"])
+def test_residuals_of_maps_far_from_zero(
+    method: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 ± 1, with the mean map left in: squares of values are 1e8 times as large as those of residuals."""
+    cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
+    X = np.asarray(cohort.X, np.float64)
+    cohort = replace(cohort, X=1e4 + (X - X.mean()) / X.std(), checked=True)
+    settings = {"method": method, "center": "none", "level": 1, "n_starts": 1, "random_state": 0}
+    model = ico.CorticalFactorization(3, **settings).fit(cohort[:25])
+    stored = create_store(tmp_path / "a", [cohort[25:]], dtype=dtype, chunk_sites=100, chunk_subjects=6)
+    expected = np.sqrt(np.square(stored.X[:, :] - model.transform(stored) @ model.components_).mean(axis=1))
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        assert relative(loadings_of(model, stored).quality["residual"], expected) < close

@@ -9,7 +9,7 @@ import numpy as np
 
 from icofactor.factorization._lift import product_block, weighed
 from icofactor.factorization.gathering import stored_part
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart
+from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, as_slice
 from icofactor.streaming.inspect import look_for_bounds
 from icofactor.streaming.passes import Stream, each_block
 
@@ -33,7 +33,7 @@ def projected_part(
     """A part's share of WᵀX, and whether its values are fit to use."""
     if not isinstance(part, StoredPart):
         return _projected(part, shared, weighed(W, weights))
-    found = _sums_of_tiles(part, shared, W, mean, weights)
+    found = _sums_of_tiles(part, shared, W, mean, mean[:, 0], weights)
     lacking = np.unpackbits(np.bitwise_or.reduce(found["site.missing"], axis=0), count=part.shape[1]).astype(bool)
     return {**found, "min.low": np.where(lacking, np.nan, found["min.low"])}
 
@@ -46,31 +46,43 @@ _projected = each_block(_projected_block)
 
 
 def compared_part(
-    part: StoredPart | Blocks, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+    part: StoredPart | Blocks,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    mean: np.ndarray,
+    near: np.ndarray,
+    weights: np.ndarray | None,
 ) -> Arrays:
-    """Of every person, over the sites that the person has: WᵀX, Σ x², Σ (x − mean)² and the weight of these sites; and
-    who lacks which site, as bits.
+    """Of every person, over the sites that the person has: WᵀX, Σ (x − near)², Σ (x − mean)² and the weight of these
+    sites; and who lacks which site, as bits.
 
     Parameters
     ----------
     shared : "kinds", measure of each row
     mean : (n_sites, n_kinds) of the fitted people
+    near : (n_sites,) a map that is close to all others
     """
     if isinstance(part, StoredPart):
-        return _sums_of_tiles(part, shared, W, mean, weights)
-    return _compared(part, shared, W, mean, weights)
+        return _sums_of_tiles(part, shared, W, mean, near, weights)
+    return _compared(part, shared, W, mean, near, weights)
 
 
 def _compared_block(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+    x: np.ndarray,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    mean: np.ndarray,
+    near: np.ndarray,
+    weights: np.ndarray | None,
 ) -> Arrays:
     missing, away = ~np.isfinite(x), x - (mean if mean.shape[1] == 1 else mean[:, shared["kinds"]])
+    beside = x - near[:, None]
     if missing.any():
-        x, away = (np.where(missing, 0.0, values) for values in (x, away))
+        x, away, beside = (np.where(missing, 0.0, values) for values in (x, away, beside))
     return {
         **look_for_bounds(x),
         "sum.WX": weighed(W, weights).T @ x,
-        "sum.square": np.einsum("ij,ij->j", x, weighed(x, weights)),
+        "sum.square": np.einsum("ij,ij->j", beside, weighed(beside, weights)),
         "sum.variance": np.einsum("ij,ij->j", away, weighed(away, weights)),
         "sum.weight": weighed((~missing).astype(np.float64), weights).sum(axis=0),
         "site.missing": np.packbits(missing, axis=1),
@@ -81,7 +93,12 @@ _compared = each_block(_compared_block)
 
 
 def _sums_of_tiles(
-    part: StoredPart, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+    part: StoredPart,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    mean: np.ndarray,
+    near: np.ndarray,
+    weights: np.ndarray | None,
 ) -> Arrays:
     """`_compared_block` of a part of large data, tile by tile.
 
@@ -89,38 +106,39 @@ def _sums_of_tiles(
     the fit, which is small: so squares and products of d are made in float32 if values were rounded to two bytes. Of
     tiles where somebody lacks a site, everything is made in float64.
     """
-    from icofactor.factorization.engines.looking import add_squares, add_turned_products, bits, tiles_of
+    from icofactor.factorization.engines.looking import add_squares, add_turned_products, bits, narrowed, tiles_of
 
     (n_sites, n), kind, k = part.shape, part.kind, W.shape[1]
-    offset = np.zeros(n_sites) if part.offset is None else part.offset
-    scale = np.ones(n_sites) if part.scale is None else part.scale
+    offset, scale = part.left_out
     w = np.ones(n_sites) if weights is None else weights
     own = mean[:, 0]
     centre = (own * np.where(np.isfinite(scale), scale, 0.0) + offset).astype(kind)
     e = (centre - offset) / scale
-    heavy = np.column_stack([W, e, e - own]) * (w / scale)[:, None]
-    narrow, squared = np.ascontiguousarray(heavy, kind), w / scale**2
+    off = e[:, None] - np.column_stack([near, own])
+    narrow, unit = narrowed(np.column_stack([W, off]) * (w / scale)[:, None], kind)
+    squared = w / scale**2
     sums = {"WX": np.zeros((k, n))} | {name: np.zeros(n) for name in ("square", "variance", "weight")}
     low, high, missing = np.full(n, np.inf), np.full(n, -np.inf), dict[int, np.ndarray]()
-    for tile in tiles_of(part, whole=False):
+    for tile in tiles_of(part, whole=bool(part.steps)):
         at, to = tile.sites, tile.subjects
         m, inside = to.stop - to.start, slice(tile.first, tile.first + to.stop - to.start)
         # Numba does not know float16, and NumPy compares it slowly
-        x = np.ascontiguousarray(tile.x[_run(tile.rows), inside], np.float32 if tile.x.itemsize == 2 else None)
+        x = np.ascontiguousarray(tile.x[as_slice(tile.rows), inside], np.float32 if tile.x.itemsize == 2 else None)
         bounds = look_for_bounds(x)
         if np.isfinite(bounds["min.low"]).all() and np.isfinite(bounds["max.high"]).all():
             cross, energy = np.zeros((k + 2, m)), np.zeros(m)
             values = bits(x), np.arange(len(x)), 0, centre[at]
             add_turned_products(*values, narrow[at], cross, 0, m)
             add_squares(*values, squared[at], np.zeros(len(x)), energy, 0, m)
-            beside, weight = w[at] @ np.square(np.column_stack([e[at], e[at] - own[at]])), w[at].sum()
+            cross *= unit[:, None]
+            beside, weight = w[at] @ np.square(off[at]), w[at].sum()
             sums["WX"][:, to] += cross[:k] + ((W[at] * w[at, None]).T @ e[at])[:, None]
             sums["square"][to] += energy + 2 * cross[k] + beside[0]
             sums["variance"][to] += energy + 2 * cross[k + 1] + beside[1]
             sums["weight"][to] += weight
         else:
             wide = (x.astype(np.float64) - offset[at, None]) / scale[at, None]
-            found = _compared_block(wide, shared, W[at], mean[at], None if weights is None else weights[at])
+            found = _compared_block(wide, shared, W[at], mean[at], near[at], None if weights is None else w[at])
             for name, total in sums.items():
                 total[..., to] += found[f"sum.{name}"]
             holes = ~np.isfinite(wide)
@@ -133,12 +151,6 @@ def _sums_of_tiles(
     for i, row in missing.items():
         packed[i] = np.packbits(row)
     return {"min.low": low, "max.high": high, **{f"sum.{name}": v for name, v in sums.items()}, "site.missing": packed}
-
-
-def _run(rows: np.ndarray) -> Any:
-    """Consecutive rows as a slice, which is not copied."""
-    together = len(rows) and rows[-1] - rows[0] + 1 == len(rows)
-    return slice(rows[0], rows[-1] + 1) if together else rows
 
 
 def score_block(

@@ -185,13 +185,11 @@ def _in_tiles(
     """
     from icofactor.factorization.engines.looking import add_products, add_turned_products, bits, tiles_of
 
-    Q, tiles, kind = shared["Q"], list[Tile](), part.kind
-    offset = np.zeros(part.shape[0]) if part.offset is None else part.offset
-    scale = np.ones(part.shape[0]) if part.scale is None else part.scale
+    Q, tiles, kind, (offset, scale) = shared["Q"], list[Tile](), part.kind, part.left_out
     centre = offset.astype(kind)
     XQ, WX, narrow = np.zeros((part.shape[0], len(Q))), np.zeros(Q.shape), np.array(Q, kind, order="C")
     _room.again()
-    for tile in tiles_of(part, _room, whole=False):
+    for tile in tiles_of(part, _room, whole=bool(part.steps)):
         tiles.append(tile)
         at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
         add_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow, *to, XQ[at])

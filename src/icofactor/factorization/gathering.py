@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, join
+from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, as_slice, join
 from icofactor.streaming.inspect import Inspector, look, look_for_bounds
 from icofactor.streaming.passes import pass_over, stream_of
 
@@ -41,9 +41,7 @@ def gather(
         compile_for(tiles)
     how: Any = {"stage": stage, "report": report, "tiles": tiles is not None}
     for rows, found in pass_over(stream, task, shared, [columns], **how):
-        reached = found["reached"]
-        together = len(reached) and reached[-1] - reached[0] + 1 == len(reached)  # a slice is not copied
-        sums[slice(reached[0], reached[-1] + 1) if together else reached] += found["columns"]
+        sums[as_slice(found["reached"])] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
             inspector.accept(rows, found)
@@ -120,7 +118,8 @@ def _column_sums_compiled(blocks: Blocks, shared: Mapping[str, Any], columns: sp
             found = look_for_bounds(x)  # refused by the Inspector, with the names of the subjects
             low, high = np.minimum(low, found["min.low"]), np.maximum(high, found["max.high"])
         differ = differ or bool((x.min(axis=1) != x.max(axis=1)).any())
-    energy = variance + len(low) * mean**2
+    with np.errstate(over="ignore"):  # the Inspector reports what cannot be squared
+        energy = variance + len(low) * mean**2
     seen = {"min.low": low, "max.high": high, "max.differ": np.array(differ)}
     of_sites = {"site.mean": mean, "site.energy": energy, "site.variance": variance}
     return {**seen, **of_sites, "reached": reached, "columns": sums}

@@ -172,11 +172,10 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     notes = _check_missing(model, sums, lost, cohort.subjects)
     method, WW = method_named(model.solution_.method), gram(sums.W, sums.weights)
     C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
-    size = np.einsum("ks,kl,ls->s", C, WW, C)
+    error = sums.error(C, WW)
     for some_subjects, shared in sums.grams(WW):
         own = shared_loadings(sums.WX[:, some_subjects], shared, WW, method.scheme, model.solution_.penalty)
-        C[:, some_subjects], size[some_subjects] = own, np.einsum("ks,kl,ls->s", own, shared, own)
-    error = np.maximum(sums.square - 2 * np.sum(sums.WX * C, axis=0) + size, 0.0)
+        C[:, some_subjects], error[some_subjects] = own, sums.error(own, shared, some_subjects)
     if model.harmonization_ is not None:
         notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
     if model.covariates_ is not None:
@@ -257,7 +256,8 @@ class _Sums:
     Attributes
     ----------
     W : (n_sites, k) maps on the sites of the fit, as loadings are solved with them.
-    WX : (k, n); square, variance : (n,) ‖x‖² and ‖x − mean map‖²
+    near : (k,) mean loadings of the fitted subjects
+    WX : (k, n); square, variance : (n,) ‖x − W near‖² and ‖x − mean map‖²
     missing : numbers of the sites where anybody has no value, and who, packed: (their number, n / 8).
     n_missing : (n,)
     weight : (n,) of the sites that each subject has
@@ -265,6 +265,7 @@ class _Sums:
     """
 
     W: np.ndarray
+    near: np.ndarray
     WX: np.ndarray
     square: np.ndarray
     variance: np.ndarray
@@ -277,6 +278,7 @@ class _Sums:
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
         method, view, used = method_named(model.solution_.method), model._view(data), _used(model)
         W = model.components_[:, used].T / model.scale_
+        near = (model.loadings_ * model.scale_).mean(axis=0)
         n_sites, n = view.shape
         centering = model._centered(n, used=True)
         mean, kinds = np.atleast_2d(centering.left).T, np.zeros(1, int) if centering.codes is None else centering.codes
@@ -284,7 +286,7 @@ class _Sums:
         empty, sums = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))], {"WX": np.zeros((W.shape[1], n))}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
-        own, tiles = [W, mean, weights], centering.codes is None and projected_in_tiles(view)
+        own, tiles = [W, mean, W @ near, weights], centering.codes is None and projected_in_tiles(view)
         for rows, found in pass_over(view, compared_part, {"kinds": kinds}, own, tiles=tiles):
             inspector.accept(None, found)
             some = np.flatnonzero(found["site.missing"].any(axis=1))
@@ -295,7 +297,17 @@ class _Sums:
         sites, who = (np.concatenate(parts) for parts in zip(*empty, strict=True))
         each = sum((np.unpackbits(row, count=n).astype(np.int64) for row in who), np.zeros(n, np.int64))
         order = np.argsort(sites)
-        return cls(W, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights)
+        return cls(W, near, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights)
+
+    def error(self, C: np.ndarray, WW: np.ndarray, subjects: Any = slice(None)) -> np.ndarray:
+        """‖x − W c‖² of some subjects with loadings C (k, n), who share WᵀW.
+
+        From the difference of c and `near`: ‖x‖² is so much larger where the mean map was not taken out that a
+        difference of such squares would be mostly rounding.
+        """
+        z = C - self.near[:, None]
+        beside = self.WX[:, subjects] - (WW @ self.near)[:, None]
+        return np.maximum(self.square[subjects] + np.sum(z * (WW @ z - 2 * beside), axis=0), 0.0)
 
     def lacking(self, subject: int) -> np.ndarray:
         """Numbers of the sites where a subject has no value, in order."""

@@ -116,6 +116,14 @@ class StoredPart:
         plain = not whole or (self.offset is None and self.scale is None)
         return self.steps if plain else (*self.steps, Adjustment(offset=self.offset, scale=self.scale))
 
+    @property
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Offset and scale that tasks apply themselves. Where there are steps, these are done to the values along with
+        them: adjusted values are rounded, and a small deviation loses less than a value far from 0."""
+        n = self.shape[0]
+        offset, scale = (None, None) if self.steps else (self.offset, self.scale)
+        return np.zeros(n) if offset is None else offset, np.ones(n) if scale is None else scale
+
     def at(self, used: np.ndarray | None) -> StoredPart:
         """Some of its sites."""
         if used is None:
@@ -148,9 +156,7 @@ class StoredPart:
                 n, width = len(tile.rows), last - first
                 x = (room or own)(n * width * self.dtype.itemsize).view(self.dtype).reshape(n, width)
                 columns = self.chosen[first:last] - tile.subjects.start + tile.first
-                together = n and tile.rows[-1] - tile.rows[0] + 1 == n  # a slice is not copied
-                rows = slice(tile.rows[0], tile.rows[-1] + 1) if together else tile.rows
-                np.take(tile.x[rows], columns, axis=1, out=x, mode="clip")
+                np.take(tile.x[as_slice(tile.rows)], columns, axis=1, out=x, mode="clip")
                 yield Tile(tile.sites, slice(first, last), x, np.arange(n), 0)
 
     def in_steps(self, step: int) -> StoredPart:
@@ -172,6 +178,12 @@ def sites_per_block(n_sites: int, n_subjects: int) -> int:
 def cut(n_sites: int, step: int) -> list[slice]:
     """Consecutive slices of `step` sites; the last one may be smaller."""
     return [slice(first, min(first + step, n_sites)) for first in range(0, n_sites, step)]
+
+
+def as_slice(numbers: np.ndarray) -> Rows:
+    """Consecutive numbers as a slice: what it takes is not copied."""
+    together = len(numbers) > 0 and bool((np.diff(numbers) == 1).all())
+    return slice(int(numbers[0]), int(numbers[-1]) + 1) if together else numbers
 
 
 def blocks_of(x: Any, step: int, change: BlockChange | None = None) -> Blocks:

@@ -34,7 +34,7 @@ ONE_THREAD_BYTES = 32 * 2**20
 """Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
 READ_BYTES = 2**30
 """Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
-read fewer than they could, as disks are slower."""
+read fewer than they could, as disks are slower. Tiles count as they are kept in memory, other parts as float64."""
 
 
 class Stream:
@@ -131,8 +131,8 @@ def _n_at_once(source: MapSource, tiles: bool) -> int:
     """How many parts of this source are worked on at the same time."""
     where = max(source.slices(), key=lambda one: one.stop - one.start, default=slice(0, 0))
     stored = source.stored(where) if tiles else None
-    size = max(source.size(where), 0 if stored is None else stored.n_bytes, 1)
-    return max(1, READ_BYTES // size)
+    whole = 8 * (where.stop - where.start) * source.shape[1] if stored is None else stored.n_bytes
+    return max(1, READ_BYTES // max(whole, source.size(where), 1))
 
 
 def _work(

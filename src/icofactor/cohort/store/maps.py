@@ -18,7 +18,7 @@ from icofactor.cohort.store.encoding import decode
 from icofactor.cohort.store.layout import Commit, Origin
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
-from icofactor.streaming.blocks import Room, Rows, StoredPart, Tile
+from icofactor.streaming.blocks import Room, Rows, StoredPart, Tile, as_slice
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
@@ -117,7 +117,7 @@ class StoredMaps:
                 columns = self.subjects[mine[here]] - start
                 left = int(columns.min())
                 found_here = part.read((rows, slice(left, int(columns.max()) + 1)))
-                block[:, _run(mine[here])] = found_here[:, _run(columns - left)]
+                block[:, as_slice(mine[here])] = found_here[:, as_slice(columns - left)]
         return block
 
     @property
@@ -282,12 +282,6 @@ def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:
     if chosen.min() < -n or chosen.max() >= n:
         raise IndexError(f"there are {n} {what}; got number {chosen.min() if chosen.min() < -n else chosen.max()}")
     return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
-
-
-def _run(numbers: NDArray[np.int64]) -> Rows:
-    """Consecutive numbers as a slice, which copies faster."""
-    first, n = int(numbers[0]), len(numbers)
-    return slice(first, first + n) if (np.diff(numbers) == 1).all() else numbers
 
 
 def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:

@@ -259,6 +259,13 @@ def bits(x: np.ndarray) -> np.ndarray:
     return seen
 
 
+def narrowed(columns: np.ndarray, kind: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Columns in the type in which they are multiplied, and the power of 2 that each was divided by: squares of values
+    in small or large units, such as 1e-24 or 1e24, are beyond float32."""
+    unit = np.ldexp(1.0, np.frexp(np.abs(columns).max(axis=0, initial=0.0))[1])
+    return np.ascontiguousarray(columns / unit, kind), unit
+
+
 def _value(stored: Any) -> Any:
     """A stored number as float32; float16 comes by its bits."""
 

@@ -167,31 +167,33 @@ def _look_at_tiles(
     """
     if not isinstance(part, StoredPart):
         return _looked(part, shared, W, offset, scale, weights)
-    from icofactor.factorization.engines.looking import add_products, add_squares, add_turned_products, bits, tiles_of
+    from icofactor.factorization.engines import looking
     from icofactor.results.diagnostics.medians import medians
 
     _room.again()
     (n_sites, n), kind, tiles = part.shape, part.kind, list[Tile]()
     w = np.ones(n_sites) if weights is None else weights
     z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
-    Z = np.ascontiguousarray(np.column_stack([z, np.ones(n)]).T, kind)
+    Z, one = looking.narrowed(np.column_stack([z, np.ones(n)]), kind)
+    Z = np.ascontiguousarray(Z.T)
     off, e = mean - centre, (mean - offset) / scale - W @ average
     # of every subject: W z, e and what rounding the mean leaves, times d; and d²
     heavy = np.column_stack([W, e, off / scale]) * (w / scale)[:, None]
-    narrow, squared = np.ascontiguousarray(heavy, kind), w / scale**2
+    (narrow, unit), squared = looking.narrowed(heavy, kind), w / scale**2
     projected, cross = np.zeros((n_sites, len(Z))), np.zeros((heavy.shape[1], n))
     squares, energy = np.zeros(n_sites), np.zeros(n)
-    for tile in tiles_of(part, _room):  # each is worked on while it is in the cache
+    for tile in looking.tiles_of(part, _room):  # each is worked on while it is in the cache
         tiles.append(tile)
         at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
-        values = bits(tile.x), tile.rows, tile.first, centre[at]
-        add_products(*values, Z, *to, projected[at])
-        add_turned_products(*values, narrow[at], cross, *to)
-        add_squares(*values, squared[at], squares[at], energy, *to)
+        values = looking.bits(tile.x), tile.rows, tile.first, centre[at]
+        looking.add_products(*values, Z, *to, projected[at])
+        looking.add_turned_products(*values, narrow[at], cross, *to)
+        looking.add_squares(*values, squared[at], squares[at], energy, *to)
     median, same = medians(tiles, n_sites, n)
+    projected, cross = projected * one, cross * unit[:, None]
     shift, projected = projected[:, -1:] / n, projected[:, :-1]
     spread = np.where(same, 0.0, squares - n * shift[:, 0] ** 2)
-    projected = np.where(same[:, None], 0.0, (projected - shift * Z[:-1].sum(axis=1)) / scale[:, None])
+    projected = np.where(same[:, None], 0.0, (projected - shift * (Z[:-1].sum(axis=1) * one[:-1])) / scale[:, None])
     variance = spread / scale**2
     error = variance - 2 * (W * projected).sum(axis=1) + ((W @ (z.T @ z)) * W).sum(axis=1) + n * e**2
     cross -= (heavy.T @ off)[:, None]
