@@ -481,6 +481,26 @@ def test_adjusted_maps_of_large_stores_are_worked_on_tile_by_tile(
     assert (found[0]["components_"] != found[1]["components_"]).any()  # other sums
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("center", "ratio", "close"), [("auto", 1e3, 5e-6), ("zscore", 1e2, 2e-6), ("zscore", 1e3, 2e-5)]
+)
+def test_adjusted_tiles_of_maps_far_from_zero(
+    cohort: ico.Cohort, center: str, ratio: float, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means of sites are `ratio` times their standard deviation: covariates leave values that float32 rounds."""
+    X, people = np.asarray(cohort.X, np.float64), {"age": np.random.default_rng(0).uniform(20, 80, N_SUBJECTS)}
+    far = dataclasses.replace(cohort, X=ratio + (X - X.mean(axis=0)) / X.std(axis=0), participants=people, truth=None)
+    stored = create_store(tmp_path / "a", [far], dtype="int16", chunk_sites=100, chunk_subjects=10)
+    found = []
+    for large in (2**60, 0):
+        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+        data = ico.Covariates.fit(stored, ["age"], nonnegative=False).apply(stored)
+        found.append(CorticalFactorization(3, level=1, n_starts=2, random_state=0, center=center).fit(data))
+    for name in ("components_", "loadings_"):
+        assert relative(getattr(found[1], name), getattr(found[0], name)) < close, name
+
+
 def test_tiles_are_the_values_of_a_part(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
     few = Subset(source_of(stored[5:20].X), mask)
     for where in few.slices():

@@ -84,6 +84,6 @@ def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     write = f"and write their loadings on {len(model.components_)} components to {table}."
     held = 2 * int(model.refined_.stats.L.nbytes)  # sums of the fitted subjects, and what is read beside them
     adjusted = model.covariates_ is not None or model.harmonization_ is not None
-    counted_ = adjusted and not model.takes_negative  # values that are set to 0 are counted in blocks
-    tiles = plan.stored and not counted_ and in_tiles(open_stream(plan.read().X, None))
+    in_blocks = adjusted and not model.takes_negative  # values that are set to 0 are counted in blocks
+    tiles = plan.stored and not in_blocks and in_tiles(open_stream(plan.read().X, None))
     return "\n".join([*would_read(plan), write, in_one_pass(plan, held, tiles), "Nothing was written."])
