@@ -161,6 +161,19 @@ def test_prepare_writes_and_appends(tmp_path: Path, cohort: Cohort, capsys: pyte
     stored = open_store(small)
     assert stored.subjects == cohort.subjects and stored.X.stored_dtype == np.int16
     capsys.readouterr()
+    again = ["prepare", str(tmp_path / "b"), "-o", small, "--append"]
+    for more, problem in (
+        ([], f"{small}: already has these subjects: {cohort.subjects[9]}"),
+        (["--dry-run"], f"{small}: already has these subjects: {cohort.subjects[9]}"),
+        (["--overwrite"], "Give either --overwrite or --append"),
+    ):
+        assert main([*again, *more, "-q"]) == 2
+        assert problem in capsys.readouterr().err
+    assert main(["prepare", small, "-o", small, "--overwrite"]) == 2
+    assert f"a folder of its own, e.g. {tmp_path / 'fitted'}; found {small}" in capsys.readouterr().err
+    assert main(["prepare", str(tmp_path / "b"), "-o", str(tmp_path / "a"), "--append", "--dry-run"]) == 0
+    assert f"and add them to the 9 subjects of {tmp_path / 'a'}." in capsys.readouterr().out
+    assert open_store(small).subjects == cohort.subjects and open_store(tmp_path / "a").subjects == cohort.subjects[:9]
     for wrong in (["--append", "--dtype", "float16"], ["--append"]):
         out = small if len(wrong) > 1 else str(tmp_path / "none")
         assert main(["prepare", str(tmp_path / "b"), "-o", out, *wrong]) == 2
