@@ -70,7 +70,10 @@ def test_refused_before_anything_is_measured(
         (["--against", str(few), "--quick"], "has 2 rounds"),
         (["--against", str(other)], "is not a file of ratios"),
         (["--against", str(tmp_path / "none.json")], "no such file"),
-        (["--against", str(file), "-o", str(tmp_path / "out")], "Give either --out, or --save and --against"),
+        (["--against", str(file), "-o", str(tmp_path / "out")], "Give either --out, or --save, --against or both"),
+        (["--against", str(file), "--only", "a"], "--only applies to the experiments (--out), not to ratios"),
+        (["--save", str(file), "--overwrite", "--budget", "5"], "--budget applies to the experiments"),
+        (["--save", str(file), "--overwrite", "--splits", "2"], "--splits applies to the experiments"),
         ([], "Give either --out"),
     ):
         assert main(["bench", *options]) == 2
