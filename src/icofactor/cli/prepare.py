@@ -303,6 +303,9 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from icofactor.cli.estimate import writing
     from icofactor.cohort.problems import some
     from icofactor.cohort.store.read import open_store
     from icofactor.io.publish import check_apart
@@ -340,7 +343,9 @@ def _run_files(options: argparse.Namespace) -> None:
     if options.dry_run:
         to = "write them to" if grown is None else f"add them to the {counted(len(grown.subjects), 'subject')} of"
         print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
-        print(f"{in_one_pass(plan)}\nNothing was written.")
+        kind = np.dtype(options.dtype or "float32") if grown is None else grown.X.stored_dtype
+        more = writing(len(plan.subjects), plan.n_sites, kind.itemsize) if plan.stored else 0
+        print(f"{in_one_pass(plan, more)}\nNothing was written.")
         return
     cohort = plan.read()
     how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}
