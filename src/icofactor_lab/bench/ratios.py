@@ -111,7 +111,7 @@ def run_ratios(
         return []
     rows, slower = compare(before, found)
     for line in _changes(before["machine"], found["machine"]):
-        tell(line)
+        print(line)  # also where progress is not shown: it may be why something is slower
     tell(markdown(Table("", rows)))
     return slower
 
