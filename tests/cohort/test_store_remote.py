@@ -120,6 +120,8 @@ def test_what_passes_is_tried_again(server: Server, fault: Any) -> None:
         (servers.status(404), CHUNK, "is missing", 1),
         (servers.status(418), CHUNK, "HTTP status 418", 1),
         (servers.redirected, CHUNK, "redirected without end", 10),
+        (servers.redirected_to("file:///etc/passwd"), CHUNK, "redirected to something other than a web address", 1),
+        (servers.redirected_to("http://[secret"), CHUNK, "redirected to something other than a web address", 1),
         (servers.wrong, CHUNK, "checksum is wrong", 1),
         (servers.wrong, "mesh-00000001/order/c/0", "checksum is wrong", 1),
         (servers.wrong, "commit.json", "not valid JSON", 1),

@@ -95,8 +95,8 @@ def test_people_may_be_chosen_and_ordered(grown: Any) -> None:
         ({"center": "none"}, "center='mean'"),
         ({"level": 2}, "faces"),
         ({"method": "CD-PNNMF"}, "center"),
-        ({"weights": "area"}, "weights are others"),
-        ({"refinement": ico.Refinement(steps=1)}, "divided faces"),
+        ({"weights": "area"}, "mask or weights differ"),
+        ({"refinement": ico.Refinement(steps=1)}, "divide faces"),
     ],
     ids=lambda x: str(x)[:30],
 )
@@ -112,7 +112,7 @@ def test_what_an_earlier_fit_cannot_do_is_refused(grown: Any, changes: dict[str,
 def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
     before, after = grown
     earlier = model().fit(before)
-    for data, words in ((after[3:], "3 of its 30 people"), (cohort, "not the unchanged maps of a cohort store")):
+    for data, words in ((after[3:], "3 of the 30 people"), (cohort, "not the unchanged maps of a cohort store")):
         with pytest.raises(ArgumentError, match=words):
             model().fit(data, earlier=earlier)
     with pytest.raises(ArgumentError, match="was not fitted to the unchanged maps of a cohort store"):
@@ -123,7 +123,7 @@ def test_other_people_or_data_are_refused(grown: Any, cohort: ico.Cohort, tmp_pa
         assert raised.value.argument == "earlier"
     changed = replace(cohort, X=cohort.X * np.float32(1.001))
     other = create_store(tmp_path / "other", [changed], chunk_sites=100, chunk_subjects=8)
-    with pytest.raises(ArgumentError, match="30 of its 30 people"):
+    with pytest.raises(ArgumentError, match="30 of the 30 people"):
         model().fit(other, earlier=earlier)
 
 
@@ -149,6 +149,32 @@ def test_a_work_folder_knows_the_earlier_fit(grown: Any, tmp_path: Path, monkeyp
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
     with pytest.raises(CheckpointError, match="earlier"):
         model().fit(after, work_dir=work)
+
+
+@ONE_TYPE
+def test_a_dry_run_refuses_what_the_update_would(
+    grown: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = grown
+    fitted = tmp_path / "model.zip"
+    CorticalFactorization(3, level=1).fit(before).save(fitted)
+    words = ["fit", str(after.path), "-o", str(tmp_path / "out"), "--update", str(fitted), "--dry-run"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "Statistics of 30 subjects are from the earlier fit; maps of 12 others would be read for them" in said
+    wrong = {
+        "1 of the 30 people of the earlier fit": ["--exclude", after.subjects[2]],
+        "kept statistics of 80 faces": ["--level", "0"],
+        "--center mean, this one --center none": ["--method", "CD-PNNMF"],
+        "z-scores": ["--center", "zscore"],
+        "cannot be combined with covariates": ["--covariates", "age"],
+    }
+    for problem, more in wrong.items():
+        assert main([*words, *more]) == 2
+        assert problem in capsys.readouterr().err
+    np.save(tmp_path / "maps.npy", after.X[:])
+    assert main(["fit", str(tmp_path / "maps.npy"), "--hemisphere", "left", *words[2:]]) == 2
+    assert "not the unchanged maps of a cohort store" in capsys.readouterr().err
 
 
 @ONE_TYPE

@@ -117,6 +117,10 @@ def redirected(request: BaseHTTPRequestHandler, data: bytes) -> bool:
     return reply(request, 302, Location=f"{request.path.split('?')[0]}?X-Amz-Signature=secret")
 
 
+def redirected_to(place: str) -> Fault:
+    return lambda request, data: reply(request, 302, Location=place)
+
+
 def wrong(request: BaseHTTPRequestHandler, data: bytes) -> bool:
     return reply(request, 200, bytes([data[0] ^ 1]) + data[1:])
 

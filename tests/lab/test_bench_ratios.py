@@ -50,6 +50,12 @@ def test_what_got_slower_is_named(tmp_path: Path, clock: dict[str, float], capsy
     said = capsys.readouterr().out
     assert [line.split(":")[1].strip() for line in said.splitlines() if line.startswith("Slower:")] == ["fit"]
     assert "| fit | " in said and (tmp_path / "now.json").exists()
+    assert "Another machine" not in said
+    kept["machine"]["processor"] = "another"
+    file.write_text(json.dumps(kept))
+    assert main(["bench", "--against", str(file), "--quick", "-q"]) == 1  # quiet, but not about what may explain it
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Another machine or setting: processor was another") and said[1].startswith("Slower: fit")
 
 
 def test_refused_before_anything_is_measured(
@@ -70,7 +76,10 @@ def test_refused_before_anything_is_measured(
         (["--against", str(few), "--quick"], "has 2 rounds"),
         (["--against", str(other)], "is not a file of ratios"),
         (["--against", str(tmp_path / "none.json")], "no such file"),
-        (["--against", str(file), "-o", str(tmp_path / "out")], "Give either --out, or --save and --against"),
+        (["--against", str(file), "-o", str(tmp_path / "out")], "Give either --out, or --save, --against or both"),
+        (["--against", str(file), "--only", "a"], "--only applies to the experiments (--out), not to ratios"),
+        (["--save", str(file), "--overwrite", "--budget", "5"], "--budget applies to the experiments"),
+        (["--save", str(file), "--overwrite", "--splits", "2"], "--splits applies to the experiments"),
         ([], "Give either --out"),
     ):
         assert main(["bench", *options]) == 2

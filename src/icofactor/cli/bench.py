@@ -40,14 +40,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="measure the same ratios, compare them with those in FILE, and name what got slower; the exit status is "
         "then 1",
     )
-    parser.add_argument(
-        "--only", default="a,b,c,d,r", metavar="LETTER,...", help="experiments to run: a,b,c,d,r (default: all)"
-    )
+    parser.add_argument("--only", metavar="LETTER,...", help="experiments to run: a,b,c,d,r (default: all)")
     parser.add_argument("--quick", action="store_true", help="use tiny sizes, to check that everything runs")
     parser.add_argument("--repeats", type=int, metavar="N", help="repeats for each median (default: 5; of ratios: 7)")
-    parser.add_argument(
-        "--budget", type=float, default=120.0, metavar="SECONDS", help="time limit for one solver (default: 120)"
-    )
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="time limit for one solver (default: 120)")
     parser.add_argument(
         "--splits", type=int, metavar="N", help="number of splits of people in experiment r (default: 4)"
     )
@@ -59,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
     ratios = options.save is not None or options.against is not None
     if ratios == (options.out is not None):
-        raise ArgumentError("out", None, "Give either {out}, or {save} and {against}")
+        raise ArgumentError("out", None, "Give either {out}, or {save}, {against} or both of these")
     begin, tell = time.perf_counter(), (lambda line: None) if options.quiet else partial(print, flush=True)
     given = {"quick": options.quick, "overwrite": options.overwrite, "tell": tell}
     if options.repeats is not None:
@@ -67,11 +63,15 @@ def run(options: argparse.Namespace) -> int:
     if ratios:
         from icofactor_lab.bench.ratios import run_ratios
 
+        for name in ("only", "budget", "splits"):
+            if getattr(options, name) is not None:
+                raise ArgumentError(name, None, f"{{{name}}} applies to the experiments ({{out}}), not to ratios")
         slower = run_ratios(options.save, options.against, **given)
         for line in slower:
             print(f"Slower: {line}")
         return int(bool(slower))
-    only = [name.strip() for name in options.only.split(",")]
-    run_bench(options.out, only, budget=options.budget, splits=options.splits, **given)
+    only = [name.strip() for name in (options.only or "a,b,c,d,r").split(",")]
+    budget = 120.0 if options.budget is None else options.budget
+    run_bench(options.out, only, budget=budget, splits=options.splits, **given)
     print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'bench.md'}")
     return 0

@@ -109,6 +109,15 @@ def estimate_pass(
     return Estimate(memory, _START_SECONDS + (_SECONDS_PER_VALUE if in_memory else stored) * values)
 
 
+def writing(n_subjects: int, n_sites: int, itemsize: int) -> int:
+    """Bytes that writing a store takes beyond those of reading another: subjects wait until they fill the width of a
+    file, and two bytes per value are compared with the values that they were rounded from."""
+    from icofactor.cohort.store.create import CHUNK_SUBJECTS
+
+    held = (6 if itemsize == 4 else 10) * min(n_subjects, CHUNK_SUBJECTS) * n_sites
+    return max(0, held - min(_SUMS, 12 * n_subjects * n_sites))
+
+
 def estimate_prepare(kind: str, tasks: Sequence[Sequence[int]], n_hemispheres: int, n_procs: int) -> Estimate:
     """The same of `prepare` of an HCP tree.
 

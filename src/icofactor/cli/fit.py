@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> None:
     if scans.sentence:
         model.check_shape((len(scans.rows), 2))
     if options.dry_run:
-        print(_would_do(plan, model, options.out, done, scans))
+        print(_would_do(plan, model, options.out, done, scans, earlier))
         return
     cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
@@ -184,9 +184,10 @@ def _model(options: argparse.Namespace, earlier: Any) -> Any:
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans, earlier: Any) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
+    from icofactor.estimator.earlier import check_earlier
     from icofactor.estimator.workspace import open_stream
     from icofactor.factorization.gathering import in_tiles
     from icofactor.factorization.methods import for_negative_data, method_named
@@ -218,13 +219,21 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         n_iter=model.n_iter,
         tol=model.tol,
     )
-    tiles = plan.stored and in_tiles(open_stream(scans.of(plan.read()).X, None))
+    stored = scans.of(plan.read()) if plan.stored else None
+    known = ""
+    if earlier is not None:
+        n_known, n_new = check_earlier(earlier, model, stored, adjusted=bool(done))
+        known = (
+            f"Statistics of {counted(n_known, 'subject')} are from the earlier fit; maps of {counted(n_new, 'other')}"
+        )
+    tiles = stored is not None and in_tiles(open_stream(stored.X, None))
     needed = estimate(size, in_memory=not plan.stored, tiles=tiles, adjusted=bool(done))
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
+        *([f"  {known} would be read for them"] if known else []),
         f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
         f"{counted(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory, "

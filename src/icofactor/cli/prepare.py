@@ -16,7 +16,7 @@ from icofactor.cli.options import (
     words,
     would_read,
 )
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import ArgumentError, CohortError, counted
 
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
@@ -303,6 +303,10 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from icofactor.cli.estimate import writing
+    from icofactor.cohort.problems import some
     from icofactor.cohort.store.read import open_store
     from icofactor.io.publish import check_apart
     from icofactor.preprocessing._prepare_hcp import check_new_store
@@ -324,16 +328,24 @@ def _run_files(options: argparse.Namespace) -> None:
         spheres=options.spheres,
         method=options.method or "adaptive",
     )
+    grown = None
     if options.append:
         _refuse(options, ("dtype",), "cannot be combined with {append=True}: a store has one type of values")
-        open_store(options.out)
+        if options.overwrite:
+            raise ArgumentError("overwrite", None, "Give either {overwrite=True} or {append=True}: replace, or add")
+        grown = open_store(options.out)
     else:
         check_new_store(options.out, options.overwrite)
     check_apart(options.out, read_by(options))
     plan = plan_inputs(options)
+    if grown is not None and (twice := sorted(set(grown.subjects).intersection(plan.subjects))):
+        raise CohortError(options.out, f"already has these subjects: {some(twice)}")
     if options.dry_run:
-        print("\n".join([*would_read(plan), f"and write them to {options.out}."]))
-        print(f"{in_one_pass(plan)}\nNothing was written.")
+        to = "write them to" if grown is None else f"add them to the {counted(len(grown.subjects), 'subject')} of"
+        print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
+        kind = np.dtype(options.dtype or "float32") if grown is None else grown.X.stored_dtype
+        more = writing(len(plan.subjects), plan.n_sites, kind.itemsize) if plan.stored else 0
+        print(f"{in_one_pass(plan, more)}\nNothing was written.")
         return
     cohort = plan.read()
     how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}

@@ -15,6 +15,7 @@ import numpy as np
 from icofactor.cohort.store.layout import Origin
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, Phrase
+from icofactor.estimator.inputs import check_mask, read_input, weighted_sites
 from icofactor.estimator.workspace import open_stream
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Statistics, column_sums, root_sums
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization as Fit
 
 _AGAIN = "; fit all people again, without {earlier}"
+_NO_STORE = (
+    "the data are not the unchanged maps of a cohort store "
+    "(covariates, harmonization and several measures are computed from all people)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +67,11 @@ class Earlier:
             kind = Phrase(f"{type(model).__name__}, not fitted" if hasattr(model, "fit") else type(model).__name__)
             raise ArgumentError("earlier", kind, "a fitted CorticalFactorization (load_model reads one from its file)")
         if problem := _problem(model, settings, X, mask, whole):
-            raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {problem}{_AGAIN}")
+            raise _unusable(problem)
         rows = X.X.origin().find(model.origin_)
         if (n_gone := int((rows < 0).sum())) > 0:
-            lost = f"{n_gone} of its {len(rows)} people are missing from these data, or their maps were written again"
-            raise ArgumentError("earlier", None, f"{{earlier}} cannot be used: {lost}{_AGAIN}")
+            gone = f"{n_gone} of the {len(rows)} people of the earlier fit"
+            raise _unusable(f"{gone} are missing from these data, or their maps were written again")
         fresh = np.setdiff1d(np.arange(len(X.subjects)), rows)
         source = open_stream(X.X.select(fresh), mask).source
         stats, mean = model.refined_.stats, model._used(model.mean_)
@@ -80,10 +85,8 @@ class Earlier:
     def check(self, design: Design) -> None:
         """Refuse another design."""
         if not np.array_equal(self.stats.faces, design.faces):
-            what = f"its statistics are of {len(self.stats.faces)} faces, this fit starts from {design.n_columns}"
-            raise ArgumentError(
-                "earlier", None, f"{{earlier}} cannot be used: {what} (level, columns, refinement){_AGAIN}"
-            )
+            kept = f"the earlier fit kept statistics of {len(self.stats.faces)} faces"
+            raise _unusable(f"{kept}, this fit starts from {design.n_columns} (level, columns, refinement)")
 
     def joined(
         self, design: Design, new: Statistics | None, seen: Inspector, center: str
@@ -115,6 +118,31 @@ class Earlier:
         return stats, mean, variance
 
 
+def check_earlier(model: Fit, settings: Fit, X: Any, adjusted: bool = False) -> tuple[int, int]:
+    """Refuse what a fit by `settings` to X would refuse, without reading maps. Returns how many people `model` knows,
+    and how many are new.
+
+    `adjusted`: whether covariates or scanners are taken out of X first. X: None where it is not a store.
+    """
+    check_not_adjusted(model, adjusted)
+    if X is None or origin_of(X) is None:
+        raise _unusable(_NO_STORE)
+    given = read_input(X, settings.mesh, settings.hemi)
+    mask = check_mask(given.mask if settings.mask is None else settings.mask, given.sites)
+    whole, _ = weighted_sites(given.sites, mask, settings.weights, given.hemi)
+    known = Earlier.of(model, settings, X, mask, whole)
+    sites = whole if mask is None else whole.subset(mask)
+    known.check(Design.starting(sites, settings.columns, settings.level, settings.sigma))
+    return len(known.rows), len(known.fresh)
+
+
+def check_not_adjusted(earlier: Fit | None, adjusted: bool) -> None:
+    """Refuse an earlier fit where covariates or scanners are taken out of the maps."""
+    if earlier is not None and adjusted:
+        what = "covariates and harmonization, which are computed from all subjects; fit again, without {earlier}"
+        raise ArgumentError("earlier", None, f"{{earlier}} cannot be combined with {what}")
+
+
 def origin_of(X: Any) -> Origin | None:
     """Where the maps of a fit lie, if they lie in a store as they were fitted."""
     return X.X.origin() if isinstance(X, StoredCohort) else None
@@ -123,18 +151,21 @@ def origin_of(X: Any) -> Origin | None:
 def _problem(model: Fit, settings: Fit, X: Any, mask: np.ndarray | None, whole: Sites) -> str:
     """Why the statistics of a fit do not do for another; empty where they do."""
     if origin_of(X) is None:
-        of = "covariates, harmonization and several measures are computed from all people"
-        return f"the data are not the unchanged maps of a cohort store ({of})"
+        return _NO_STORE
     if model.origin_ is None:
-        return "it was not fitted to the unchanged maps of a cohort store"
+        return "the earlier fit was not fitted to the unchanged maps of a cohort store"
     if "zscore" in (model.center_, settings.centers_by):
         return "z-scores divide each site by its standard deviation, which changes with every person"
     if model.center_ != settings.centers_by:
-        return f"it was fitted with center={model.center_!r}, this is center={settings.centers_by!r}"
+        return f"the earlier fit has {{center={model.center_!r}}}, this one {{center={settings.centers_by!r}}}"
     if settings.columns != "partition" or settings.schedule.steps:
-        return "divided faces need sums that it did not keep (use refinement=None, or method='parts')"
+        return "methods that divide faces need sums that the earlier fit did not keep (parts divides none)"
     masks = [np.ones(whole.n, dtype=bool) if one is None else one for one in (model.mask_, mask)]
     weights = [np.ones(sites.n) if sites.weights is None else sites.weights for sites in (model.sites_, whole)]
     if not same_sites(model.sites_, whole) or not all(np.array_equal(*pair) for pair in (masks, weights)):
-        return "its sites, mask or weights are others"
+        return "sites, mask or weights differ from those of the earlier fit"
     return ""
+
+
+def _unusable(problem: str) -> ArgumentError:
+    return ArgumentError("earlier", None, f"{{earlier}} cannot be used: {problem}{_AGAIN}")

@@ -436,7 +436,7 @@ def check_apart(out: Path, inputs: Iterable[str | Path]) -> None:
             ours = any((out / name).exists() for name in (LIST, "zarr.json"))
             if not subject and (not out.exists() or ours or not any(out.iterdir())):
                 continue
-        own = place / "derivatives" / "icofactor"
+        own = place.parent / "fitted" if (place / "zarr.json").exists() else place / "derivatives" / "icofactor"
         where = "inside an input" if inner else "an input"
         raise ArgumentError("out", Phrase(f"{out}, which is {where}"), f"a folder of its own, e.g. {literal(own)}")
 

@@ -189,6 +189,8 @@ def _temporary(url: str, problem: Exception) -> str:
     kind, status = type(problem).__name__, getattr(problem, "status", None) or vars(problem).get("code")
     if kind == "TooManyRedirects":
         raise RemoteError(url, "is redirected without end: check the address") from None
+    if kind in ("NonHttpUrlRedirectClientError", "InvalidUrlRedirectClientError"):
+        raise RemoteError(url, "is redirected to something other than a web address: check the address") from None
     if any(kind.startswith(start) for start in _NO_CREDENTIALS):
         what = "set AWS_PROFILE or AWS_ACCESS_KEY_ID, log in, or set FSSPEC_S3_ANON=true if it is public"
         raise RemoteError(url, f"no valid credentials were found in the environment ({kind}): {what}") from None

@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import counted
+from icofactor.estimator.earlier import check_not_adjusted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.workspace import open_stream
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
@@ -222,9 +223,7 @@ def fit_cohort(
     others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
     stages, spent = Stages(verbose), dict(timing or {})
     data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
-    if earlier is not None and (combat is not None or covariates):
-        what = "covariates and harmonization, which are computed from all subjects; fit again, without {earlier}"
-        raise ArgumentError("earlier", None, f"{{earlier}} cannot be combined with {what}")
+    check_not_adjusted(earlier, combat is not None or bool(covariates))
     if measures is None and (combat is not None or covariates):
         compile_for(open_stream(cohort.X, None), ahead=True, adjusted=True)
     if combat is not None:

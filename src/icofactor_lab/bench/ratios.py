@@ -26,7 +26,7 @@ from scipy.stats import binom
 
 import icofactor as ico
 from icofactor.cohort.store import create_store
-from icofactor.errors import ArgumentError, FileError, literal
+from icofactor.errors import ArgumentError, FileError, counted, literal
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Course
@@ -111,7 +111,7 @@ def run_ratios(
         return []
     rows, slower = compare(before, found)
     for line in _changes(before["machine"], found["machine"]):
-        tell(line)
+        print(line)  # also where progress is not shown: it may be why something is slower
     tell(markdown(Table("", rows)))
     return slower
 
@@ -119,7 +119,7 @@ def run_ratios(
 def _measured(scale: Scale, repeats: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     bases, works = _works(scale, folder)
     calls = {**bases, **{name: work for name, (_, work) in works.items()}}
-    tell(f"{len(works)} ratios, {repeats} rounds")
+    tell(f"{len(works)} ratios, {counted(repeats, 'round')}")
     for work in calls.values():
         work()  # compiled, loaded, in the page cache
     seconds = interleaved(calls, repeats)
@@ -285,7 +285,7 @@ def _check_comparable(before: Mapping[str, Any], scale: Scale, repeats: int, fil
     level = _each_level(len(before["ratios"]))
     least = next(n for n in count(2) if mann_whitney(n, rounds)[0] <= (1 - level) / 2) if rounds > 2 else None
     if least is None or least > 50:
-        raise FileError(file, f"has {rounds} rounds, too few to compare: save it with more --repeats")
+        raise FileError(file, f"has {counted(rounds, 'round')}, too few to compare: save it with more --repeats")
     if repeats < least:
         raise ArgumentError("repeats", repeats, f"at least {least}: fewer rounds cannot tell a slow-down")
 
