@@ -357,7 +357,7 @@ def test_s3_with_credentials_of_the_environment(keys: dict[str, str], monkeypatc
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     check_same(open_store("s3://data/a.store"), COHORT)
-    with pytest.raises(FileNotFoundError, match="no cohort store s3://data/none"):
+    with pytest.raises(FileNotFoundError, match="no cohort store s3://data/none; check the URL"):
         open_store("s3://data/none")
 
 

@@ -183,7 +183,9 @@ def write_group(folder: Path, attributes: dict[str, Any]) -> None:
 def read_commit(folder: Path | RemotePath) -> Commit:
     """The committed cohort of a store."""
     if not present(folder / GROUP if isinstance(folder, RemotePath) else folder):
-        raise FileNotFoundError(f"no cohort store {folder}; icofactor prepare writes one")
+        remote = isinstance(folder, RemotePath)
+        what = "check the URL: it is that of the folder of a store" if remote else "icofactor prepare writes one"
+        raise FileNotFoundError(f"no cohort store {folder}; {what}")
     file = folder / COMMIT
     finished = present(file)
     _check_mark(folder, finished)
