@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -191,7 +192,9 @@ def test_command_line(grown: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     found, whole = (ico.load_model(tmp_path / name) for name in "bc")
     assert_close(found, whole)
     record = json.loads((tmp_path / "b" / "provenance.json").read_text())
-    assert record["update"] == {"n_subjects_of_the_earlier_fit": 30}
+    file = tmp_path / "a" / "model.zip"
+    earlier = {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert record["update"] == {"n_subjects_of_the_earlier_fit": 30, "earlier_model": earlier}
     capsys.readouterr()
     wrong = ["fit", path, "-o", str(tmp_path / "d"), "--update", str(tmp_path / "a"), "--center", "zscore", "-q"]
     assert main(wrong) == 2

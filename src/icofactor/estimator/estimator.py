@@ -333,6 +333,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
         self.origin_, self.n_known_ = origin_of(X), 0 if known is None else len(known.rows)
+        self._file, self._earlier_file = None, None if earlier is None else earlier._file
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):

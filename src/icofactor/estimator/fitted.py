@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,10 @@ class FittedMaps:
     scale_: np.ndarray
     solution_: Any
     explained_: float
+    _file: Path | None = None
+    """The file that this fit was read from."""
+    _earlier_file: Path | None = None
+    """The same of the fit that it updates."""
 
     def _warn_of_nothing_explained(self) -> None:
         remedy = "use more components or more updates"

@@ -154,7 +154,9 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
         place = model_at(path)
         record = MODEL_FILE.load(place)
     with MODEL_FILE.naming(place):
-        return _fitted(record)
+        model = _fitted(record)
+    model._file = place
+    return model
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
