@@ -29,11 +29,11 @@ demo: $(VENV)/.installed
 # Two processes of one BLAS thread each; what one has left over, the other takes.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Before every commit, a minute and a half: lint, types, import layers and the quick tests.
+# Before every commit, a minute and a half: lint, types, import layers, the size of every room and the quick tests.
 check: lint
 	$(PYTEST) -m "not slow and not hostile and not real_data"
 
-# Lint, types, import layers, all tests.
+# Lint, types, import layers, sizes, all tests.
 test: lint
 	$(PYTEST)
 
@@ -45,6 +45,7 @@ docs: $(VENV)/.installed-docs
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/room_sizes.py
 	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports; layers=$$?; wait $$types && exit $$layers
 
 clean:

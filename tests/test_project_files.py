@@ -84,3 +84,15 @@ def test_scripts_and_commands_are_those_of_the_package() -> None:
     assert len(called) > 2
     extras = re.findall(r"\.\[(\w+)\]", "".join(files.values()))
     assert extras and set(extras) <= set(PROJECT["optional-dependencies"])
+
+
+def test_the_size_report_counts_code_alone_and_notices_growth(capsys: pytest.CaptureFixture[str]) -> None:
+    report = runpy.run_path(str(ROOT / "tools" / "room_sizes.py"))
+    source = 'def f(x):\n    """Say what it does."""\n    # why\n    return f"{x} and {x + 1}"\n'
+    assert report["code_tokens"](source) == 8
+    text = '[tool.room-sizes]\n"a" = 10 # reason\n"b" = 20\n'
+    assert report["limits"](report["lowered"](text, {"a": 7, "b": 25})) == {"a": 7, "b": 20}
+    limits = report["main"].__globals__["limits"]
+    report["main"].__globals__["limits"] = lambda pyproject: {**limits(pyproject), "src/icofactor/io": 1}
+    assert report["main"]([]) == 1
+    assert "too large" in capsys.readouterr().out
