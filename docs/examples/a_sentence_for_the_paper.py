@@ -63,8 +63,8 @@ text = (out / "methods.md").read_text()
 print(text[: text.find("\n\n", 200)])
 
 # %%
-# A results sentence contains the number of components and how it was chosen, the share of variance, the test, the
-# corrected p-value, and how reproducible the components are. For example:
+# A results sentence contains the number of components and how it was chosen, the share of variance, the test, and
+# the corrected p-value. For example:
 #
 #     *Five parts explained about half of the between-subject variance in thickness. The loadings of one part declined
 #     with age (t and p as printed above, permutation test, corrected over components); those of another differed

@@ -29,7 +29,8 @@ print(fit.found())
 # The report begins with a verdict. Read it in this order:
 #
 # 1. **How many components were fitted, and how many are recommended.** ``icofactor select`` recommends a number.
-# 2. **Do other starts find the same components?** If not, do not interpret single components.
+# 2. **Whether the data determine them.** Shown only if other random starts on the same people do not reach some
+#    components. Do not interpret these.
 # 3. **How much is explained.** The share of the *between-subject* variance, not of the raw values. The mean map, which
 #    is nearly all of the raw values, does not count.
 # 4. **What the maps were adjusted for**, such as age and sex.
@@ -44,7 +45,8 @@ print(sorted(path.name for path in (out / "tables").iterdir()))
 # --------------
 #
 # ``variance_unique`` is the variance that its loadings add to those of all others. ``extent`` is the share of the
-# cortex that it covers. ``recurrence`` is the share of other good starts that find it again; 1 is best.
+# cortex that it covers. ``recurrence`` is the share of the other random starts on the same people that fit as well and
+# reach it. Near 0, the data do not determine the component; 1 says nothing about other people.
 
 with (out / "desc-icofactor_components.tsv").open() as file:
     for row in csv.DictReader(file, delimiter="\t"):

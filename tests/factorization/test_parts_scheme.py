@@ -202,7 +202,7 @@ def test_recurrence_counts_components_that_come_back() -> None:
     share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0002, 1.0003, 2.0]), weights)
     assert n_near == 3
     np.testing.assert_allclose(share, [1 / 3, 1.0, 1.0])
-    assert in_one_line(share, n_near).startswith("2 of 3 components are found again")
+    assert in_one_line(share, n_near).startswith("2 of 3 components")
 
 
 def test_recurrence_says_when_it_cannot_judge() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from icofactor import CorticalFactorization, simulate_cohort
 from icofactor.factorization.recurrence import in_one_line, warning
-from icofactor.results.fit_cohort import FitResult
+from icofactor.results.fit_cohort import FitResult, fit_cohort
 from icofactor.results.meaning import (
     component_units,
     fitted_units,
@@ -88,22 +89,40 @@ def test_the_meaning_is_true() -> None:
 
 
 def test_recurrence_in_words() -> None:
-    assert in_one_line(np.array([1, 0.5, 0.4]), 6).startswith(
-        "2 of 3 components are found again by at least half of the 6"
-    )
+    some = in_one_line(np.array([1, 0.5, 0.4]), 6)
+    assert some.startswith("2 of 3 components were reached by")
+    assert "the 6 other random starts on the same people" in some
+    assert "nothing about other people" in some
+    assert "nothing about other people" not in in_one_line(np.full(3, 0.1), 6)
     assert "there are none" in in_one_line(np.full(3, np.nan), 0)
     assert "there is only 1" in in_one_line(np.full(3, np.nan), 1)
     assert warning(np.array([1, 0.5, 0.4]), 6, of_parts=True) is None
     assert warning(np.array([0.9, 0.1]), 6, of_parts=True) is None  # half is not most
     assert warning(np.full(3, np.nan), 1, of_parts=True) is None
-    assert "none of the 2 is found again" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
+    assert "none was reached" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
     assert "use the method 'parts', or choose" in str(warning(np.array([0.1, 0.1]), 6, of_parts=False))
-    assert in_one_line(np.array([1.0]), 6).startswith("The component is found again by")
-    assert in_one_line(np.array([0.1]), 6).startswith("The component is not found again by")
+    assert in_one_line(np.array([1.0]), 6).startswith("The component was reached by")
+    assert in_one_line(np.array([0.1]), 6).startswith("The component was not reached by")
     alone = str(warning(np.array([0.1]), 6, of_parts=True))
     assert alone.startswith("The component is not determined") and alone.endswith(
         " Choose the number of components with icofactor select."
     )
+
+
+def test_reached_components_are_no_headline(tmp_path: Path) -> None:
+    """That other starts on the same people reach the components is part of how the fit was computed, not a result."""
+    model = CorticalFactorization(2, level=1, n_starts=12, random_state=0)
+    result = fit_cohort(COHORT, model, tmp_path / "out", figures=False)
+    page, methods = ((tmp_path / "out" / name).read_text(encoding="utf-8") for name in ("report.html", "methods.md"))
+    content = json.loads(page.partition('type="application/json" id="data">')[2].partition("</script>")[0])
+    reached, verdict = content["summary"]["trust"], content["summary"]["verdict"]
+    assert not any(np.isnan(model.recurrence_))
+    assert set(verdict) == {"headline", "lines", "recommended", "stability"}
+    for text in (verdict["headline"], *verdict["lines"], *result.found().splitlines()[:2]):
+        assert reached not in text and "starts" not in text
+    for text in (page, methods, result.found()):
+        assert "found again" not in text
+    assert page.index('["How this was computed"') < page.index('id: "recurrence"')
 
 
 def test_models_without_recurrence_say_nothing() -> None:

@@ -208,12 +208,12 @@ def test_recurrence_is_part_of_the_paragraph(cohort: Cohort) -> None:
     model = CorticalFactorization(2, method="parts", n_iter=50, tol=0.0, n_starts=12).fit(cohort)
     model.recurrence_ = np.array([1.0, 0.25])
     model.starts_ = replace(model.starts_, n_near=7)
-    assert "1 of 2 were found again" in methods_text(model, cohort)
-    assert "the 7 other starts" in methods_text(model, cohort)
+    assert "1 of 2 were reached" in methods_text(model, cohort)
+    assert "the 7 other random starts on the same people" in methods_text(model, cohort)
     model.recurrence_ = np.full(2, np.nan)
-    assert "found again" not in methods_text(model, cohort)
+    assert "other random starts" not in methods_text(model, cohort)
     model.recurrence_ = np.array([1.0])
-    assert "The component was found again" in methods_text(model, cohort)
+    assert "The component was reached" in methods_text(model, cohort)
 
 
 def test_signed_maps_have_no_side_that_is_above(cohort: Cohort) -> None:

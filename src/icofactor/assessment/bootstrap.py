@@ -86,7 +86,7 @@ class Bootstrap:
 
     @property
     def stability(self) -> np.ndarray:
-        """Mean similarity of each component; 1 if other subjects would give the same map."""
+        """Mean correlation of each map with its partners in resamples of the same people."""
         return np.asarray(self.similarity.mean(axis=0))
 
     def save(

@@ -13,7 +13,7 @@ SUMMARY = "compare speed with the machine's limits and with other libraries"
 DESCRIPTION = (
     "Measure in one run: (a) updates per second, compared with the machine's matrix product; (b) time to reach an "
     "error, compared with other libraries; (c) growth of time and memory; (d) refinement, coordinate descent and GPU; "
-    "(r) whether different groups of people give the same components. Writes bench.json, bench.md, tables and plots. "
+    "(r) how far two groups of people agree, beside rotated maps. Writes bench.json, bench.md, tables and plots. "
     "Libraries that are not installed are listed as not run. "
     "--save and --against measure ratios in three minutes instead, and compare them with an earlier run: they show "
     "whether a change made icofactor slower."

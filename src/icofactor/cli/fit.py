@@ -47,10 +47,10 @@ _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 _PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns", "weights")
 _OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
 _METHODS = (
-    "parts: regions of the cortex where people deviate from the average together, with signed loadings. They replicate "
-    "better in other people; use them for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
-    "person's map. They have the smallest reconstruction error, but other people or another seed may give other "
-    "components. Also: CD-SPNNMF, and the paper's DL, E-DL, PNNMF, E-PNNMF, LE-PNNMF, SPNNMF, E-SPNNMF, LE-SPNNMF, "
+    "parts: regions of the cortex where people deviate from the average together, with signed loadings. They hardly "
+    "overlap; use them for statistics on loadings. CD-PNNMF: non-negative maps that add up to each "
+    "person's map. They have the smallest reconstruction error, but another seed may give other components. "
+    " Also: CD-SPNNMF, and the paper's DL, E-DL, PNNMF, E-PNNMF, LE-PNNMF, SPNNMF, E-SPNNMF, LE-SPNNMF, "
     "PPNMF, E-PPNMF, LE-PPNMF"
 )
 

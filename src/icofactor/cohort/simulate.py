@@ -10,7 +10,7 @@ from `variability` and `noise`.
 
 Why `variability` is not that of real thickness (0.008) by default: with loadings that hardly vary, every
 subject's map is nearly m, and C → C Q⁻¹, W → Q W stays non-negative for many Q. The truth is then one of many
-answers that fit alike. The default was chosen so that it can be found again, not measured on anyone. Matched
+answers that fit alike. The default was chosen so that it can be recovered, not measured on anyone. Matched
 correlation with the truth, scikit-learn's NMF (nndsvda, 300 iterations), ten components, noise 0.5, left
 hemisphere, mean over seeds 10 to 19 (maps / loadings):
 

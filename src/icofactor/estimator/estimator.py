@@ -55,9 +55,9 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     n_components : int, default=10
         Number of components (basis maps).
     method : str, default="parts"
-        One of `icofactor.METHODS`. "parts" finds regions where people deviate from the mean map together; its
-        components replicate best. "CD-PNNMF" is non-negative matrix factorization with the smallest error. The methods
-        of the paper are DL, PNNMF, SPNNMF and PPNMF, plain or extrapolated (E-, LE-).
+        One of `icofactor.METHODS`. "parts" finds regions where people deviate from the mean map together; they
+        hardly overlap, and loadings are signed. "CD-PNNMF" is non-negative matrix factorization with the smallest
+        error. The methods of the paper are DL, PNNMF, SPNNMF and PPNMF, plain or extrapolated (E-, LE-).
     center : {"auto", "none", "mean", "zscore"}, default="auto"
         Centering of every site before the fit: none, subtract its mean over the fitted subjects, or also divide by its
         standard deviation. "auto" is "mean" for "parts" and "none" for all other methods. The non-negative
@@ -122,7 +122,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         Loadings of the fitted subjects, equal to `transform` of the same data. Each column has a root mean square of
         1, except for projective methods of the paper, where loadings are X @ components_.T.
     recurrence_ : array of shape (n_components,) or None
-        Share of the other good starts that find each component again.
+        Share of the other random starts on the same people that fit as well as the best and reach each component.
     explained_ : float
         Share of the between-subject variance that all components explain together: 1 − error_ / total_variance_.
     explained_variance_, explained_variance_ratio_ : arrays of shape (n_components,)

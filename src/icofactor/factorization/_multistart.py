@@ -61,7 +61,7 @@ class Multistart(Solution):
     engine : str
         Engine that ran the starts.
     recurrence : array of shape (n_components,)
-        Share of the other good starts that find each component again; NaN if fewer than three are near the best.
+        Share of the other starts near the best that reach each component; NaN if fewer than three are near the best.
     n_near : int
         Number of other starts near the best.
 
@@ -185,7 +185,7 @@ def best_of_starts(
         where = choose_engine(search.engine, p, chosen, search.n_components, updates)
         first_tol, seeds = tol if chosen.scheme.n_finished is None else LOOSER * tol, seeds_of(random_state)
         race = _Race(p, chosen, search.n_components, seeds, int(search.n_starts), n_iter, first_tol, where, report)
-        best, objectives, made, found_again = race.winner(search.halving, runner, stats.counts)
+        best, objectives, made, reached = race.winner(search.halving, runner, stats.counts)
         if first_tol > tol and np.isfinite(best.error) and best.n_iter < n_iter:
             best = race.gone_on(best, tol)
             index = int(np.argmin(objectives[:, -1]))
@@ -204,8 +204,8 @@ def best_of_starts(
         best_start=index,
         start_n_iter=made,
         engine=where.name,
-        recurrence=found_again[0],
-        n_near=found_again[1],
+        recurrence=reached[0],
+        n_near=reached[1],
     )
 
 

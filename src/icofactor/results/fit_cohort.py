@@ -61,7 +61,8 @@ class FitResult:
     >>> print(fit.found())  # doctest: +SKIP
     Cohort(100 subjects × 10242 vertices; simulated thickness in mm, left hemisphere)
     10 components explain 51 % of the between-subject variance.
-    10 of 10 components are found again by at least half of the 7 other starts that fit as well (within 0.1 %).
+    10 of 10 components were reached by at least half of the 7 other random starts on the same people that fit as well \
+(within 0.1 %). This says nothing about other people.
     >>> fit.model.loadings_.shape, fit.files[0].parent.name  # doctest: +SKIP
     ((100, 10), 'out')
     """

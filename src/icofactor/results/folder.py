@@ -92,7 +92,7 @@ _COMPONENT_COLUMNS = {
     "variance_alone": "Share of the between-subject variance that its map times its loadings carries",
     "variance_unique": "Share that its loadings add to those of all others, by linear regression",
     "extent": "Share of the sites where the map exceeds 5 % of its largest value",
-    "recurrence": "Share of the other good starts that find it again; n/a if it cannot be judged",
+    "recurrence": "Share of the other random starts on the same people that fit as well and reach it; n/a if unknown",
 }
 _TABLES = (LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS)
 _ALWAYS = (

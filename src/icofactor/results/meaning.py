@@ -10,7 +10,7 @@ import numpy as np
 
 from icofactor.errors import counted
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.recurrence import in_one_line, n_recurring, warning
+from icofactor.factorization.recurrence import in_one_line, undetermined, warning
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
@@ -111,13 +111,13 @@ thinner by as much.
 
 
 def recurrence_line(model: Any) -> str:
-    """How far the starts agree on the components, as one sentence; "" where it was not recorded."""
+    """How many components other random starts on the same people reach; "" where it was not recorded."""
     share = getattr(model, "recurrence_", None)
     return "" if share is None else in_one_line(np.asarray(share), int(model.starts_.n_near))
 
 
 def recurrence_warning(model: Any) -> str | None:
-    """What a reader should know where most components are not found again; None elsewhere."""
+    """What a reader should know where other starts do not reach most components; None elsewhere."""
     share = getattr(model, "recurrence_", None)
     return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
 
@@ -139,7 +139,8 @@ def agreement_line(choice: Choice, n_components: int) -> str:
     """Whether a selection agrees with the number fitted."""
     fitted = f"This fit has {counted(n_components, 'component')}"
     if choice.recommended is None:
-        return f"{fitted}; the selection in this folder recommends none, because it found no structure that replicates."
+        why = "it found no structure beyond that of rotated maps"
+        return f"{fitted}; the selection in this folder recommends none, because {why}."
     if choice.recommended == n_components:
         return f"{fitted}, the number that the selection in this folder recommends."
     if n_components in choice.others:
@@ -173,35 +174,30 @@ class Verdict:
 
     Attributes
     ----------
-    headline : components fitted and recommended, found again, share explained, adjusted for what.
+    headline : components fitted and recommended, not determined by the data, share explained, adjusted for what.
     lines : the same in full sentences.
-    recommended, found_again, stability : short answers, for tiles; "" where stability was not measured.
+    recommended, stability : short answers, for tiles; "" where stability was not measured.
     """
 
     headline: str
     lines: tuple[str, ...]
     recommended: str
-    found_again: str
     stability: str
 
 
 def verdict(fit: FitDescription) -> Verdict:
-    """How many components, how reproducible, how much they explain, adjusted for what."""
+    """How many components, whether the data determine them, how much they explain, adjusted for what."""
     model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
     k, out, share = len(d.alone), adjusted_for(model), getattr(model, "recurrence_", None)
-    judged = share is not None and not np.isnan(share).any()
-    again = f"{n_recurring(np.asarray(share))} of {k}" if judged else "not known"
     best = "not examined" if choice is None else "none" if choice.recommended is None else f"{choice.recommended}"
     many, stable = counted(k, "component"), _stability(fit.selection.stability)
-    few = "it is" if k == 1 else "they are" if again.startswith("0 ") else "most are"
-    unsure = f": {few} not determined by these data" if recurrence_warning(model) else ""
+    failed = "" if share is None else undetermined(np.asarray(share))
+    elsewhere = "Most other random starts on the same people that fit as well end in other components."
     headline = [
         f"{many} fitted; the best number was not examined."
         if choice is None
         else f"{many} fitted, {best} recommended.",
-        f"{again} found again when the fit is repeated{unsure}."
-        if judged
-        else "It is not known whether a repeated fit finds the same.",
+        failed,
         f"Stability over resampled people: {stable}." if stable else "",
         f"{100 * d.explained:.0f} % of the differences between people explained,",
         f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",
@@ -211,14 +207,14 @@ def verdict(fit: FitDescription) -> Verdict:
         "How many components these data support was not examined; run icofactor select to examine it."
         if choice is None
         else agreement_line(choice, k),
-        recurrence_line(model),
+        f"{failed} {elsewhere}" if failed else "",
         stability_line(fit.selection.stability),
         "Most components cover most of the cortex: they overlap, and are not separate parts."
         if k > 1 and np.median(d.extent) > _MOST and d.extent.sum() > _TIMES
         else "",
         f"{which} {100 * d.explained:.1f} % of the between-subject variance{what_remained(model)}.",
     )
-    return Verdict(" ".join(filter(None, headline)), tuple(filter(None, lines)), best, again, stable)
+    return Verdict(" ".join(filter(None, headline)), tuple(filter(None, lines)), best, stable)
 
 
 def median_stability(stability: Any) -> float | None:

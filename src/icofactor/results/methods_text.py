@@ -15,7 +15,7 @@ from icofactor.cohort.store.encoding import rounding_in
 from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.recurrence import FOUND_AGAIN, NEAR, n_recurring
+from icofactor.factorization.recurrence import NEAR, SAME_MAP, n_recurring
 from icofactor.results.meaning import fitted_units, measure_title, what_remained
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_known_as, mesh_name_of
 
@@ -105,6 +105,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
         _problem(model, cite),
         _weights(model),
         _coarse(model, cite),
+        _recurrence(model),
         _refinement(model),
         _full_resolution(model),
         _results(model),
@@ -420,20 +421,22 @@ def _results(model: Any) -> str:
         f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects{what_remained(model)}. "
         f"{scale}{sign} Components "
         "are ordered by the variance each carries alone. For the parcellation, every site was assigned to the "
-        f"component that contributes most there. {_recurrence(model)}"
-    ).rstrip()
+        f"component that contributes most there."
+    )
 
 
 def _recurrence(model: Any) -> str:
+    """How many components other starts on the same people reach; "" where that cannot be judged."""
     share = model.recurrence_
     if share is None or np.isnan(share).any():
         return ""
     n, one = n_recurring(share), len(share) == 1
-    which = f"The component was{' ' if n else ' not '}" if one else f"Of the components, {n} of {len(share)} were "
+    which = f"The component was{'' if n else ' not'}" if one else f"Of the components, {n} of {len(share)} were"
+    limit = "; this says nothing about other people" if n else ""
     return (
-        f"{which}found again (correlation of maps at least "
-        f"{FOUND_AGAIN:g}) by at least half of the {model.starts_.n_near} other starts whose objective came within "
-        f"{100 * NEAR:g} % of the smallest."
+        f"{which} reached (correlation of maps at least {SAME_MAP:g}) by at least half of the {model.starts_.n_near} "
+        "other random starts on the same people whose objective came within "
+        f"{100 * NEAR:g} % of the smallest{limit}."
     )
 
 

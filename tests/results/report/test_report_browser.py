@@ -323,7 +323,7 @@ def test_the_page_goes_from_the_verdict_to_how_it_was_computed(opened: Opened) -
         "How this was computed",
     ]
     last = page.locator("#panels .part").last.locator("section").evaluate_all("nodes => nodes.map((node) => node.id)")
-    assert last == ["panel-convergence", "panel-resources", "panel-sparsity"]
+    assert last == ["panel-recurrence", "panel-convergence", "panel-resources", "panel-sparsity"]
     targets = page.locator("#contents a").evaluate_all("links => links.map((link) => link.hash.slice(1))")
     assert len(set(targets)) == len(targets) == page.locator("#panels section, main h2").count()
     assert page.evaluate("names => names.every((name) => document.getElementById(name))", targets)

@@ -14,6 +14,7 @@ import pytest
 from helpers.hostile_fit import Fitted
 from helpers.sidecars import undescribed
 from icofactor.assessment.selection.choice import Choice
+from icofactor.factorization.recurrence import undetermined
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription
 from icofactor.results.meaning import adjustments, stability_line, verdict
@@ -42,7 +43,8 @@ def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None
     assert float(best[str(d.convergence.updates[-1])]) == pytest.approx(d.convergence.objective[-1])
     known = dict(zip(read["summary"]["quantity"], read["summary"]["value"], strict=True))
     assert float(known["explained_variance"]) == pytest.approx(d.explained)
-    assert (known["components"], known["components_recommended"], known["components_found_again"]) == ("3", "3", "n/a")
+    assert (known["components"], known["components_recommended"]) == ("3", "3")
+    assert known["components_reached_by_other_starts"] == "n/a"  # two starts do not tell
     assert len(read["unusual"]["z"]) == len(d.unusual.z)
     assert float(known["l1_B"]) == pytest.approx(d.l1_B.sum())
     free = len(d.loadings) - 1 - 3  # a mean, and three loadings
@@ -95,17 +97,18 @@ def test_the_verdict_comes_in_one_line(fitted: Fitted, recommended: Any, said: s
     assert found.headline.startswith(said) and found.recommended == tile
     explained = f"{100 * fit.diagnostics.explained:.0f} % of the differences between people explained,"
     assert f"{explained} not adjusted for age, sex or anything else." in found.headline
-    assert found.found_again == "not known"  # of two starts
+    assert "determined" not in found.headline  # two starts do not tell
     parts = "Most components cover most of the cortex: they overlap, and are not separate parts."
     for extent in ([0.2] * 3, [0.6, 0.6, 0.2], [0.9] * 3):  # those in the middle hardly overlap
         other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.array(extent)))
         assert (parts in verdict(other).lines) == (sum(extent) > 2)
     kept = fit.model.recurrence_
-    for share, word in (([1.0, 0.9, 0.2], ""), ([1.0, 0.2, 0.2], ": most are not"), ([0.2] * 3, ": they are not")):
+    shares = {"": [1.0, 0.9, 0.8], "1 of 3": [1.0, 0.9, 0.2], "2 of 3": [1.0, 0.2, 0.2], "None": [0.2] * 3}
+    for said, share in shares.items():
         fit.model.recurrence_ = np.array(share)
-        again = sum(value > 0.5 for value in share)
-        end = f"{word} determined by these data" if word else ""
-        assert f"{again} of 3 found again when the fit is repeated{end}." in verdict(fit).headline
+        assert undetermined(fit.model.recurrence_).startswith(said)
+        assert undetermined(fit.model.recurrence_) in verdict(fit).headline
+        assert ("determined" in verdict(fit).headline) == bool(said)
     fit.model.recurrence_ = kept
 
 

@@ -178,7 +178,7 @@ def _of_measures(model: Any, seen: Pass, codes: np.ndarray | None) -> np.ndarray
 def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """‖B_j‖₁ and ‖C_j‖₁ in design coordinates, in the order of the components.
 
-    The solution keeps the order of its start; its components are found again by their maps D B.
+    The solution keeps the order of its start; its components are recognized by their maps D B.
     """
     B, C = np.asarray(model.solution_.B), np.asarray(model.solution_.C)
     coarse = model.design_.matrix @ B

@@ -95,7 +95,7 @@ def draw_recurrence(model: Any) -> Any:
     axes.set_ylim(0, 104)
     _component_ticks(axes, k)
     axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel(f"found again by (% of {model.starts_.n_near} other good starts)", fontsize=8)
+    axes.set_ylabel("reached by other random starts on the same people (%)", fontsize=7)
     return figure
 
 

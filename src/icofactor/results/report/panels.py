@@ -209,7 +209,6 @@ PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
         _one("norm", lambda fit: fit.norm, lambda _, norm: draw_norm(norm)),
         _one("atlas_overlap", lambda fit: fit.selection.overlap, lambda _, overlap: draw_overlap(overlap)),
         _one("explained_variance", _diagnostics, lambda _, d: draw_explained(d)),
-        _one("recurrence", _recurrence, lambda fit, _: draw_recurrence(fit.model)),
         _one("selection", lambda fit: fit.selection.choice, lambda _, choice: choice.plot()),
         _one("stability", lambda fit: fit.selection.stability, lambda _, stability: draw_stability(stability)),
         _one(
@@ -217,6 +216,7 @@ PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
             lambda fit: fit.diagnostics if len(fit.diagnostics.alone) > 1 else None,
             lambda _, d: draw_similarity(d),
         ),
+        _one("recurrence", _recurrence, lambda fit, _: draw_recurrence(fit.model)),
         _one("convergence", _diagnostics, lambda _, d: draw_convergence(d)),
         _one("sparsity", _diagnostics, lambda _, d: draw_sparsity(d)),
     ]

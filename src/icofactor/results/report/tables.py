@@ -109,7 +109,7 @@ def _summary(fit: FitDescription) -> Columns:
         ("subjects", n_people(fit), ""),
         ("components", len(d.alone), ""),
         ("components_recommended", None if fit.selection.choice is None else fit.selection.choice.recommended, ""),
-        ("components_found_again", n_recurring(share) if known else None, ""),
+        ("components_reached_by_other_starts", n_recurring(share) if known else None, ""),
         ("other_good_starts", int(model.starts_.n_near), ""),
         ("starts", int(model.starts_.n_starts), ""),
         ("starts_continued", d.convergence.n_starts, ""),

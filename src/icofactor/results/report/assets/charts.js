@@ -134,13 +134,13 @@ function componentsPanel(page) {
   const where = data.cortex.missing && p.regions ? "regions" : "cortex"; // those of a table without an atlas lie nowhere
   const fact = (name, value) => (value === null || value === undefined ? [] : [el("div", {}, el("dt", {}, name), el("dd", {}, value))]);
   const cards = Array.from({ length: k }, (_, j) => {
-    const again = p.recurrence && p.recurrence[j] !== null ? percent(p.recurrence[j], 0) : null, related = relations(page, j);
+    const reached = p.recurrence ? p.recurrence[j] : null, related = relations(page, j);
     return el("article", { class: "component", "aria-labelledby": `component-${j + 1}` },
       el("h4", { id: `component-${j + 1}` }, data.cortex.distinct ? swatch(data, array, j) : null, nameOf(data, j)),
       drawn[j] ? el("div", { class: "views" }, ...drawn[j]) : null,
       el("div", { class: "facts" },
         el("dl", {}, ...fact("unique variance", percent(p.components.unique[j])), ...fact(`of the ${where}`, percent(p.components.extent[j], 0)),
-          ...fact("of starts find it again", again), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),
+          ...fact("of other starts on the same people reach it", reached !== null && reached < 0.5 ? percent(reached, 0) : null), ...fact("stability in resamples", data.stability && fixed(data.stability.stability[j], 2))),
         related.length ? el("ul", {}, ...related.map(([text, clear]) => el("li", {}, clear ? el("strong", {}, text) : text))) : null,
         drawn[j] ? el("button", { type: "button", class: "screen", "aria-label": `Show on the large brain: ${nameOf(data, j)}`, onclick: () => { choose(j); document.getElementById("cortex").scrollIntoView(); } }, "Show on the large brain") : null),
       el("div", { class: "spread" }, histogram(p, L, j)));
@@ -157,14 +157,14 @@ function variancePanel(p, summary) {
   return section("Explained variance", text, [keys(series), bars(p, series, "share of between-subject variance", (v) => percent(v))]);
 }
 
-/** Which components other starts find again, which is how far the data determine them. */
+/** Which components other random starts on the same people reach. */
 function recurrencePanel(p, summary) {
   if (!p.recurrence) return null;
-  const about = "Share of the other starts that fit as well (objective within 0.1 % of the best) in which the component is found again (correlation of maps at least 0.9). A component that other starts do not find is not determined by the data.";
-  if (p.recurrence.some((v) => v === null)) return section("Do other starts find the same components?", about, [el("p", {}, summary.trust)]);
-  const series = [{ name: `found again by, of ${p.n_near} starts`, values: p.recurrence, colour: "#009e73" }];
-  return section("Do other starts find the same components?", about, [el("p", {}, el("strong", {}, summary.trust)),
-    bars(p, series, "share of other good starts", (v) => percent(v, 0), { high: 1 })]);
+  const about = "Share of the other random starts on the same people that reach the component (correlation of maps at least 0.9), among those that fit as well (objective within 0.1 % of the best). A component that they do not reach is not determined by the data.", title = "Do other random starts reach the same components?";
+  if (p.recurrence.some((v) => v === null)) return section(title, about, [el("p", {}, summary.trust)]);
+  const axis = "reached by other random starts on the same people (%)", series = [{ name: axis, values: p.recurrence.map((v) => 100 * v), colour: "#009e73" }];
+  return section(title, about, [el("p", {}, summary.trust), el("p", { class: "about" }, `Vertical axis: ${axis}.`),
+    bars(p, series, "reached by (%)", (v) => percent(v / 100, 0), { high: 100 })]);
 }
 
 function sparsityPanel(p) {

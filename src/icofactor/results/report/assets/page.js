@@ -13,7 +13,6 @@ function header(data) {
     [s.scans ? "scans fitted" : "people", many(s.subjects)],
     ["components fitted", s.components],
     ["components recommended", known.recommended],
-    ["found again when the fit is repeated", known.found_again],
     ...(known.stability ? [["stability over resampled people", known.stability]] : []),
     ["of the differences between people explained", percent(s.explained, 0)],
     ["adjusted for", s.adjusted.join(", ") || "nothing"],
@@ -50,7 +49,6 @@ const PARTS = [
   ]],
   ["How far to trust the components", [
     { id: "variance", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => variancePanel(p, data.summary) },
-    { id: "recurrence", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => recurrencePanel(p, data.summary) },
     { id: "selection", tables: ["selection.tsv"], draw: ({ data }) => selectionPanel(data.selection) },
     { id: "stability", tables: ["stability.tsv"], draw: ({ data, p }) => stabilityPanel(data.stability, p) },
     { id: "similarity", tables: ["tables/similarity.tsv"], draw: ({ p, array }) => matricesPanel(p, array) },
@@ -60,6 +58,7 @@ const PARTS = [
     { id: "provenance", tables: ["tables/settings.tsv"], draw: ({ data }) => provenancePanel(data) },
   ]],
   ["How this was computed", [
+    { id: "recurrence", tables: ["desc-icofactor_components.tsv", "tables/summary.tsv"], draw: ({ data, p }) => recurrencePanel(p, data.summary) },
     { id: "convergence", tables: ["tables/convergence.tsv"], draw: ({ p }) => convergencePanel(p) },
     { id: "resources", tables: ["tables/resources.tsv"], draw: ({ data }) => runPanel(data) },
     { id: "sparsity", tables: ["tables/sparsity.tsv", "tables/summary.tsv"], draw: ({ p }) => sparsityPanel(p) },

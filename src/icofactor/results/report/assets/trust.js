@@ -42,7 +42,7 @@ function stabilityPanel(stability, p) {
   if (!stability) return null;
   const rows = stability.stability.map((value, j) => [p.titles[j].replace("Component ", ""), fixed(value, 3), fixed(stability.stability_5th_percentile[j], 3), fixed(stability.relative_standard_error[j], 3)]);
   const series = [{ name: "mean over resamples", values: stability.stability.map((v) => Math.max(0, v ?? 0)), colour: INK.blue }, { name: "5th percentile", values: stability.stability_5th_percentile.map((v) => Math.max(0, v ?? 0)), colour: INK.orange }];
-  return section("Stability of components", "Correlation of each map with its partner in fits to resampled subjects: 1 if other subjects would give the same map. Standard error: of the map over resamples, relative to the size of the map. The layer Standard error shows where it is large. Point at a loading to see its standard error.", [
+  return section("Stability of components", "Correlation of each map with its partner in fits to subjects resampled from these. Standard error: of the map over resamples, relative to the size of the map. The layer Standard error shows where it is large. Point at a loading to see its standard error.", [
     el("div", { class: "row pairs" }, el("div", {}, keys(series), bars(p, series, "correlation with resamples", (v) => show(v, 3))),
       table(["component", "stability", "5th percentile", "relative standard error"], rows, [0, 1, 2, 3]))], true);
 }
