@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
+# The lowest Python of pyproject.toml, and an environment with the lowest version of every dependency.
+PYTHON_LOWEST ?= python3.11
+VENV_LOWEST ?= .venv-lowest
+BIN_LOWEST := $(VENV_LOWEST)/bin
 
-.PHONY: demo check test lint docs clean
+.PHONY: demo check test test-lowest lint docs clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("icofactor needs Python 3.11 or later, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -22,20 +26,33 @@ $(VENV)/.installed-docs: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@ $(VENV)/.installed
 
+$(VENV_LOWEST)/.installed: pyproject.toml packaging/lowest.py
+	$(PYTHON_LOWEST) -m venv $(VENV_LOWEST)
+	$(BIN_LOWEST)/python packaging/lowest.py > $(VENV_LOWEST)/constraints.txt
+	$(BIN_LOWEST)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV_LOWEST)/constraints.txt --editable '.[test]'
+	touch $@
+
 # Simulate a cohort, factorize it, write maps, loadings and a report.
 demo: $(VENV)/.installed
 	$(BIN)/icofactor demo $(OUT) --overwrite
 
 # Two processes of one BLAS thread each; what one has left over, the other takes.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST_OPTIONS := -n 2 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS)
+QUICK := -m "not slow and not hostile and not real_data"
 
 # Before every commit, a minute and a half: lint, types, import layers, the size of every room and the quick tests.
 check: lint
-	$(PYTEST) -m "not slow and not hostile and not real_data"
+	$(PYTEST) $(QUICK)
 
 # Lint, types, import layers, sizes, all tests.
 test: lint
 	$(PYTEST)
+
+# The quick tests with the lowest versions that pyproject.toml declares; fails if others are installed.
+test-lowest: $(VENV_LOWEST)/.installed
+	$(BIN_LOWEST)/python packaging/lowest.py --check
+	OMP_NUM_THREADS=1 $(BIN_LOWEST)/python -m pytest $(PYTEST_OPTIONS) $(QUICK)
 
 # The site, in docs/_build/html: the tutorials run, and every warning is an error.
 docs: $(VENV)/.installed-docs
@@ -49,4 +66,4 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports; layers=$$?; wait $$types && exit $$layers
 
 clean:
-	rm -rf $(VENV) $(OUT) docs/_build docs/tutorials docs/reference/commands docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOWEST) $(OUT) docs/_build docs/tutorials docs/reference/commands docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

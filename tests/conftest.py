@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,14 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the garbage collector need not walk through them again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def default_interrupt() -> Iterator[None]:
+    """Handle SIGINT as Python does by default, also in the background of a shell, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

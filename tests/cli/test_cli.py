@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import icofactor
+from icofactor.__main__ import end_at_once
 from icofactor.assessment.associations.design import complete_rows
 from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import ArgumentError, CohortError, render
 from icofactor.factorization.engines import sweeps, turning
 from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
+from icofactor.io.publish import uninterrupted
 from icofactor.progress import Stages, say
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
@@ -323,6 +325,7 @@ class Interrupting:
         signal.raise_signal(self.number)
 
 
+@pytest.mark.usefixtures("default_interrupt")
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 @pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
 def test_an_interrupt_that_a_destructor_meets_is_not_lost(
@@ -348,6 +351,7 @@ def test_an_interrupt_before_the_command_or_while_that_is_said_is_no_traceback(m
     assert main(["demo", "out"]) == 130
 
 
+@pytest.mark.usefixtures("default_interrupt")
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_more_signals_do_not_disturb_the_cleaning_up(
@@ -367,6 +371,26 @@ def test_more_signals_do_not_disturb_the_cleaning_up(
     assert main(["demo", "out"]) == 130 and cleaned
     assert capsys.readouterr().err.endswith("no partial results were left behind\n")
     assert before == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.usefixtures("default_interrupt")
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_an_ignored_interrupt_stays_ignored(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shells start programs in the background with SIGINT ignored."""
+
+    def run(options: argparse.Namespace) -> None:
+        signal.raise_signal(signal.SIGINT)
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("icofactor.cli.demo.run", run)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_at_once()
+    assert main(["demo", "out"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_an_interrupt_that_a_library_turns_into_another_error_is_one(

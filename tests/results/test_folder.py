@@ -566,6 +566,7 @@ def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> N
         assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
 
 
+@pytest.mark.usefixtures("default_interrupt")
 def test_a_second_interrupt_waits_for_the_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, *EARLIER)
 
