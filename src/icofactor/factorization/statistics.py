@@ -17,12 +17,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.factorization.arrays import Array, namespace, to_numpy
+from icofactor.factorization.arrays import Array, to_numpy
 from icofactor.factorization.design import Design, diagonal_matrix, exchanged_columns, others
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Rows, cut, on_device
+from icofactor.streaming.blocks import Arrays, Rows, cut
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import each_block, pass_over, stream_of
 from icofactor.streaming.runners import in_order
@@ -328,10 +328,9 @@ class Data:
         return total
 
 
-@on_device
 def _energy_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """Squared rows of X."""
-    return {"site.energy": namespace(x).einsum("ij,ij->i", x, x)}
+    return {"site.energy": np.einsum("ij,ij->i", x, x)}
 
 
 def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:
