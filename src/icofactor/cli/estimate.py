@@ -92,9 +92,7 @@ def estimate(size: Size, *, in_memory: bool = True, adjusted: bool = False) -> E
     return Estimate(memory, seconds)
 
 
-def estimate_pass(
-    n_subjects: int, n_sites: int, *, in_memory: bool = True, more: int = 0
-) -> Estimate:
+def estimate_pass(n_subjects: int, n_sites: int, *, in_memory: bool = True, more: int = 0) -> Estimate:
     """The same of work that takes one pass over X and draws nothing: `transform`, or `prepare` of any maps; `more`
     bytes are in memory besides."""
     values = n_subjects * n_sites

@@ -14,7 +14,6 @@ from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, Search, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
-from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.gathering import look_over
 from icofactor.factorization.methods import Method
@@ -264,7 +263,7 @@ def _full_basis(
     solution, design = refined.solution, refined.design
     if not settings.lift:  # its products with X are sums that are known
         B, stats = solution.B, refined.stats
-        WX = np.ascontiguousarray((to_numpy(stats.L) @ B).T)
+        WX = np.ascontiguousarray((stats.L @ B).T)
         return Basis(np.asarray(design.matrix @ B), WX, B.T @ (stats.K @ B), design.sites.weights)
     return full_basis(
         view,

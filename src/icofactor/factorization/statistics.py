@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.factorization.arrays import Array, to_numpy
+from icofactor.factorization.arrays import Array
 from icofactor.factorization.design import Design, diagonal_matrix, exchanged_columns, others
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
@@ -57,7 +57,7 @@ class Statistics:
     K : scipy.sparse.csr_array, n_k × n_k
         DᵀD; diagonal for partition columns.
     L : array, n_subjects × n_k
-        XᵀD. Replace it (`dataclasses.replace`) by a jax, torch or cupy array to compute there.
+        XᵀD.
     sq_norm : float
         ‖X‖².
     energy : (n_k,) array
@@ -316,7 +316,7 @@ class Data:
             D, K = WD_changed.tocsr()[support], _divided_K(stats.K, fine, same, changed, WD_changed)
             held, weights = fine.site_column, self.sites.weigh(self._site_energy)
             energy = np.bincount(np.maximum(held, 0), np.where(held >= 0, weights, 0.0), minlength=fine.n_columns)
-        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, (D.T @ self.X.read(support)).T)
+        L = exchanged_columns(stats.L, fine.parent, changed, (D.T @ self.X.read(support)).T)
         return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
@@ -469,7 +469,7 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
+        L = exchanged_columns(stats.L, fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
         K = diagonal_matrix(fine.sizes)

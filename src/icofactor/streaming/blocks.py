@@ -52,9 +52,7 @@ def as_slice(numbers: np.ndarray) -> Rows:
     return slice(int(numbers[0]), int(numbers[-1]) + 1) if together else numbers
 
 
-def blocks_of(
-    x: np.ndarray, step: int, change: BlockChange | None = None
-) -> Iterator[tuple[slice, np.ndarray]]:
+def blocks_of(x: np.ndarray, step: int, change: BlockChange | None = None) -> Iterator[tuple[slice, np.ndarray]]:
     """Blocks of `step` sites of x (sites × subjects, any type and order), each in float64 and C order."""
     for rows in cut(len(x), step):
         block = as_block(x[rows])

@@ -135,9 +135,7 @@ class StoredArray:
             found[there] = values[inside]
         return found
 
-    def pieces(
-        self, where: tuple[slice, ...]
-    ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], NDArray[Any]]]:
+    def pieces(self, where: tuple[slice, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], NDArray[Any]]]:
         """Every chunk that holds some of these rows and columns: where they stand among them, where in it, its values.
 
         Checksums are compared.
@@ -150,9 +148,7 @@ class StoredArray:
             there, inside = zip(*places, strict=True)
             yield there, inside, self._checked(numbers, file, data)
 
-    def _chunks(
-        self, touched: list[tuple[int, ...]], files: list[str | RemotePath]
-    ) -> Iterator[NDArray[np.uint8]]:
+    def _chunks(self, touched: list[tuple[int, ...]], files: list[str | RemotePath]) -> Iterator[NDArray[np.uint8]]:
         """The bytes of chunks; behind a URL several at once, and those of the rows that are likely next."""
         if isinstance(self.folder, RemotePath) and touched:
             first, last = touched[0][0], touched[-1][0]

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-import numpy as np
-
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
 from icofactor.factorization._solve import Course, Run
@@ -137,6 +135,4 @@ def _jax(p: Problem, method: Method, reason: str) -> Engine:
         return _numpy(f"{method.name} is written for NumPy only")
     from icofactor.factorization.engines import jax as jax_engine
 
-    if not isinstance(p.L, np.ndarray):
-        return _numpy("the data are arrays of another library and are computed there")
     return Engine("jax", jax_engine.iterate, reason, jax_engine.batch_bytes)
