@@ -19,8 +19,8 @@ from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.blocks import Arrays, Levelled
+from icofactor.streaming.passes import each_block, each_wide_block, pass_over
 
 MEAN_SWEEPS = 10
 """Sweeps over all pairs of parts in which a site divides its mean among them."""
@@ -95,7 +95,7 @@ def lift(
     """
     problem = scheme.site_problem(C, G, penalty, site_weight)
     shared = {
-        "C": problem.linear,
+        **_orthogonal(problem.linear),
         "A": problem.gram,
         "inverse": np.linalg.pinv(problem.gram, hermitian=True),
         "lasso": np.array(problem.lasso),
@@ -123,14 +123,18 @@ def _lift_block(
     x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
-    W = _solved(shared["C"] @ x.T, shared, start)
-    return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
-
-
-def _solved(rhs: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> np.ndarray:
+    levelled = Levelled.of(x)
+    rhs = (levelled.times(shared["Q"]) @ shared["R"]).T
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
-    return np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    return {"site.W": W, "sum.WX": levelled.sums(weighed(W, weights))}
+
+
+def _orthogonal(C: np.ndarray) -> dict[str, np.ndarray]:
+    """Q and R with C = RᵀQ: nearly parallel rows of C would amplify what float32 loses in a product X Cᵀ."""
+    Q, R = np.linalg.qr(C.T)
+    return {"Q": np.ascontiguousarray(Q.T), "R": R}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
@@ -218,7 +222,7 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
         "mu": first.W.T @ heavy,
     }
     W = np.empty_like(first.W)
-    task = each_block(_divide_mean_block)
+    task = each_wide_block(_divide_mean_block)
     for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
         W[rows] = found["site.W"]
     second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights, "lift-scale"))
@@ -277,7 +281,7 @@ def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
     for number in range(n_steps):
-        shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
+        shared = {**_orthogonal(basis.WX), "A": basis.WX @ basis.WX.T, "G": basis.WW}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
         own, stage = [basis.W, basis.weights], f"lift-step-{number}"
         for rows, found in pass_over(X, each_block(_step_block), shared, own, stage=stage):
@@ -289,16 +293,17 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
 
 def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
-    MW, A = x @ shared["C"].T, shared["A"]
+    levelled = Levelled.of(x)
+    MW, A = levelled.times(shared["Q"]) @ shared["R"], shared["A"]
     size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)
     step = np.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
-    return {"site.step": step, "sum.WX": weighed(step, weights).T @ x}
+    return {"site.step": step, "sum.WX": levelled.sums(weighed(step, weights))}
 
 
 def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
     """The block's share of WᵀX; values that are not finite are reported by the inspector."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return {"sum.WX": W.T @ x}
+        return {"sum.WX": Levelled.of(x).sums(W)}
 
 
 def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None, stage: str = "basis") -> Basis:

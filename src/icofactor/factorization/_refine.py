@@ -155,7 +155,7 @@ def refine(
         As in `solve`. Under paper rules, "paper" is computed again after each division.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
         Where updates run. "auto" uses the compiled kernels if the starts ran there or there is much work, otherwise
-        NumPy.
+        NumPy; so does "jax", which only makes starts.
     report : callable, optional
         Called with the fraction of the refinements that is done.
     checkpoint : Checkpoint, optional
@@ -198,7 +198,7 @@ def refined_by(
 ) -> Refined:
     """`refine` with parameters that are checked already."""
     method = method_named(solution.method)
-    if engine == "auto":
+    if engine in ("auto", "jax"):
         long = getattr(solution, "engine", None) == "cpu" or is_long(stats, method, solution, schedule)
         engine = "cpu" if long else "numpy"
     check_problem(stats, method, solution.n_components)

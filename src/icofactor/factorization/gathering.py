@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.streaming.blocks import Arrays, Blocks, as_slice, join
-from icofactor.streaming.inspect import Inspector, look
+from icofactor.streaming.blocks import Arrays, Blocks, Levelled, as_slice, join
+from icofactor.streaming.inspect import Inspector, look, look_at_kinds
 from icofactor.streaming.passes import pass_over, stream_of
 
-_FEW = 8
 Report = Callable[[float], None]
 
 
@@ -48,16 +47,18 @@ def look_over(X: Any, inspector: Inspector, report: Report | None = None, stage:
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
     """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
     reached, columns = _reached(columns)
-    seen, sums = [], None
+    seen, sums, codes = [], None, shared.get("codes")
     for rows, x in blocks:
-        seen.append(look(x, shared.get("codes")))
-        whole = len(x) == columns.shape[0]
+        # several kinds of maps have levels of their own, and float32 deviations from that of one would lose digits
+        block = x if codes is None else x.astype(np.float64, copy=False)
+        whole = len(block) == columns.shape[0]
         at, here = (slice(None), columns) if whole else _reached(columns[rows])
         if sums is None:
-            sums = np.zeros((len(reached), x.shape[1]))
-        # of many subjects a block has few faces: a dense product reads its values once
+            sums = np.zeros((len(reached), block.shape[1]))
         with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-            sums[at] += (here.T.toarray() if here.shape[1] <= _FEW else here.T) @ x
+            levelled = Levelled.of(block)
+            sums[at] += levelled.sums(here)
+        seen.append(look(block, levelled) if codes is None else look_at_kinds(block, codes))
     assert sums is not None
     return {**join(seen), "reached": reached, "columns": sums}
 

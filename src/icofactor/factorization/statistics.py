@@ -22,9 +22,9 @@ from icofactor.factorization.design import Design, diagonal_matrix, exchanged_co
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Rows, cut
+from icofactor.streaming.blocks import Arrays, Rows, cut, squares_of_sites
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import each_block, pass_over, stream_of
+from icofactor.streaming.passes import each_block, each_wide_block, pass_over, stream_of
 from icofactor.streaming.runners import in_order
 
 PYRAMID_BYTES = 320 * 2**20
@@ -322,7 +322,7 @@ class Data:
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Squared residual of X − D(BC), summed over the sites of each face; one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
-        for rows, found in pass_over(self.X, each_block(_residual_block), {"BC": BC}, [D]):
+        for rows, found in pass_over(self.X, each_wide_block(_residual_block), {"BC": BC}, [D]):
             held, site = design.site_column[rows], self.sites.weigh(found["site.residual"], rows)
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
@@ -330,7 +330,7 @@ class Data:
 
 def _energy_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """Squared rows of X."""
-    return {"site.energy": np.einsum("ij,ij->i", x, x)}
+    return {"site.energy": squares_of_sites(x)}
 
 
 def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:

@@ -34,7 +34,7 @@ from icofactor.preprocessing.adjusted import AdjustedMaps, Given, adjusted, lift
 from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjusted, Subset
 
@@ -161,7 +161,7 @@ class Harmonization:
                 who = np.flatnonzero(codes == len(self.levels) + i)
                 found = [np.zeros(used.sum()), np.ones(used.sum())]
                 stream = Stream(Subset(source, subjects=who))
-                for rows, block in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
+                for rows, block in pass_over(stream, each_wide_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
                     found[0][rows], found[1][rows] = block["site.level"], block["site.squares"]
                 known = np.isfinite(found[0]) & np.isfinite(found[1])
                 for mine in (known & (part == one) for one in np.unique(part)):
@@ -304,7 +304,7 @@ class ComBat(TransformerMixin, BaseEstimator):
             step = scans.adjustment(estimates)
             shift, left = np.zeros((2, source.shape[0]))
             harmonized = Stream(Adjusted(source, step))
-            for rows, block in pass_over(harmonized, each_block(_look_block)):
+            for rows, block in pass_over(harmonized, each_wide_block(_look_block)):
                 shift[rows], left[rows] = block["site.shift"], block["site.left"]
         full = lambda values, empty=0.0: _on_all(values, sites, given.n_sites, empty)
         explained, each = share_of(part, seen.found["site.total"], left)

@@ -39,7 +39,7 @@ from icofactor.preprocessing.adjusted import (
     steps_of,
 )
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjustment
 
@@ -129,7 +129,7 @@ class Covariates:
         total, left = np.zeros((2, len(sites)))
         with one_blas_thread():
             shared = {"solve": solver(Z), "Z": Z}
-            for rows, found in pass_over(Stream(source), each_block(regress_block), shared):
+            for rows, found in pass_over(Stream(source), each_wide_block(regress_block), shared):
                 coefficients[:, sites[rows]] = found["site.beta"].T
                 shift[sites[rows]] = found["site.shift"]
                 total[rows], left[rows] = found["site.total"], found["site.left"]

@@ -15,7 +15,7 @@ from icofactor.errors import ArgumentError
 from icofactor.preprocessing.covariates import Term, solver
 from icofactor.streaming.blocks import Arrays, cut
 from icofactor.streaming.checkpoint import digest
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _TOL, _MOST_STEPS = 1e-12, 1000
@@ -166,7 +166,7 @@ class Look:
         self.found: Arrays = {}
         self.low = np.inf
         n_sites = X.shape[0]
-        for rows, part in pass_over(X, each_block(_fit_block), scans.shared()):
+        for rows, part in pass_over(X, each_wide_block(_fit_block), scans.shared()):
             for name, values in part.items():
                 if name.startswith("site."):
                     self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values

@@ -23,7 +23,7 @@ from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Holes, MapSource, WithHoles, source_of
 
@@ -287,7 +287,7 @@ class _Sums:
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
         own = [W, mean, W @ near, weights]
-        for rows, found in pass_over(view, each_block(compared_block), {"kinds": kinds}, own):
+        for rows, found in pass_over(view, each_wide_block(compared_block), {"kinds": kinds}, own):
             inspector.accept(None, found)
             some = np.flatnonzero(found["site.missing"].any(axis=1))
             empty.append((np.arange(n_sites)[rows][some], found["site.missing"][some]))

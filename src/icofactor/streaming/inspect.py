@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, literal
-from icofactor.streaming.blocks import CACHE_BYTES, Arrays, Rows, cut
+from icofactor.streaming.blocks import Arrays, Levelled, Rows
 
 _LARGEST, _SMALLEST = 1e120, 1e-120
 
@@ -107,22 +107,12 @@ def _refusal(sentence: str) -> ArgumentError:
     return ArgumentError("X", None, sentence)
 
 
-def look(x: np.ndarray, codes: np.ndarray | None = None) -> Arrays:
+def look(x: np.ndarray, levelled: Levelled) -> Arrays:
     """What an Inspector wants to know of a block of sites × subjects."""
-    if codes is not None:
-        each = [look(x[:, codes == code]) for code in range(int(codes.max()) + 1)]
-        kinds = {
-            f"site.kind.{name}": np.stack([seen[f"site.{name}"] for seen in each], axis=1)
-            for name in ("mean", "energy", "variance")
-        }
-        kinds["max.differ"] = np.array(any(seen["max.differ"] for seen in each))
-        return {**look_for_bounds(x), **kinds, "site.energy": kinds["site.kind.energy"].sum(axis=1)}
     with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-        step = max(1, CACHE_BYTES // (8 * max(1, x.shape[1])))
-        moments = [_moments(x[rows]) for rows in cut(len(x), step)]
-        mean, variance = (np.concatenate(parts) for parts in zip(*moments, strict=True))
+        mean, variance = levelled.moments()
         # the first site nearly always tells that subjects differ
-        differ = (x[:1] != x[:1, :1]).any() or (x.min(axis=1) != x.max(axis=1)).any()
+        differ = levelled.deviation[:1].any() or levelled.deviation.any()
         return {
             **look_for_bounds(x),
             "max.differ": np.array(differ),
@@ -132,16 +122,22 @@ def look(x: np.ndarray, codes: np.ndarray | None = None) -> Arrays:
         }
 
 
-def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each site, and Σ (x − mean)²."""
-    mean = x.mean(axis=1)
-    deviation = x - mean[:, None]
-    return mean, np.einsum("ij,ij->i", deviation, deviation)
+def look_at_kinds(x: np.ndarray, codes: np.ndarray) -> Arrays:
+    """What an Inspector wants to know of a block whose rows are maps of several kinds, each by itself."""
+    each = [look(rows, Levelled.of(rows)) for rows in (x[:, codes == code] for code in range(int(codes.max()) + 1))]
+    kinds = {
+        f"site.kind.{name}": np.stack([seen[f"site.{name}"] for seen in each], axis=1)
+        for name in ("mean", "energy", "variance")
+    }
+    differ = np.array(any(seen["max.differ"] for seen in each))
+    energy = kinds["site.kind.energy"].sum(axis=1)
+    return {**look_for_bounds(x), **kinds, "max.differ": differ, "site.energy": energy}
 
 
 def look_for_bounds(x: np.ndarray) -> Arrays:
     """The least and largest value of each subject; NaN where there is one."""
-    return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
+    low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+    return {"min.low": low.astype(np.float64), "max.high": high.astype(np.float64)}
 
 
 def _some(noun: str, things: Sequence[Any] | np.ndarray, most: int = 5) -> str:

@@ -63,7 +63,7 @@ class Stream:
         """Some sites × all subjects in float64; only these are read."""
         places = sites if self._place is None else self._place[sites]
         self.bytes_read += self.source.size(places)
-        return as_block(self.source.read(places))
+        return as_block(self.source.read(places)).astype(np.float64, copy=False)
 
     @cached_property
     def _place(self) -> np.ndarray | None:
@@ -90,7 +90,8 @@ def pass_over(
     Parameters
     ----------
     X : Stream, or array of sites × subjects
-    task : picklable function (blocks, shared, *own); `each_block` makes one from a function of a single block
+    task : picklable function (blocks, shared, *own); `each_block` and `each_wide_block` make one from a function of a
+        single block
     shared : arrays that all parts need
     own : arrays over all sites, of which a part needs its own rows; or None
     stage : name under which finished parts are kept, where the runner has a work folder
@@ -141,9 +142,19 @@ def _work(
 
 
 def each_block(task: BlockTask) -> PartTask:
-    """A task of single blocks as one of parts."""
+    """A task of single blocks, float32 or float64, as one of parts."""
     return partial(_each_block, task)
+
+
+def each_wide_block(task: BlockTask) -> PartTask:
+    """A task of single blocks, always float64, as one of parts."""
+    return partial(_each_wide_block, task)
 
 
 def _each_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
     return join(task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks)
+
+
+def _each_wide_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
+    wide = ((rows, x.astype(np.float64, copy=False)) for rows, x in blocks)
+    return _each_block(task, wide, shared, *own)

@@ -320,9 +320,9 @@ class Adjustment:
                 found[some] /= 1.0 if self.scale is None else self.scale[self.codes[some]]
             return found
         if self.offset is not None:
-            found -= self.offset
+            _subtract(found, self.offset)
         if self.scale is not None:
-            found /= self.scale
+            found /= self.scale.astype(found.dtype, copy=False)
         return found
 
     def floored(self, x: np.ndarray) -> np.ndarray:
@@ -338,6 +338,14 @@ class Adjustment:
         codes = () if self.codes is None else (self.codes,)
         parts = (self.Z, self.coefficients, self.offset, self.scale, np.array(self.floor), *codes)
         return digest(*(np.zeros(0) if part is None else part for part in parts))
+
+
+def _subtract(x: np.ndarray, offset: np.ndarray) -> None:
+    """Subtract an offset of each site in place; from float32 values also what float32 loses of the offset."""
+    rounded = offset.astype(x.dtype, copy=False)
+    x -= rounded
+    if x.dtype == np.float32:
+        x -= (offset - rounded).astype(x.dtype)
 
 
 class Changed(MapSource):
@@ -390,7 +398,10 @@ class Adjusted(Changed):
 
 
 def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool) -> np.ndarray:
-    return adjustment.at(slice(None), rows).linear(x.T, own).T
+    # float32 stays where sites are only moved and scaled
+    per_site = adjustment.Z is None and adjustment.codes is None
+    block = x.astype(x.dtype if per_site else np.float64, copy=not own)
+    return adjustment.at(slice(None), rows).linear(block.T, own=True).T
 
 
 def _adjusted(

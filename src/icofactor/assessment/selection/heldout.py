@@ -23,7 +23,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjusted
 
 SUBJECT_FOLDS = 5
@@ -125,7 +125,7 @@ def heldout_full(
         X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
         weights, shared = cohorts.sites.weights, {"train": train, "test": test, "codes": cohorts.coarse.codes}
         sums: dict[str, Any] = {}
-        for _, part in pass_over(X, each_block(_heldout_block), shared, [W, weights]):
+        for _, part in pass_over(X, each_wide_block(_heldout_block), shared, [W, weights]):
             sums = {name: value + sums.get(name, 0.0) for name, value in part.items()}
         basis = Basis(W, sums["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)

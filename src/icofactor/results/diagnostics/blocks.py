@@ -11,7 +11,7 @@ import numpy as np
 from icofactor.factorization._lift import weighed
 from icofactor.preprocessing.centering import means_of
 from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _ROUNDING = 1e-12
@@ -65,7 +65,7 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(X, each_block(_look), shared, [W, offset, scale, weights], report=report):
+    for rows, found in pass_over(X, each_wide_block(_look), shared, [W, offset, scale, weights], report=report):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
