@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import icofactor
@@ -20,7 +19,7 @@ from icofactor.assessment.associations.design import complete_rows
 from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import ArgumentError, CohortError, render
-from icofactor.factorization.engines import sweeps, turning
+from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
 from icofactor.io.publish import uninterrupted
 from icofactor.progress import Stages, say
@@ -107,7 +106,7 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
-    for kernel in (sweeps.sweep_start, sweeps.descend_start, turning.turn):  # another test may have called them
+    for kernel in (sweeps.sweep_start, sweeps.descend_start):  # another test may have called them
         monkeypatch.setattr(kernel, "overloads", {})
         monkeypatch.setattr(kernel, "compile", lambda types: None)
     monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
@@ -115,9 +114,6 @@ def test_the_first_fit_on_a_machine_says_that_it_compiles(
         with Stages(True).stage("starts"):
             loop.__wrapped__(*given)
         assert "compiling once on this machine" in capsys.readouterr().err
-    with Stages(True).stage("nulls"):
-        turning.compile_turn(np.zeros(1))
-    assert "compiling once on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -348,13 +348,11 @@ def test_estimates_grow_with_the_fit() -> None:
     assert estimate(huge, in_memory=False).memory < 0.1 * estimate(huge).memory
     # 50,000 people on two hemispheres of fsaverage6, 20 parts, float16: 1.3 GB and about 40 s were measured
     biobank = Size(50000, 81924, 20, n_columns=640, n_starts=10, n_hard_starts=50, descent=False)
-    needed = estimate(biobank, in_memory=False, tiles=True)
-    assert 20 < needed.seconds < 60 < estimate(biobank, in_memory=False).seconds
-    assert needed.seconds < estimate(biobank, in_memory=False, tiles=True, adjusted=True).seconds < 150
+    needed = estimate(biobank, in_memory=False)
+    assert needed.seconds < estimate(biobank, in_memory=False, adjusted=True).seconds
     assert 1.3e9 / 2 < needed.memory < 2 * 1.3e9
-    assert needed.seconds < estimate(replace(biobank, n_looks=2), in_memory=False, tiles=True).seconds < 60
+    assert needed.seconds < estimate(replace(biobank, n_looks=2), in_memory=False).seconds
     assert 30 < estimate_pass(50000, 81924, in_memory=False).seconds < 90
-    assert 10 < estimate_pass(50000, 81924, in_memory=False, tiles=True).seconds < 30  # 18 to 20 s were measured
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]
     assert [in_seconds(t) for t in (0.2, 30, 120, 9000)] == ["1 s", "30 s", "2 min", "2.5 h"]
 

@@ -17,7 +17,6 @@ import pytest
 
 import icofactor as ico
 from helpers import servers
-from helpers.marking import slow_but
 from helpers.refusals import refused
 from helpers.servers import Server, served
 from helpers.stores import check_same
@@ -64,12 +63,7 @@ def test_it_is_the_store(server: Server, folder: Path) -> None:
         open_store(f"{server.url}/none")
 
 
-@pytest.mark.parametrize("large", slow_but([2**28, 0], 2**28))
-def test_a_pass_reads_every_chunk_once_and_ahead(
-    server: Server, folder: Path, large: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By parts, and tile by tile."""
-    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
+def test_a_pass_reads_every_chunk_once_and_ahead(server: Server, folder: Path) -> None:
     stored = open_store(f"{server.url}/a.store")
     server.asked.clear()
     server.delay = 0.005

@@ -336,23 +336,6 @@ def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects()
     assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["PNNMF", "SPNNMF", "DL"])
-@pytest.mark.parametrize("begun", [False, True])
-def test_jax_lifts_alike(method: str, begun: bool) -> None:
-    pytest.importorskip("jax")
-    rng = np.random.default_rng(0)
-    X, C = rng.random((500, 30)) + 0.1, rng.random((4, 30))
-    C[3] = 0.0  # a component that nobody has
-    start = rng.random((500, 4)) if begun else None
-    scheme = METHODS[method].scheme
-    weights = rng.random(500) + 0.5 if begun else None
-    expected = lift(X, C, scheme, 0.3, 0.04, start, weights=weights)
-    found = lift(X, C, scheme, 0.3, 0.04, start, engine="jax", weights=weights)
-    for name in ("W", "WX", "WW"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-12)
-
-
 def test_a_lift_that_changes_nothing_is_taken_whole() -> None:
     """Where every site is a face: rounding, which depends on how X lies in memory, must not choose a place between."""
     X = small().X - small().X.mean(axis=1, keepdims=True)

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.problems import COVERING, KINDS, masked_sites, positive_data, relative, small
-from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design
 from icofactor.factorization.statistics import Data, Pyramid, Statistics
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import pass_over
 
 MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices", "both")]
@@ -213,30 +211,6 @@ def test_nothing_to_gather() -> None:
     ):
         with pytest.raises(ValueError, match="X has no sites"):
             gather()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weighted", [False, True])
-def test_large_data_are_looked_at_by_compiled_code(monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
-    rng = np.random.default_rng(0)
-    sites = Sites.named("fsaverage3", hemi="both")
-    sites = sites.weighted(rng.uniform(0.5, 2, sites.n)) if weighted else sites
-    X, design, seen = rng.normal(2, 1, (sites.n, 70)).astype(np.float16), Design(sites, level=1), []
-    for large in (2**40, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        inspector = Inspector(sites.n, 70, names=[f"s{i}" for i in range(70)])
-        seen.append((Statistics.from_data(X, design, inspector=inspector), inspector))
-    assert_same(seen[1][0], seen[0][0])
-    for name in ("mean", "site_energy", "site_variance", "low", "high"):
-        assert relative(getattr(seen[1][1], name), getattr(seen[0][1], name)) < TIGHT
-    assert seen[1][1].differ
-    kept = X.astype(np.float64)  # in the type and order of blocks, which are then not copied
-    kept.flags.writeable = False
-    assert_same(Statistics.from_data(kept, design, inspector=Inspector(sites.n, 70)), seen[0][0])
-    for bad in (np.nan, np.inf):
-        X[500, 7] = bad
-        with pytest.raises(ArgumentError, match="NaN or infinite values in subject s7"):
-            Statistics.from_data(X, design, inspector=Inspector(sites.n, 70, names=[f"s{i}" for i in range(70)]))
 
 
 # ---------------------------------------------------------------- divisions

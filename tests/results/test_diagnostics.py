@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from scipy.stats import f_oneway, pearsonr
 
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
-from icofactor.cohort.store.create import append_store, create_store, save_store
+from icofactor.cohort.store.create import create_store, save_store
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._refine import Refinement
@@ -178,90 +174,15 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     assert model.n_constant_sites_ == (flat.sum() if center == "zscore" else 0)
 
 
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("int16", 1e-6), ("float32", 1e-10)])
-@pytest.mark.parametrize("center", ["mean", "zscore", "none"])
-def test_large_stores_are_described_tile_by_tile(
-    center: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several waves of an even and an odd number of people, chunks that are masked in part and as a whole, weights, a
-    site without variance and values around 0: as from whole blocks, medians exactly."""
-    cohort = make_cohort(n=31)
-    X = np.array(cohort.X)
-    X[:, 7] = 0.0 if dtype == "int16" else 2.5  # only 0 has the same code in every map
-    if center != "none":
-        X[:, 8] -= X[:, 8].mean()
-    mask = np.asarray(cohort.mask) & ((np.arange(cohort.sites.n) < 100) | (np.arange(cohort.sites.n) >= 200))
-    cohort = replace(cohort, X=X, mask=mask)
-    create_store(tmp_path / "a", [cohort[:9]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
-    stored = append_store(tmp_path / "a", cohort[9:])
-    weights = np.random.default_rng(1).uniform(0.5, 2, cohort.sites.n)
-    for rows, own in ((slice(0, 31), None), (slice(1, 31), weights)):
-        few = stored[rows]
-        model = CorticalFactorization(3, center=center, weights=own, n_starts=2, level=1, random_state=0)
-        model.fit(few)
-        plain = diagnose(model, few, n_permutations=10)
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
-        tiled = diagnose(model, few, n_permutations=10)
-        monkeypatch.undo()
-        np.testing.assert_array_equal(tiled.median, plain.median)
-        for name in ("deviation", "explained_map", "residual", "subject_explained", "explained_X", "unique", "linear"):
-            np.testing.assert_allclose(getattr(tiled, name), getattr(plain, name), rtol=close, atol=close, err_msg=name)
-        assert (tiled.residual != plain.residual).any()  # other sums
-        assert tiled.warnings == plain.warnings and "1 site in use does not vary" in " ".join(plain.warnings)
-
-
-_FITS = """
-import sys, icofactor as ico
-from icofactor.cohort.store import create_store
-from icofactor.cohort.store.arrays import StoredArray
-from icofactor.factorization import gathering
-gathering.LARGE, checked, folder = 0, StoredArray._checked, sys.argv[1]
-def read_only(*given):
-    values = checked(*given)
-    values.flags.writeable = False
-    return values
-for k, chunk in ((3, 4), (1, 30)):
-    cohort = ico.simulate_cohort(12, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
-    stored = create_store(f"{folder}/{k}.store", [cohort], dtype="float16", chunk_subjects=chunk)
-    ico.fit_cohort(stored, ico.CorticalFactorization(k, level=1, verbose=k == 3), f"{folder}/{k}", figures=False)
-    StoredArray._checked = read_only
-"""
-
-
-@pytest.mark.slow
-def test_the_first_fit_of_a_large_store_compiles_each_function_once(tmp_path: Path) -> None:
-    """Whatever the number of components, the chunks, and whether their memory may be written to, as that of a URL may
-    not. The user is told while waiting, which may be in the fit and on the page."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    call = [sys.executable, "-W", "ignore", "-c", _FITS, str(tmp_path)]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
-    compiled = Counter(path.name.partition("-")[0].partition(".")[2] for path in tmp_path.rglob("*.nbc"))
-    names = (
-        "look_at_tile",
-        "add_squares",
-        "_less",
-        "_fetch_rows",
-        "add_products",
-        "add_turned_products",
-        "middle_rows",
-    )
-    assert compiled == dict.fromkeys(names, 1)
-    assert 1 <= done.stderr.count("compiling once on this machine") <= 2
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_maps_without_noise_have_residuals_in_tiles_too(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is left of them is a difference of sums, which rounding takes below 0."""
+def test_maps_without_noise_have_residuals_too(dtype: str, tmp_path: Path) -> None:
+    """Nothing but rounding is left of them."""
     cohort = make_cohort(mask=False)
     sides = np.arange(cohort.sites.n) < 300
     strengths = np.random.default_rng(0).integers(1, 9, (N, 2)) / 4 + [0, 3]
     X = np.where(sides, strengths[:, :1], strengths[:, 1:]).astype(np.float32)
     stored = create_store(tmp_path / "a", [replace(cohort, X=X)], dtype=dtype, chunk_sites=100, chunk_subjects=7)
     model = CorticalFactorization(2, center="none", level=1, random_state=0).fit(stored)
-    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     found = diagnose(model, stored, n_permutations=10)
     assert 0 <= found.residual.min() <= found.residual.max() < 1e-2
     for shares in (found.explained_map, found.subject_explained, found.explained_X, found.linear, found.unique):

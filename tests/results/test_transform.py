@@ -15,7 +15,7 @@ import icofactor as ico
 from helpers.problems import relative
 from helpers.refusals import refused
 from icofactor.cohort.cohort import Measurement
-from icofactor.cohort.store.create import append_store, create_store
+from icofactor.cohort.store.create import create_store
 from icofactor.errors import ArgumentError, CohortError
 from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
@@ -195,74 +195,14 @@ def test_models_that_did_not_keep_it(cohort: Any) -> None:
     assert "not recorded in the model" in check_measurement(model, cohort)[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 2e-6), ("int16", 2e-6), ("float32", 1e-11)])
-@pytest.mark.parametrize(
-    ("method", "center", "covariates", "holes"),
-    [
-        ("parts", "auto", (), True),
-        ("parts", "auto", (), False),
-        ("parts", "zscore", (), True),
-        ("CD-PNNMF", "auto", (), True),
-        ("parts", "auto", ("age",), True),
-        ("CD-PNNMF", "auto", ("age",), True),
-    ],
-)
-def test_new_people_of_large_stores_are_looked_at_in_tiles(
-    method: str,
-    center: str,
-    covariates: tuple[str, ...],
-    holes: bool,
-    dtype: str,
-    close: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Masks, weights, NaN, zeros that are not values, a site that nobody has: as read block by block."""
-    rng, mask = np.random.default_rng(0), np.random.default_rng(1).random(642) < 0.9
-    cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
-    people = {"age": rng.uniform(20, 80, 40)}
-    cohort = replace(cohort, X=np.where(mask, cohort.X, np.nan), mask=mask, participants=people)
-    fitted, new = cohort[:25], cohort[25:]
-    if covariates:
-        kept = ico.Covariates.fit(fitted, covariates, nonnegative=method != "parts")
-        fitted = kept.apply(fitted)
-    settings = {"method": method, "center": center, "level": 1, "n_starts": 2, "random_state": 0}
-    model = ico.CorticalFactorization(3, weights=rng.uniform(0.5, 2, 642), **settings).fit(fitted)
-    X, own = np.array(new.X), mask
-    if holes:
-        used = np.flatnonzero(mask)
-        X[3, used[[5, 200, 201]]], X[11, used[400]], X[7, used[7]] = 0.0, 0.0, np.nan
-        own = mask & (np.arange(642) != used[30])
-    new = replace(new, X=X, mask=own, checked=True)
-    create_store(tmp_path / "new", [new[:6]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
-    stored = append_store(tmp_path / "new", new[6:])
-    found, whole = [], []
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        found.append(loadings_of(model, stored))
-        whole.append(model.transform(stored) if not holes else np.zeros(1))
-    assert found[0].notes == found[1].notes and (found[0].quality["missing_sites"] > 0).all() == holes
-    assert relative(found[1].loadings, found[0].loadings) < close
-    assert relative(whole[1], whole[0]) < close
-    for name in ("explained_variance", "residual", "distance", "missing_sites"):
-        assert relative(found[1].quality[name], found[0].quality[name]) < close, name
-    if not covariates or method == "parts":  # values that are set to 0 are counted in blocks
-        assert (found[0].loadings != found[1].loadings).any()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "int16", "float32"])
-def test_loadings_of_large_stores_name_people_with_nan(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loadings_of_stores_name_people_with_nan(dtype: str, tmp_path: Path) -> None:
     cohort = ico.simulate_cohort(20, 2, mesh="fsaverage3", hemisphere="left", random_state=0)
     model = ico.CorticalFactorization(2, level=1, n_starts=1, random_state=0).fit(cohort)
     X = np.array(cohort.X)
     X[7, 5] = np.nan
     masked = replace(cohort, X=X, mask=np.arange(642) != 5)
     stored = create_store(tmp_path / "a", [masked], dtype=dtype, chunk_sites=100, chunk_subjects=6)
-    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     with pytest.raises(ArgumentError, match=r"NaN or infinite values in subject .*8"):
         model.transform(stored)
 
@@ -276,29 +216,25 @@ def test_names_in_the_chart_do_not_cover_each_other() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-28, 1e-24, 1e20])
 @pytest.mark.parametrize(("method", "center"), [("parts", "auto"), ("parts", "none"), ("CD-PNNMF", "auto")])
-def test_tiles_of_maps_in_small_and_large_units(
-    method: str, center: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maps_in_small_and_large_units(method: str, center: str, unit: float) -> None:
     """Power of a magnetoencephalogram is 1e-20 (A m)² or less: its squares are beyond float32."""
     cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
-    cohort = replace(cohort, X=unit * np.asarray(cohort.X, np.float64), checked=True)
-    stored = create_store(tmp_path / "a", [cohort], dtype="int16", chunk_sites=100, chunk_subjects=6)
+    narrow = (unit * np.asarray(cohort.X, np.float64)).astype(np.float32)
     settings = {"method": method, "center": center, "level": 1, "n_starts": 1, "random_state": 0}
-    model, found = ico.CorticalFactorization(3, **settings).fit(stored), []
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        new, own = loadings_of(model, stored), diagnose(model, stored)
-        columns = ("explained_variance", "residual", "distance")
-        found.append([new.loadings, *(new.quality[name] for name in columns), own.residual, own.subject_explained])
-    assert all(relative(tiles, blocks) < 1e-5 for blocks, tiles in zip(*found, strict=True))
+    answers = []
+    for maps in (narrow, narrow.astype(np.float64)):
+        data = replace(cohort, X=maps, checked=True)
+        model = ico.CorticalFactorization(3, **settings).fit(data)
+        new, fitted = loadings_of(model, data), diagnose(model, data)
+        quality = [new.quality[name] for name in ("explained_variance", "residual", "distance")]
+        answers.append([model.components_, new.loadings, *quality, fitted.residual, fitted.subject_explained])
+    assert all(relative(found, expected) < 1e-5 for found, expected in zip(*answers, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "close"), [("int16", 2e-6), ("float32", 1e-9)])
 @pytest.mark.parametrize("method", ["parts", "LE-PPNMF"])
-def test_residuals_of_maps_far_from_zero(
-    method: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_residuals_of_maps_far_from_zero(method: str, dtype: str, close: float, tmp_path: Path) -> None:
     """10,000 ± 1, with the mean map left in: squares of values are 1e8 times as large as those of residuals."""
     cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
     X = np.asarray(cohort.X, np.float64)
@@ -307,6 +243,4 @@ def test_residuals_of_maps_far_from_zero(
     model = ico.CorticalFactorization(3, **settings).fit(cohort[:25])
     stored = create_store(tmp_path / "a", [cohort[25:]], dtype=dtype, chunk_sites=100, chunk_subjects=6)
     expected = np.sqrt(np.square(stored.X[:, :] - model.transform(stored) @ model.components_).mean(axis=1))
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        assert relative(loadings_of(model, stored).quality["residual"], expected) < close
+    assert relative(loadings_of(model, stored).quality["residual"], expected) < close

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import threading
 from collections.abc import Iterator
 from itertools import product
@@ -19,14 +18,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import icofactor as ico
 from helpers.problems import relative
 from icofactor import CorticalFactorization, Refinement
-from icofactor.cohort.store.create import append_store, create_store, save_store
+from icofactor.cohort.store.create import create_store, save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design
-from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.statistics import Pyramid, Statistics, pyramid_level
-from icofactor.preprocessing.scanners import ScannerAdjustment
-from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.streaming import passes, runners
 from icofactor.streaming import source as sources
 from icofactor.streaming.inspect import Inspector
@@ -372,174 +368,32 @@ def test_work_inside_a_worker_starts_no_further_threads() -> None:
     assert all(len(found) == 1 for found in in_order(inner, range(3), 2))
 
 
-@pytest.mark.parametrize(("dtype", "adjusted", "at_once"), [
-    ("float32", False, 4), ("float16", False, 8), ("float32", True, 2), ("int16", True, 4), ("int16", False, 4),
-])  # fmt: skip
 def test_parts_in_memory_at_the_same_time_are_limited(
-    cohort: ico.Cohort, dtype: str, adjusted: bool, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cohort: ico.Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By their bytes in memory, whatever the number of processors; each result has the same place."""
-    stored = create_store(tmp_path / "s", [cohort], dtype=dtype, chunk_sites=50, chunk_subjects=10)
+    stored = create_store(tmp_path / "s", [cohort], chunk_sites=50, chunk_subjects=10)
     source, threads, used = source_of(stored.X), runners.in_order, []
-    if adjusted:
-        source = Adjusted(source, Adjustment(np.ones((N_SUBJECTS, 1)), np.zeros((1, N_SITES)), floor=True))
     part = max(where.stop - where.start for where in source.slices())
-    monkeypatch.setattr(passes, "READ_BYTES", 4 * 4 * part * N_SUBJECTS)
+    monkeypatch.setattr(passes, "READ_BYTES", 2 * 8 * part * N_SUBJECTS)
     monkeypatch.setattr(runners, "n_threads", lambda: 64)
     monkeypatch.setattr(runners, "in_order", lambda *given: used.append(given[2]) or threads(*given))
-    rows = [found for found, _ in pass_over(Stream(source), lambda *_: {}, tiles=True)]
-    assert used == [at_once] and sorted(np.concatenate(rows)) == list(range(N_SITES))
+    rows = [found for found, _ in pass_over(Stream(source), lambda *_: {})]
+    assert used == [2] and sorted(np.concatenate(rows)) == list(range(N_SITES))
     monkeypatch.setattr(passes, "READ_BYTES", 1)
-    assert len(list(pass_over(Stream(source), lambda *_: {}, tiles=True))) == len(rows) and used[1:] == [1]
+    assert len(list(pass_over(Stream(source), lambda *_: {}))) == len(rows) and used[1:] == [1]
     three = Stream(source, runners.Threads(workers=3))
     monkeypatch.setattr(passes, "READ_BYTES", 2**40)
-    assert len(list(pass_over(three, lambda *_: {}, tiles=True))) == len(rows) and used[2:] == [3]
+    assert len(list(pass_over(three, lambda *_: {}))) == len(rows) and used[2:] == [3]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-5), ("int16", 1e-5), ("float32", 1e-10)])
-def test_large_stores_are_worked_on_tile_by_tile(
-    cohort: ico.Cohort, mask: np.ndarray, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several waves, sites left out, weights, some subjects, another unit: as read block by block."""
-    weights = np.random.default_rng(0).uniform(0.5, 2, N_SITES)
-    how = {"dtype": dtype, "chunk_sites": 100, "chunk_subjects": 4}
-    create_store(tmp_path / "a", [dataclasses.replace(cohort[:10], mask=mask)], **how)
-    stored = append_store(tmp_path / "a", dataclasses.replace(cohort[10:], mask=mask))[3:21]
-    for center, own in (("auto", None), ("zscore", None), ("auto", weights)):
-        settings = {"n_components": 3, "level": 1, "n_starts": 2, "random_state": 0, "center": center, "weights": own}
-        settings["polish"] = 2 if own is not None else 0
-        found = []
-        for large in (2**60, 0):
-            monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-            found.append(CorticalFactorization(**settings).fit(stored))
-        for name in ("components_", "loadings_", "mean_", "error_", "total_variance_", "passes_"):
-            assert relative(getattr(found[1], name), getattr(found[0], name)) < close
-    assert (found[0].components_ != found[1].components_).any()  # other sums
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "bad"), [*product(["float16", "float32"], [np.nan, np.inf, -np.inf]), ("int16", np.nan)]
 )
-def test_bad_values_in_tiles_are_named(
-    cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_values_in_stores_are_named(cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path) -> None:
     X = np.array(cohort.X)
     X[7, 5] = bad
     masked = dataclasses.replace(cohort, X=X, mask=np.arange(N_SITES) != 5)
     stored = create_store(tmp_path / "a", [masked], dtype=dtype, chunk_sites=100)
-    monkeypatch.setattr("icofactor.factorization.gathering.LARGE", 0)
     with pytest.raises(ArgumentError, match="NaN or infinite values in subject 7 "):
         CorticalFactorization(3, mesh="fsaverage3", hemi="left").fit(stored.X)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("int16", 1e-6), ("float32", 1e-12)])
-@pytest.mark.parametrize("step", ["covariates", "harmonization", "both", "people left out"])
-def test_adjusted_maps_of_large_stores_are_worked_on_tile_by_tile(
-    cohort: ico.Cohort,
-    mask: np.ndarray,
-    step: str,
-    dtype: str,
-    close: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Effects, statistics, lift and diagnostics of two waves: as read block by block."""
-    rng = np.random.default_rng(0)
-    people = {
-        "age": rng.uniform(20, 80, N_SUBJECTS),
-        "sex": rng.choice(["F", "M"], N_SUBJECTS),
-        "site": np.arange(N_SUBJECTS) % 2,
-    }
-    cohort = dataclasses.replace(cohort, mask=mask, participants=people)
-    create_store(tmp_path / "a", [cohort[:10]], dtype=dtype, chunk_sites=100, chunk_subjects=4)
-    stored = append_store(tmp_path / "a", cohort[10:])
-    found: list[dict[str, Any]] = []
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        data = stored[[i for i in range(N_SUBJECTS) if i not in (4, 17)]] if step == "people left out" else stored
-        effects: list[Any] = []
-        if step in ("harmonization", "both"):
-            effects.append(ico.preprocessing.ComBat(keep=["age"]).fit(data).harmonization_)
-            data = effects[-1].apply(data)
-        if step in ("covariates", "both"):
-            effects.append(ico.Covariates.fit(data, ["age", "sex"], nonnegative=step == "both"))
-            data = effects[-1].apply(data)
-        assert in_tiles(Stream(source_of(data.X))) == (large == 0)
-        model = CorticalFactorization(3, level=1, n_starts=2, random_state=0).fit(data)
-        names = ("components_", "loadings_", "mean_", "error_", "total_variance_", "passes_")
-        found.append({name: getattr(model, name) for name in names})
-        for one in effects:
-            found[-1] |= {f"{one.kept_as} {k}": v for k, v in vars(one).items() if isinstance(v, np.ndarray | float)}
-        seen = diagnose(model, data, n_permutations=1)
-        names = ("median", "residual", "deviation", "subject_explained")
-        found[-1] |= {name: np.nan_to_num(getattr(seen, name)) for name in names}
-    for name, values in found[0].items():
-        assert relative(found[1][name], values) < close, name
-    assert (found[0]["components_"] != found[1]["components_"]).any()  # other sums
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("center", "ratio", "close"), [("auto", 1e3, 5e-6), ("zscore", 1e2, 2e-6), ("zscore", 1e3, 2e-5)]
-)
-def test_adjusted_tiles_of_maps_far_from_zero(
-    cohort: ico.Cohort, center: str, ratio: float, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Means of sites are `ratio` times their standard deviation: covariates leave values that float32 rounds."""
-    X, people = np.asarray(cohort.X, np.float64), {"age": np.random.default_rng(0).uniform(20, 80, N_SUBJECTS)}
-    far = dataclasses.replace(cohort, X=ratio + (X - X.mean(axis=0)) / X.std(axis=0), participants=people, truth=None)
-    stored = create_store(tmp_path / "a", [far], dtype="int16", chunk_sites=100, chunk_subjects=10)
-    found = []
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        data = ico.Covariates.fit(stored, ["age"], nonnegative=False).apply(stored)
-        found.append(CorticalFactorization(3, level=1, n_starts=2, random_state=0, center=center).fit(data))
-    for name in ("components_", "loadings_"):
-        assert relative(getattr(found[1], name), getattr(found[0], name)) < close, name
-
-
-def test_tiles_are_the_values_of_a_part(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
-    few = Subset(source_of(stored[5:20].X), mask)
-    for where in few.slices():
-        part, values = pickle.loads(pickle.dumps(few.stored(where))), few.read(where)  # as a cluster gets it
-        assert part is not None and part.shape == values.shape
-        found = np.full(values.shape, np.nan)
-        for tile in part.tiles():
-            found[tile.sites, tile.subjects] = tile.x[tile.rows][:, tile.first :][:, : found[:1, tile.subjects].size]
-        np.testing.assert_array_equal(found, values)
-    for other in (stored[[3, 2]].X, stored[[1, 2, 9]].X, cohort.X):
-        assert source_of(other).stored(slice(0, 3)) is None
-    assert Subset(few, subjects=np.array([3, 2])).stored(where) is None
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int16", "float32"])
-def test_tiles_of_adjusted_maps_are_their_values(
-    cohort: ico.Cohort, mask: np.ndarray, dtype: str, tmp_path: Path
-) -> None:
-    """Regressed and set to 0, harmonized, per group, twice, some sites, some people; masked sites are NaN."""
-    from icofactor.factorization.engines.looking import tiles_of
-
-    masked = dataclasses.replace(cohort, X=np.where(mask, cohort.X, np.nan), mask=mask)
-    store = create_store(tmp_path / "s", [masked], dtype=dtype, chunk_sites=50, chunk_subjects=10)
-    people = np.delete(np.arange(5, 20), [3, 9])
-    few, n, n_sites, rng = source_of(store[people].X), len(people), cohort.sites.n, np.random.default_rng(0)
-    normal = lambda *shape: rng.standard_normal(shape) / 10
-    Z, codes, two, spread = normal(n, 2), np.arange(n) % 2, normal(2, n_sites), rng.uniform(0.5, 2, (2, n_sites))
-    regressed = Adjusted(few, Adjustment(Z, normal(2, n_sites), normal(n_sites) + 2, None, True))
-    own = normal(n_sites), two, spread
-    scanned = Adjusted(few, ScannerAdjustment(Z, normal(2, n_sites), normal(n_sites), None, False, codes, *own))
-    centred = Adjusted(Subset(scanned, mask), Adjustment(offset=two[0, mask], scale=spread[0, mask]))
-    grouped = Adjusted(few, Adjustment(offset=two, scale=spread, codes=codes))
-    some = Subset(scanned, mask, np.array([0, 3, 4, 9]))
-    for source in (few, regressed, grouped, centred, some, Adjusted(centred, Adjustment(scale=spread[1, mask]))):
-        source = source if source.shape[0] < n_sites else Subset(source, mask)
-        for where in source.slices():
-            part, values = pickle.loads(pickle.dumps(source.stored(where))), source.read(where)
-            found = np.full(values.shape, np.nan)
-            for tile in tiles_of(part):
-                found[tile.sites, tile.subjects] = tile.x[tile.rows, tile.first :][:, : found[:1, tile.subjects].size]
-            np.testing.assert_allclose(found, values, atol=1e-12 if part.kind == np.float64 else 1e-6, rtol=0)
-    assert (regressed.read(slice(0, 50)) == 0).any()

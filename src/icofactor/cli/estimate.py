@@ -21,14 +21,10 @@ _SECONDS_PER_LOOK = 15e-9
 """The first pass, which z-scores make twice."""
 _SECONDS_PER_VALUE_POLISH = 15e-9
 _SECONDS_PER_VALUE_DIAGNOSTICS = 60e-9
-_SECONDS_PER_VALUE_TILES = 5e-9
-"""All three passes over a large store whose values are worked on as they are stored."""
-_SECONDS_PER_PASS_TILES = 3e-9
-"""One pass of these."""
 _SECONDS_PER_VALUE_ADJUSTED = 13e-9
 """More passes before these, for covariates and harmonization, and what they add to each."""
 _SECONDS_PER_VALUE_STORED = 15e-9
-"""One pass over a store that is not."""
+"""One pass over a store."""
 _OPERATIONS_PER_SECOND = 6e9
 _FIXED_SECONDS = 0.3
 _UPDATES_DESCENT, _UPDATES_PARTS, _UPDATES_OTHER = 150, 40, 1000
@@ -74,9 +70,9 @@ class Size:
     tol: float = 1e-5
 
 
-def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False, adjusted: bool = False) -> Estimate:
-    """Memory and time of a fit; `in_memory` is whether X is (a cohort store is not), `tiles` whether it is a large
-    store in tiles, `adjusted` whether covariates or scanners are taken out."""
+def estimate(size: Size, *, in_memory: bool = True, adjusted: bool = False) -> Estimate:
+    """Memory and time of a fit; `in_memory` is whether X is (a cohort store is not), `adjusted` whether covariates or
+    scanners are taken out."""
     n, k, columns = size.n_subjects, size.n_components, size.n_columns
     values = n * size.n_sites
     memory = _BASE + _BYTES_PER_SITE_COMPONENT * size.n_sites * k + 8 * 3 * columns * n
@@ -89,24 +85,21 @@ def estimate(size: Size, *, in_memory: bool = True, tiles: bool = False, adjuste
     operations = updates * (4 * columns * rows * k + sweeps * (columns + rows) * k * k)
     operations += size.n_hard_starts * _SWEEPS_HARD * 4 * columns * rows * k
     passes = size.n_looks * _SECONDS_PER_LOOK + _SECONDS_PER_VALUE - _SECONDS_PER_LOOK
-    in_tiles = _SECONDS_PER_VALUE_TILES + (size.n_looks - 1) * _SECONDS_PER_PASS_TILES
-    passes = in_tiles if tiles else passes + _SECONDS_PER_VALUE_DIAGNOSTICS
+    passes += _SECONDS_PER_VALUE_DIAGNOSTICS
     passes += _SECONDS_PER_VALUE_ADJUSTED * adjusted
     passes += size.polish * _SECONDS_PER_VALUE_POLISH
     seconds = _FIXED_SECONDS + operations / _OPERATIONS_PER_SECOND + values * passes
     return Estimate(memory, seconds)
 
 
-def estimate_pass(
-    n_subjects: int, n_sites: int, *, in_memory: bool = True, tiles: bool = False, more: int = 0
-) -> Estimate:
+def estimate_pass(n_subjects: int, n_sites: int, *, in_memory: bool = True, more: int = 0) -> Estimate:
     """The same of work that takes one pass over X and draws nothing: `transform`, or `prepare` of any maps; `more`
     bytes are in memory besides."""
     values = n_subjects * n_sites
     # files are read into X, of which there is a copy at times
     memory = _LEAST + (12 * values if in_memory else min(_SUMS, 12 * values)) + more
-    stored = _SECONDS_PER_PASS_TILES if tiles else _SECONDS_PER_VALUE_STORED
-    return Estimate(memory, _START_SECONDS + (_SECONDS_PER_VALUE if in_memory else stored) * values)
+    seconds_per_value = _SECONDS_PER_VALUE if in_memory else _SECONDS_PER_VALUE_STORED
+    return Estimate(memory, _START_SECONDS + seconds_per_value * values)
 
 
 def writing(n_subjects: int, n_sites: int, itemsize: int) -> int:

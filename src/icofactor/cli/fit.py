@@ -188,8 +188,6 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans, earlie
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
     from icofactor.estimator.earlier import check_earlier
-    from icofactor.estimator.workspace import open_stream
-    from icofactor.factorization.gathering import in_tiles
     from icofactor.factorization.methods import for_negative_data, method_named
 
     n_fitted = len(scans.rows)
@@ -226,8 +224,7 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans, earlie
         known = (
             f"Statistics of {counted(n_known, 'subject')} are from the earlier fit; maps of {counted(n_new, 'other')}"
         )
-    tiles = stored is not None and in_tiles(open_stream(stored.X, None))
-    needed = estimate(size, in_memory=not plan.stored, tiles=tiles, adjusted=bool(done))
+    needed = estimate(size, in_memory=not plan.stored, adjusted=bool(done))
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),

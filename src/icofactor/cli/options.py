@@ -223,12 +223,12 @@ def would_read(plan: Plan) -> list[str]:
     ]
 
 
-def in_one_pass(plan: Plan, more: int = 0, tiles: bool = False) -> str:
+def in_one_pass(plan: Plan, more: int = 0) -> str:
     """Memory and time of reading these maps and going over them once, as text; the rest as in `estimate_pass`."""
     from icofactor.cli.estimate import estimate_pass, in_bytes, in_seconds, seconds_to_check
 
     size = len(plan.subjects), plan.n_sites
-    needed = estimate_pass(*size, in_memory=not plan.stored, tiles=tiles, more=more)
+    needed = estimate_pass(*size, in_memory=not plan.stored, more=more)
     checked = 0.0 if plan.stored else seconds_to_check(len(plan.subjects) * plan.n_sites)
     seconds = needed.seconds + plan.seconds + checked
     return (

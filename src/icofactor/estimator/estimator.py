@@ -35,7 +35,7 @@ from icofactor.preprocessing.adjusted import step_of
 from icofactor.preprocessing.centering import center_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 
 Folder = str | os.PathLike[str] | None
@@ -450,7 +450,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
         shared = {"C": C, "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes}
         own, sums = [W, np.atleast_2d(centering.left).T, self._used_weights], np.zeros(2)
-        for _, found in pass_over(view, each_block(score_block), shared, own):
+        for _, found in pass_over(view, each_wide_block(score_block), shared, own):
             sums += found["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:

@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.cohort.measures import check_measures
 from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import check_names, read_input
-from icofactor.estimator.projection import projected_in_tiles, projected_part
+from icofactor.estimator.projection import projected_block
 from icofactor.estimator.workspace import open_stream
-from icofactor.factorization._lift import gram, loadings
+from icofactor.factorization._lift import gram, loadings, weighed
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.adjusted import as_the_fit, is_cohort
 from icofactor.preprocessing.centering import Centering
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, pass_over
+from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 
@@ -71,10 +71,8 @@ class FittedMaps:
         W = self._used(self.components_).T / self.scale_
         inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
         WX = np.zeros((W.shape[1], view.shape[1]))
-        centering = self._centered(view.shape[1], used=True)
-        own = [W, np.atleast_2d(centering.left).T, self._used_weights]
-        tiles = centering.codes is None and projected_in_tiles(view)
-        for _, found in pass_over(view, projected_part, own=own, tiles=tiles):
+        heavy = weighed(W, self._used_weights)
+        for _, found in pass_over(view, each_block(projected_block), own=[heavy]):
             inspector.accept(None, found)
             WX += found["sum.WX"]
         inspector.check_signs()

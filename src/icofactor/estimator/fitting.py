@@ -14,9 +14,7 @@ from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, Search, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
-from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.design import Design
-from icofactor.factorization.engines import passes_on_device
 from icofactor.factorization.gathering import look_over
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
@@ -90,24 +88,22 @@ def make_fit(
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
-    X = passes_on_device(place.X, settings.engine)
     with stages.stage("statistics") as show:
         if earlier is None:
-            seen = _look_at(settings, method, X, sites, design, names, measures, show)
+            seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
         else:
-            seen = _look_at_new(settings, method, X, sites, design, names, earlier, show)
+            seen = _look_at_new(settings, method, place.X, sites, design, names, earlier, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
     starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
     fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
-    engine = "jax" if X is not place.X else settings.engine
     with stages.stage("lift") as show:
-        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, engine, show)
+        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)
         for sweep in range(settings.polish if settings.lift and not scheme.projective else 0):
             weight, stage = sites.n_roots / sites.total_weight, f"polish-{sweep}"
-            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, engine=engine, weights=sites.weights)
+            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
     reported, error = canonical(basis.W, C, scheme, sites.weights, centering.codes), basis.error(C, sq_norm)
     if unit != 1:
@@ -261,14 +257,13 @@ def _full_basis(
     view: Stream,
     refined: Refined,
     mean: np.ndarray | None,
-    engine: str,
     report: Report,
 ) -> Basis:
     """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
     solution, design = refined.solution, refined.design
     if not settings.lift:  # its products with X are sums that are known
         B, stats = solution.B, refined.stats
-        WX = np.ascontiguousarray((to_numpy(stats.L) @ B).T)
+        WX = np.ascontiguousarray((stats.L @ B).T)
         return Basis(np.asarray(design.matrix @ B), WX, B.T @ (stats.K @ B), design.sites.weights)
     return full_basis(
         view,
@@ -281,5 +276,4 @@ def _full_basis(
         mean,
         settings.polish,
         report,
-        engine,
     )

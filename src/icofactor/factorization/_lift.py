@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.factorization.arrays import namespace
 from icofactor.factorization.design import Design
-from icofactor.factorization.gathering import in_tiles, stored_part
 from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.schemes.projective import both, length_of_least_error
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import Arrays, Reused, StoredPart, Tile, on_device
-from icofactor.streaming.passes import each_block, pass_over, stream_of
+from icofactor.streaming.blocks import Arrays, Levelled
+from icofactor.streaming.passes import each_block, each_wide_block, pass_over
 
 MEAN_SWEEPS = 10
 """Sweeps over all pairs of parts in which a site divides its mean among them."""
@@ -34,7 +32,6 @@ LEAST_SHARE = 0.7
 """How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
 ROUNDING = 16 * 2.0**-52
 """Errors that differ by less than this share of the data explained are the same."""
-_room = Reused()
 Report = Callable[[float], None]
 """Called with the fraction that is done."""
 
@@ -75,7 +72,6 @@ def lift(
     sweeps: int | None = None,
     report: Report | None = None,
     stage: str = "lift",
-    engine: str = "numpy",
     G: np.ndarray | None = None,
     weights: np.ndarray | None = None,
 ) -> Basis:
@@ -92,8 +88,6 @@ def lift(
         Coordinate sweeps; the scheme's own number where it is not given.
     stage : str
         The name of this pass, where passes are kept.
-    engine : {"numpy", "cpu", "jax"}
-        Where the blocks are computed: "jax" on the device that JAX finds, all others by NumPy.
     G : n_d × n_d, optional
         BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
     weights : (n_sites,), optional
@@ -101,7 +95,7 @@ def lift(
     """
     problem = scheme.site_problem(C, G, penalty, site_weight)
     shared = {
-        "C": problem.linear,
+        **_orthogonal(problem.linear),
         "A": problem.gram,
         "inverse": np.linalg.pinv(problem.gram, hermitian=True),
         "lasso": np.array(problem.lasso),
@@ -109,24 +103,10 @@ def lift(
         "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
-    tiles = engine != "jax" and in_tiles(X)
-    if tiles:
-        _compile(X)
-        shared |= _orthogonal(problem.linear)
-    task = _lift_part if tiles else each_block(_block_function(engine))
-    for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
+    for rows, found in pass_over(X, each_block(_lift_block), shared, [start, weights], stage=stage, report=report):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
-    _room.drop()
     return Basis(W, WX, gram(W, weights), weights)
-
-
-def _compile(X: Any) -> None:
-    stream, part = stream_of(X), stored_part(X)
-    if part is not None and not stream.runner.remote:
-        from icofactor.factorization.engines.looking import compile_lift
-
-        compile_lift(part)
 
 
 def weighed(W: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -139,70 +119,22 @@ def gram(W: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     return np.asarray(W.T @ weighed(W, weights))
 
 
-def _block_function(engine: str) -> Callable[..., Arrays]:
-    if engine != "jax":
-        return _lift_block
-    from icofactor.factorization.engines.jax import lift_block
-
-    return lift_block
-
-
 def _lift_block(
     x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
 ) -> Arrays:
     """The basis on the sites of one block, and their share of WᵀX."""
-    W = _solved(shared["C"] @ x.T, shared, start)
-    return {"site.W": W, "sum.WX": weighed(W, weights).T @ x}
-
-
-def _solved(rhs: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None) -> np.ndarray:
+    levelled = Levelled.of(x)
+    rhs = (levelled.times(shared["Q"]) @ shared["R"]).T
     before = shared["inverse"] @ rhs if start is None else start.T
     lasso, signed, sweeps = float(shared["lasso"]), bool(shared["signed"]), int(shared["sweeps"])
-    return np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    W = np.ascontiguousarray(coordinate_descent(shared["A"], rhs, lasso, signed, before, sweeps).T)
+    return {"site.W": W, "sum.WX": levelled.sums(weighed(W, weights))}
 
 
 def _orthogonal(C: np.ndarray) -> dict[str, np.ndarray]:
-    """C = Rᵀ Q: rounding is not amplified by nearly parallel rows."""
+    """Q and R with C = RᵀQ: nearly parallel rows of C would amplify what float32 loses in a product X Cᵀ."""
     Q, R = np.linalg.qr(C.T)
-    return {"Q": Q.T.copy(), "mixing": R}
-
-
-def _lift_part(
-    part: StoredPart, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
-) -> Arrays:
-    """`_lift_block` of a part of large data, tile by tile where it is stored."""
-    W, WX = _in_tiles(part, shared, lambda XC: _solved(XC.T, shared, start), weights)
-    return {"site.W": W, "sum.WX": WX}
-
-
-def _in_tiles(
-    part: StoredPart, shared: Mapping[str, Any], solved: Callable[[np.ndarray], np.ndarray], weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """W = solved(X Cᵀ) of a part, and its share of WᵀX.
-
-    Values that were rounded to two bytes are multiplied in float32, as deviations from their site's offset; what that
-    rounds of the offset is put right, and sums over tiles are float64.
-    """
-    from icofactor.factorization.engines.looking import add_products, add_turned_products, bits, tiles_of
-
-    Q, tiles, kind, (offset, scale) = shared["Q"], list[Tile](), part.kind, part.left_out
-    centre = offset.astype(kind)
-    XQ, WX, narrow = np.zeros((part.shape[0], len(Q))), np.zeros(Q.shape), np.array(Q, kind, order="C")
-    _room.again()
-    for tile in tiles_of(part, _room, whole=bool(part.steps)):
-        tiles.append(tile)
-        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
-        add_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow, *to, XQ[at])
-    rounded = centre - offset
-    XQ = (XQ + rounded[:, None] * Q.sum(axis=1)) / scale[:, None]
-    W = solved(XQ @ shared["mixing"])
-    heavy = weighed(W, weights) / scale[:, None]
-    narrow = np.ascontiguousarray(heavy, kind)
-    for tile in reversed(tiles):  # the last are still in the cache
-        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
-        add_turned_products(bits(tile.x), tile.rows, tile.first, centre[at], narrow[at], WX, *to)
-    WX += (rounded @ heavy)[:, None]
-    return W, WX
+    return {"Q": np.ascontiguousarray(Q.T), "R": R}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
@@ -234,7 +166,6 @@ def full_basis(
     mean: np.ndarray | None = None,
     polish: int = 0,
     report: Report | None = None,
-    engine: str = "numpy",
 ) -> Basis:
     """The basis on every site from a solution in design coordinates, in the way of the scheme.
 
@@ -246,16 +177,14 @@ def full_basis(
     G, sites = B.T @ (stats.K @ B), design.sites
     if not scheme.projective:
         weight = sites.n_roots / sites.total_weight  # as the rows of B weigh under default rules
-        return lift(X, C, scheme, penalty, weight, report=report, engine=engine, weights=sites.weights)
+        return lift(X, C, scheme, penalty, weight, report=report, weights=sites.weights)
     start = Basis(np.asarray(design.matrix @ B), C, G, sites.weights)
     if mean is not None:
         return lift_on_mean(X, start, mean, stats.sq_norm, polish)
-    return lift_parts(X, start, scheme, polish, report, engine)
+    return lift_parts(X, start, scheme, polish, report)
 
 
-def lift_parts(
-    X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Report | None = None, engine: str = "numpy"
-) -> Basis:
+def lift_parts(X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Report | None = None) -> Basis:
     """The projective basis of deviations on every site, from the coarse one: one pass over X (method.md §10).
 
     With A, G and C of the coarse solution the stationarity condition S W(2I − G) = W A is a small convex problem per
@@ -266,7 +195,7 @@ def lift_parts(
     start : the coarse basis DB on the sites
     polish : projected gradient steps that follow, each one pass over X
     """
-    found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, engine=engine, G=start.WW, weights=start.weights)
+    found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, G=start.WW, weights=start.weights)
     if np.abs(start.WX.mean(axis=1)).max() <= 1e-9 * np.abs(start.WX).max():
         # deviations of some subjects from the mean of more (a resample): those from their own mean are meant
         found = replace(found, WX=found.WX - found.WX.mean(axis=1, keepdims=True))
@@ -293,7 +222,7 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
         "mu": first.W.T @ heavy,
     }
     W = np.empty_like(first.W)
-    task = each_block(_divide_mean_block)
+    task = each_wide_block(_divide_mean_block)
     for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
         W[rows] = found["site.W"]
     second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights, "lift-scale"))
@@ -351,44 +280,30 @@ def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, 
 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
-    tiles = n_steps > 0 and in_tiles(X)
-    task = _step_part if tiles else each_block(_step_block)
     for number in range(n_steps):
-        shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
-        shared |= _orthogonal(basis.WX) if tiles else {}
+        shared = {**_orthogonal(basis.WX), "A": basis.WX @ basis.WX.T, "G": basis.WW}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
         own, stage = [basis.W, basis.weights], f"lift-step-{number}"
-        for rows, found in pass_over(X, task, shared, own, stage=stage, tiles=tiles):
+        for rows, found in pass_over(X, each_block(_step_block), shared, own, stage=stage):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
         basis, _ = _moved(basis, step, WX_step)
     return basis
 
 
-@on_device
 def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
     """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
-    step = _step(x @ shared["C"].T, shared, W)
-    return {"site.step": step, "sum.WX": weighed(step, weights).T @ x}
+    levelled = Levelled.of(x)
+    MW, A = levelled.times(shared["Q"]) @ shared["R"], shared["A"]
+    size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)
+    step = np.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
+    return {"site.step": step, "sum.WX": levelled.sums(weighed(step, weights))}
 
 
-def _step_part(part: StoredPart, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
-    """The same of a part of large data, tile by tile."""
-    step, WX = _in_tiles(part, shared, lambda MW: _step(MW, shared, W), weights)
-    return {"site.step": step, "sum.WX": WX}
-
-
-def _step(MW: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> np.ndarray:
-    xp, A = namespace(MW), shared["A"]
-    size = xp.where(A.diagonal() > 0, A.diagonal(), np.inf)
-    return xp.maximum(W - (W @ A + MW @ shared["G"] - 2 * MW) / size, 0.0) - W
-
-
-@on_device
 def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Arrays:
     """The block's share of WᵀX; values that are not finite are reported by the inspector."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return {"sum.WX": W.T @ x}
+        return {"sum.WX": Levelled.of(x).sums(W)}
 
 
 def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None, stage: str = "basis") -> Basis:

@@ -20,7 +20,6 @@ from icofactor.factorization._solve import (
     solution_of,
     warn_not_converged,
 )
-from icofactor.factorization.arrays import to_numpy
 from icofactor.factorization.engines import Engine, check_engine, choose_engine, likely_updates, operations
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
@@ -273,8 +272,8 @@ class _Race:
         compiled = self.engine.name == "cpu"
         B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last), compiled)
         state = begin(self.p, self.method.scheme, B, C)
-        chosen = self._promising(to_numpy(state.objective))
-        path = np.repeat(to_numpy(state.objective)[:, None].astype(np.float64), self.n_iter + 1, axis=1)
+        chosen = self._promising(state.objective)
+        path = np.repeat(state.objective[:, None], self.n_iter + 1, axis=1)
         made = np.zeros(last - first, dtype=np.int64)
         watch = self._progress(first, last - first)
         going = state if chosen is None else state.take(chosen)
@@ -283,7 +282,7 @@ class _Race:
         path[where], made[where] = _padded(run, self.n_iter), run.n_iter
         ends = _padded(run, self.n_iter)[:, -1]
         near = _near_best(ends)
-        bases = to_numpy(run.state.B[near]).astype(np.float64)
+        bases = run.state.B[near]
         return _Batch(self._solution(run, int(np.argmin(ends))), path, made, bases, ends[near])
 
     def _promising(self, objectives: np.ndarray) -> np.ndarray | None:

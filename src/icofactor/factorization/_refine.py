@@ -10,7 +10,6 @@ import numpy as np
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import DivergenceError
 from icofactor.factorization._solve import Course, Solution, divergence_message
-from icofactor.factorization.arrays import Array, asarray_like, namespace, to_numpy
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine, work_of, worth_compiling
 from icofactor.factorization.methods import Method, method_named
@@ -122,7 +121,7 @@ def local_error(
     """How badly each active face is fitted: eq. 12 ("projected") or eq. 13 ("residual")."""
     if indicator == "residual" and design.kind != "partition":
         return source.residual(design, B @ C)
-    L = to_numpy(stats.L)
+    L = stats.L
     if indicator == "projected":
         return np.asarray(((L.T - stats.K @ (B @ C)) ** 2).sum(axis=1))  # eq. 12
     fitted = stats.K.diagonal()[:, None] * (B @ (C @ C.T)) - 2 * (C @ L).T
@@ -156,7 +155,7 @@ def refine(
         As in `solve`. Under paper rules, "paper" is computed again after each division.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
         Where updates run. "auto" uses the compiled kernels if the starts ran there or there is much work, otherwise
-        NumPy.
+        NumPy; so does "jax", which only makes starts.
     report : callable, optional
         Called with the fraction of the refinements that is done.
     checkpoint : Checkpoint, optional
@@ -199,7 +198,7 @@ def refined_by(
 ) -> Refined:
     """`refine` with parameters that are checked already."""
     method = method_named(solution.method)
-    if engine == "auto":
+    if engine in ("auto", "jax"):
         long = getattr(solution, "engine", None) == "cpu" or is_long(stats, method, solution, schedule)
         engine = "cpu" if long else "numpy"
     check_problem(stats, method, solution.n_components)
@@ -221,8 +220,8 @@ def refined_by(
             break
     objective, E = np.concatenate(objectives), np.concatenate(errors)
     final = Solution(
-        to_numpy(walk.state.B)[0],
-        to_numpy(walk.state.C)[0],
+        walk.state.B[0],
+        walk.state.C[0],
         objective,
         E,
         len(objective) - 1,
@@ -310,9 +309,9 @@ class _Walk:
             "n_columns": np.array(n_columns, dtype=np.int64),
             "objectives": np.concatenate([*(path[0] for path in paths), np.zeros(0)]),
             "errors": np.concatenate([*(path[1] for path in paths), np.zeros(0)]),
-            "B": to_numpy(self.state.B),
-            "C": to_numpy(self.state.C),
-            "tau": to_numpy(self.state.tau),
+            "B": self.state.B,
+            "C": self.state.C,
+            "tau": self.state.tau,
             "age": np.array(self.state.age),
         }
 
@@ -330,29 +329,20 @@ class _Walk:
         able = np.flatnonzero(self.design.divisible & (self.design.faces[:, 0] < self.source.max_level))
         if not len(able):
             return able
-        B, C = to_numpy(self.state.B)[0], to_numpy(self.state.C)[0]
-        e = local_error(schedule.indicator, self.stats, self.design, B, C, self.source)
+        e = local_error(schedule.indicator, self.stats, self.design, self.state.B[0], self.state.C[0], self.source)
         return able[np.argsort(-e[able], kind="stable")[: schedule.faces]]
 
     def divide(self, positions: np.ndarray, carry: str) -> None:
         fine = self.design.divide(positions)
-        like = self.stats.L
         stats = self.source.divided(self.stats, self.design, fine)
-        if not isinstance(like, np.ndarray):
-            stats = replace(stats, L=asarray_like(stats.L, like))
         new = fine.faces[:, 0] != self.design.faces[fine.parent, 0]
         share = np.where(new & (carry == "quarter"), 0.25, 1.0)
-        B = self._rows(self.state.B, fine.parent) * asarray_like(share, self.state.B)[:, None]
+        B = self.state.B[:, fine.parent] * share[:, None]
         self.design, self.stats = fine, stats
         self.problem = self._pose()
         C = self.problem.project(B) if self.method.scheme.projective else self.state.C
         fresh = begin(self.problem, self.method.scheme, B, C)
         self.state = replace(fresh, tau=self.state.tau, age=self.state.age)
-
-    @staticmethod
-    def _rows(B: Array, rows: np.ndarray) -> Array:
-        xp = namespace(B)
-        return B[:, rows] if xp is np else B[:, xp.asarray(rows.copy())]  # torch warns of read-only arrays
 
     def update(self, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
         """`n_iter` updates; their objectives and errors."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
-from icofactor.factorization.arrays import Array, namespace, to_numpy
+from icofactor.factorization.arrays import Array
 from icofactor.factorization.extrapolation import TAU_START
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
@@ -84,7 +84,7 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     """
     n_iter, tol, on_update = course.n_iter, course.tol, course.on_update
     n_runs, plateau = len(state.error), method.scheme.plateau
-    objectives, errors = [to_numpy(state.objective)], [to_numpy(state.error)]
+    objectives, errors = [state.objective], [state.error]
     made = np.zeros(n_runs, dtype=np.int64)
     converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
     active, ended = np.arange(n_runs), []
@@ -93,7 +93,7 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
             state = advance(p, method, state)
         made[active] += 1
         objective, E = objectives[-1].copy(), errors[-1].copy()
-        objective[active], E[active] = to_numpy(state.objective), to_numpy(state.error)
+        objective[active], E[active] = state.objective, state.error
         objectives.append(objective)
         errors.append(E)
         diverged |= ~np.isfinite(objective)
@@ -118,9 +118,9 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
 
 def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`iterate`, a few runs on each processor; whatever the machine, so that bits stay."""
-    n_runs, held = len(state.error), isinstance(p.L, np.ndarray)
-    size, workers = (SHORT_GROUP, 1) if held and p.L.size < SHORT else (GROUP, None)
-    if n_runs <= size or course.halve_at or not held:
+    n_runs = len(state.error)
+    size, workers = (SHORT_GROUP, 1) if p.L.size < SHORT else (GROUP, None)
+    if n_runs <= size or course.halve_at:
         return iterate(p, method, state, course)
     groups, quiet = np.split(np.arange(n_runs), range(size, n_runs, size)), replace(course, on_update=None)
     one = lambda some: iterate(p, method, state.take(some), quiet if some[0] else course)
@@ -141,7 +141,7 @@ def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
     if not others:
         return first
     order = np.argsort(np.concatenate([where for where, _ in parts]))
-    joined = first.map(lambda *arrays: namespace(arrays[0]).concatenate(arrays)[order], *others)
+    joined = first.map(lambda *arrays: np.concatenate(arrays)[order], *others)
     return replace(joined, age=max(state.age for _, state in parts))
 
 

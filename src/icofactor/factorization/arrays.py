@@ -1,7 +1,7 @@
-"""The few array operations that differ between NumPy, JAX, torch and CuPy.
+"""The few array operations that differ between NumPy and JAX.
 
-The mathematics in `schemes`, `extrapolation` and `solve` is written once over `xp = namespace(B)`. Everything
-used there exists under the same name in all four libraries, or here.
+The mathematics of an update, in `schemes`, `extrapolation` and `update`, is written once: NumPy runs it as it stands,
+and `engines.jax` compiles it. Where the two need different functions it asks `namespace`, or calls one of these.
 """
 
 from __future__ import annotations
@@ -12,40 +12,12 @@ from typing import Any
 import numpy as np
 
 Array = Any
-"""An array of any supported library; the last two axes are the matrix, what precedes them is the batch."""
+"""An array of NumPy or JAX; the last two axes are the matrix, what precedes them is the batch."""
 
 
 def namespace(x: Array) -> Any:
-    """The module whose functions accept `x`: numpy, jax.numpy, torch or cupy."""
-    if isinstance(x, np.ndarray):
-        return np
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(x, torch.Tensor):
-        return torch
-    if cupy is not None and isinstance(x, cupy.ndarray):
-        return cupy
-    if hasattr(x, "__array_namespace__"):
-        return x.__array_namespace__()
-    raise TypeError(f"expected an array of numpy, jax, torch or cupy; found {type(x).__name__}")
-
-
-def asarray_like(x: Any, like: Array) -> Array:
-    """`x` as a floating array of the library, type and (where there is one) device of `like`."""
-    xp = namespace(like)
-    if xp.__name__ == "torch":
-        return xp.asarray(x, dtype=like.dtype, device=like.device)
-    return xp.asarray(x, dtype=like.dtype)
-
-
-def to_numpy(x: Array) -> np.ndarray:
-    """`x` in host memory as a NumPy array."""
-    if isinstance(x, np.ndarray):
-        return x
-    if hasattr(x, "get"):  # cupy
-        return np.asarray(x.get())
-    if hasattr(x, "detach"):  # torch
-        return np.asarray(x.detach().cpu().numpy())
-    return np.asarray(x)
+    """The module whose functions accept `x`: numpy or jax.numpy."""
+    return np if isinstance(x, np.ndarray) else x.__array_namespace__()
 
 
 def T(x: Array) -> Array:
@@ -59,24 +31,22 @@ def dot(x: Array, y: Array) -> Array:
 
 
 def product(x: Array, y: Array) -> Array:
-    """x @ y of each matrix of a batch, for a short inner dimension.
-
-    On an accelerator a batch of such small products is sooner made by multiplying and summing, which JAX fuses with
-    what surrounds it, than by its library of matrix products (icofactor_lab/docs_tables/gpu.py). NumPy makes tall ones
-    as they lie (`turned`).
-    """
-    if x.ndim > 2 and isinstance(x, np.ndarray):
+    """x @ y of each matrix of a batch, for a short inner dimension."""
+    if x.ndim == 2:
+        return x @ y
+    if isinstance(x, np.ndarray):
+        # NumPy makes tall ones as they lie (`turned`).
         return T(T(y) @ T(x)) if x.shape[-2] > x.shape[-1] else x @ y
-    if x.ndim > 2 and x.shape[-1] <= 32 and namespace(x).__name__.startswith("jax"):
+    if x.shape[-1] <= 32:
+        # JAX fuses a multiplication and a sum with what surrounds them: on a GPU that is faster than a batch of such
+        # small products.
         return (x[..., :, :, None] * y[..., None, :, :]).sum(-2)
     return x @ y
 
 
 def once(x: Array) -> Array:
     """`x` itself, which JAX computes once and keeps; without this it computes elementwise results again at each use."""
-    if namespace(x).__name__.startswith("jax"):
-        return sys.modules["jax"].lax.optimization_barrier(x)
-    return x
+    return x if isinstance(x, np.ndarray) else sys.modules["jax"].lax.optimization_barrier(x)
 
 
 def turned(x: Array) -> Array:

@@ -8,11 +8,8 @@ with A positive semi-definite of a few rows, and as many columns as there are si
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-
-from icofactor.factorization.arrays import Array, namespace
 
 _MOST_SWEEPS = 1_000
 _COLLINEAR = 1e-10
@@ -97,16 +94,6 @@ def divide(
                 z[j] -= t * v
                 gradient += (A[:, i] * u - A[:, j] * v)[:, None] * t
     return np.maximum(z, 0.0)
-
-
-def best_coordinate(A: Array, rhs: Array, z: Array, j: Any, lasso: Any, signed: bool) -> Array:
-    """Coordinate j of every column at its best, the others as they are."""
-    xp = namespace(z)
-    free = rhs[j] - A[j] @ z + A[j, j] * z[j]
-    new = xp.maximum(free - lasso, 0.0)
-    if signed:
-        new = new - xp.maximum(-free - lasso, 0.0)
-    return new / A[j, j]
 
 
 def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.factorization.arrays import Array, T, asarray_like, namespace, to_numpy
+from icofactor.factorization.arrays import Array, T
 from icofactor.factorization.methods import Method, for_negative_data
 from icofactor.factorization.schemes.base import Problem, Scheme, best_scale, error, terms_of
 from icofactor.factorization.statistics import Statistics
@@ -56,10 +56,9 @@ def draw_starts(
     n_best: int | None = None,
 ) -> tuple[Array, Array]:
     """The random starts numbered `indices` as one batch, or at least the best of them (`Scheme.draw_many`)."""
-    L, row_sums = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
     streams = [stream(seeds, i) for i in indices]
-    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal, compiled, n_best)
-    return method.scheme.settle(p, asarray_like(B, p.L), asarray_like(C, p.L))
+    B, C = method.scheme.draw_many(streams, p.L, p.row_sums, n_components, p.literal, compiled, n_best)
+    return method.scheme.settle(p, B, C)
 
 
 def nndsvd(L: np.ndarray, sizes: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
@@ -96,8 +95,8 @@ def nndsvd(L: np.ndarray, sizes: np.ndarray, n_components: int) -> tuple[np.ndar
 
 def nndsvd_start(p: Problem, method: Method, n_components: int) -> tuple[Array, Array]:
     """`nndsvd` as a batch of one, at the scale at which the method begins."""
-    B, C = nndsvd(to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums), n_components)
-    return method.scheme.settle(p, asarray_like(B[None], p.L), asarray_like(C[None], p.L))
+    B, C = nndsvd(p.L, p.row_sums, n_components)
+    return method.scheme.settle(p, B[None], C[None])
 
 
 def given_start(
@@ -112,7 +111,7 @@ def given_start(
     if isinstance(start, str) or len(pair) != 2 or pair[0] is None:
         found = start if isinstance(start, str) else Phrase(type(start).__name__)
         raise ArgumentError("start", found, "a pair (B, C), a Solution or 'nndsvd'")
-    B = asarray_like(pair[0], p.L)
+    B = np.asarray(pair[0], dtype=np.float64)
     if B.ndim != 2 or B.shape[0] != stats.n_columns or (n_components is not None and B.shape[1] != n_components):
         shape = f"({stats.n_columns}, {n_components or 'n_components'})"
         raise ArgumentError("start.B", Phrase(tuple(B.shape)), f"of shape {shape}")
@@ -121,29 +120,27 @@ def given_start(
     else:
         if pair[1] is None:
             raise ArgumentError("start.C", Phrase("None"), f"given too for {literal(method.name)}")
-        C = asarray_like(pair[1], p.L)
+        C = np.asarray(pair[1], dtype=np.float64)
         if tuple(C.shape) != (B.shape[1], stats.n_subjects):
             shape = f"{(B.shape[1], stats.n_subjects)}"
             raise ArgumentError("start.C", Phrase(tuple(C.shape)), f"of shape {shape}")
-    xp = namespace(B)
     signed_C = method.scheme.signed_loadings or method.scheme.projective
     for name, factor, signed in (("B", B, method.scheme.signed_maps), ("C", C, signed_C)):
-        if not bool(xp.all(xp.isfinite(factor))):
+        if not np.isfinite(factor).all():
             raise ArgumentError(f"start.{name}", Phrase("NaN or infinite values"), "finite")
-        if not signed and bool((factor < 0).any()):
+        if not signed and (factor < 0).any():
             raise ArgumentError(f"start.{name}", Phrase("negative values"), f"≥ 0 for {literal(method.name)}")
     return B[None], C[None]
 
 
 def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
     """Refuse what cannot be factorized, before the first update."""
-    L = to_numpy(stats.L)
     check_enough_subjects(n_components, stats.n_subjects)
-    if not (np.isfinite(L).all() and np.isfinite(stats.sq_norm)):
+    if not (np.isfinite(stats.L).all() and np.isfinite(stats.sq_norm)):
         raise ArgumentError("X", None, "X contains NaN or infinite values; mask them or fix the files they come from")
     if stats.sq_norm == 0:
         raise ArgumentError("X", None, "X is zero everywhere, or too small to square; there is nothing to factorize")
-    if not method.scheme.takes_deviations and (L < 0).any():
+    if not method.scheme.takes_deviations and (stats.L < 0).any():
         raise ArgumentError(
             "X",
             None,
@@ -168,21 +165,20 @@ def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme, usual: float = 0.0) -> No
     differ by, or where it is far from the usual one (if that is given): then weaker components may suffer."""
     if p.penalty == 0:
         return
-    L, sizes = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
-    root = np.sqrt(np.where(sizes > 0, sizes, np.inf))
-    profiles = L / root
+    root = np.sqrt(np.where(p.row_sums > 0, p.row_sums, np.inf))
+    profiles = p.L / root
     differ = float(np.square(profiles - profiles.mean(axis=0)).sum())
     v = profiles[np.argmax(np.square(profiles).sum(axis=1))]
     for _ in range(5):
         v = (profiles @ v) @ profiles / max(float(v @ v), np.finfo(float).tiny)
-    B, C = asarray_like((v / root)[None, :, None], p.L), asarray_like((profiles @ v)[None, None], p.L)
+    B, C = (v / root)[None, :, None], (profiles @ v)[None, None]
     B = B * best_scale(p, B, C)
     s = scheme.balance(p, B, C)
     B, C = (B, C) if s is None else (B * s, C / T(s))
-    sizes_of = asarray_like(np.concatenate([[1.0], 1 - np.logspace(-5, 0, 101)]), p.L)[:, None, None]
+    sizes_of = np.concatenate([[1.0], 1 - np.logspace(-5, 0, 101)])[:, None, None]
     B, C = B * sizes_of, C * sizes_of
     E = error(p, B, terms_of(p, B, C))
-    more = to_numpy(E)[int(np.argmin(to_numpy(scheme.objective(p, B, C, E))))] - float(E[0])
+    more = float(E[np.argmin(scheme.objective(p, B, C, E))] - E[0])
     if more > LARGE * differ > 0:
         warnings.warn(
             f"penalty {p.penalty:g} dwarfs the data: shrinking the strongest component alone costs "

@@ -17,14 +17,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.factorization.arrays import Array, namespace, to_numpy
+from icofactor.factorization.arrays import Array
 from icofactor.factorization.design import Design, diagonal_matrix, exchanged_columns, others
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import Arrays, Rows, cut, on_device
+from icofactor.streaming.blocks import Arrays, Rows, cut, squares_of_sites
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import each_block, pass_over, stream_of
+from icofactor.streaming.passes import each_block, each_wide_block, pass_over, stream_of
 from icofactor.streaming.runners import in_order
 
 PYRAMID_BYTES = 320 * 2**20
@@ -57,7 +57,7 @@ class Statistics:
     K : scipy.sparse.csr_array, n_k × n_k
         DᵀD; diagonal for partition columns.
     L : array, n_subjects × n_k
-        XᵀD. Replace it (`dataclasses.replace`) by a jax, torch or cupy array to compute there.
+        XᵀD.
     sq_norm : float
         ‖X‖².
     energy : (n_k,) array
@@ -316,22 +316,21 @@ class Data:
             D, K = WD_changed.tocsr()[support], _divided_K(stats.K, fine, same, changed, WD_changed)
             held, weights = fine.site_column, self.sites.weigh(self._site_energy)
             energy = np.bincount(np.maximum(held, 0), np.where(held >= 0, weights, 0.0), minlength=fine.n_columns)
-        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, (D.T @ self.X.read(support)).T)
+        L = exchanged_columns(stats.L, fine.parent, changed, (D.T @ self.X.read(support)).T)
         return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Squared residual of X − D(BC), summed over the sites of each face; one pass over X."""
         D, total = design.matrix.tocsr(), np.zeros(design.n_columns)
-        for rows, found in pass_over(self.X, each_block(_residual_block), {"BC": BC}, [D]):
+        for rows, found in pass_over(self.X, each_wide_block(_residual_block), {"BC": BC}, [D]):
             held, site = design.site_column[rows], self.sites.weigh(found["site.residual"], rows)
             total += np.bincount(held[held >= 0], site[held >= 0], minlength=design.n_columns)
         return total
 
 
-@on_device
 def _energy_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """Squared rows of X."""
-    return {"site.energy": namespace(x).einsum("ij,ij->i", x, x)}
+    return {"site.energy": squares_of_sites(x)}
 
 
 def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -> Arrays:
@@ -470,7 +469,7 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        L = exchanged_columns(to_numpy(stats.L), fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
+        L = exchanged_columns(stats.L, fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
         K = diagonal_matrix(fine.sizes)

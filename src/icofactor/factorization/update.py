@@ -74,9 +74,9 @@ def evaluate(p: Problem, scheme: Scheme, B: Array, C: Array, G: Array | None = N
 
 def begin(p: Problem, scheme: Scheme, B: Array, C: Array) -> State:
     """The state of a batch of runs before its first update."""
-    xp, B = namespace(B), turned(B)
+    B = turned(B)
     t, E, objective = evaluate(p, scheme, B, C)
-    return State(B, C, t, E, objective, None, None, xp.zeros_like(E) + TAU_START, 0)
+    return State(B, C, t, E, objective, None, None, np.zeros_like(E) + TAU_START, 0)
 
 
 def advance(p: Problem, method: Method, s: State) -> State:
@@ -127,20 +127,19 @@ def _restart_where_risen(p: Problem, method: Method, before: State, after: State
     rose = risen(p, before, after)
     if not bool(rose.any()):
         return after
-    few = namespace(rose).where(rose)[0]
+    few = np.flatnonzero(rose)
     return _merge(rose, propose(p, method, before.take(few)), after)
 
 
 def _merge(rose: Array, plain: State, after: State) -> State:
     """`after` with the runs that `rose` replaced by those of `plain` (which holds only these), τ at its start."""
-    xp = namespace(after.objective)
-    position = xp.clip(xp.cumsum(xp.where(rose, 1, 0), 0) - 1, 0, None)
+    position = np.maximum(np.cumsum(rose) - 1, 0)
 
     def pick(old: Array, new: Array) -> Array:
         spread = new[position]
-        return where_each(rose, spread, old) if old.ndim == 3 else xp.where(rose, spread, old)
+        return where_each(rose, spread, old) if old.ndim == 3 else np.where(rose, spread, old)
 
-    return replace(after.map(pick, plain), tau=xp.where(rose, TAU_START, after.tau))
+    return replace(after.map(pick, plain), tau=np.where(rose, TAU_START, after.tau))
 
 
 def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bool = True) -> Array:

@@ -7,7 +7,7 @@ to new subjects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -15,12 +15,10 @@ import numpy as np
 
 from icofactor.cohort.measures import measures_of, people_of_rows
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.streaming.blocks import Reused, StoredPart, Tile
 from icofactor.streaming.joined import Unstacked, adjusted_source
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.source import Adjustment, MapSource, Subset, source_of
 
-_room = Reused()
 _OF_THE_COHORT = (
     *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
     *("simulated", "path", "measures"),
@@ -245,49 +243,6 @@ def parts_of(X: Any, participants: Mapping[str, Sequence[Any]] | None, before: t
     n, named = maps.shape[0], participants.get("participant_id", [])
     subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
     return Given(maps, participants, subjects)
-
-
-@dataclass(frozen=True, eq=False)
-class TilesOnce:
-    """The tiles of a part of a large store, read once and gone through twice; all in float64.
-
-    Attributes
-    ----------
-    first : (n_sites,) the first value of each site.
-    products : (n_sites, k) (x − first) P, P (n_subjects, k) as given.
-    low : (n_sites,) the least value of each site.
-    """
-
-    tiles: list[Tile]
-    first: np.ndarray
-    products: np.ndarray
-    low: np.ndarray
-
-    @classmethod
-    def of(cls, part: StoredPart, P: np.ndarray) -> TilesOnce:
-        from icofactor.factorization.engines.looking import tiles_of, wide_blocks
-
-        n_sites, tiles = part.shape[0], list[Tile]()
-        first, low, products = np.empty(n_sites), np.full(n_sites, np.inf), np.zeros((n_sites, P.shape[1]))
-        _room.again()
-        for tile in tiles_of(part, _room):
-            tiles.append(tile)
-            for at, x in wide_blocks(tile):
-                if not tile.subjects.start:
-                    first[at] = x[:, 0]
-                np.minimum(low[at], x.min(axis=1), out=low[at])
-                with np.errstate(invalid="ignore"):  # the caller reports what is not finite
-                    x -= first[at, None]
-                    products[at] += x @ P[tile.subjects]
-        return cls(tiles, first, products, low)
-
-    def again(self, step: Adjustment) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """The same values adjusted, some (sites, subjects) at a time; those that were read last come first."""
-        from icofactor.factorization.engines.looking import wide_blocks
-
-        for tile in reversed(self.tiles):
-            for at, x in wide_blocks(tile, [step]):
-                yield at, tile.subjects, x
 
 
 def share_of(part: np.ndarray | None, total: np.ndarray, left: np.ndarray) -> tuple[float, np.ndarray | None]:

@@ -29,15 +29,14 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.factorization.gathering import in_tiles
 from icofactor.io.records import Numbers, plain_signature
-from icofactor.preprocessing.adjusted import AdjustedMaps, Given, TilesOnce, adjusted, lift_to_zero, parts_of, share_of
+from icofactor.preprocessing.adjusted import AdjustedMaps, Given, adjusted, lift_to_zero, parts_of, share_of
 from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Adjustment, Subset
+from icofactor.streaming.source import Adjusted, Subset
 
 LEAST_SCANS = 10
 """Scans that a scanner must have, in a fit and to be learnt later."""
@@ -162,7 +161,7 @@ class Harmonization:
                 who = np.flatnonzero(codes == len(self.levels) + i)
                 found = [np.zeros(used.sum()), np.ones(used.sum())]
                 stream = Stream(Subset(source, subjects=who))
-                for rows, block in pass_over(stream, each_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
+                for rows, block in pass_over(stream, each_wide_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
                     found[0][rows], found[1][rows] = block["site.level"], block["site.squares"]
                 known = np.isfinite(found[0]) & np.isfinite(found[1])
                 for mine in (known & (part == one) for one in np.unique(part)):
@@ -305,7 +304,7 @@ class ComBat(TransformerMixin, BaseEstimator):
             step = scans.adjustment(estimates)
             shift, left = np.zeros((2, source.shape[0]))
             harmonized = Stream(Adjusted(source, step))
-            for rows, block in pass_over(harmonized, _look_part, tiles=in_tiles(harmonized)):
+            for rows, block in pass_over(harmonized, each_wide_block(_look_block)):
                 shift[rows], left[rows] = block["site.shift"], block["site.left"]
         full = lambda values, empty=0.0: _on_all(values, sites, given.n_sites, empty)
         explained, each = share_of(part, seen.found["site.total"], left)
@@ -401,17 +400,6 @@ def columns_needed(harmonize: ComBat | str | None, keep: Sequence[str], covariat
 def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """What harmonized values need to stay ≥ 0, and their variance."""
     return {"site.shift": lift_to_zero(x), "site.left": np.square(x - x.mean(axis=1, keepdims=True)).sum(axis=1)}
-
-
-def _look_part(part: StoredPart | Blocks, shared: Mapping[str, Any]) -> Arrays:
-    """The same of a part, tile by tile where it is stored so."""
-    if not isinstance(part, StoredPart):
-        return each_block(_look_block)(part, shared)
-    n, left = part.shape[1], np.zeros(part.shape[0])
-    seen = TilesOnce.of(part, np.full((n, 1), 1 / n))
-    for at, _, x in seen.again(Adjustment(offset=seen.first + seen.products[:, 0])):
-        left[at] += np.einsum("ij,ij->i", x, x)
-    return {"site.shift": np.maximum(-seen.low, 0), "site.left": left}
 
 
 def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any) -> Arrays:

@@ -19,7 +19,7 @@ from icofactor.preprocessing.covariates import check_left, code_terms, regress_b
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, estimate_of
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.joined import Restacked, Unstacked
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjusted, Adjustment
 
 
@@ -109,7 +109,7 @@ class Confounds:
             shift = np.zeros(X.shape[0])
             if self.nonnegative:
                 harmonized = Stream(Adjusted(X.source, step), X.runner).subset(train)
-                for rows, block in pass_over(harmonized, each_block(_low_block)):
+                for rows, block in pass_over(harmonized, each_wide_block(_low_block)):
                     shift[rows] = block["site.shift"]
                 step = replace(step, offset=-shift, floor=True)
             X = Stream(Adjusted(X.source, step), X.runner)
@@ -117,7 +117,7 @@ class Confounds:
             Z = self.Z - self.Z[train].mean(axis=0)
             beta, shift = np.zeros((Z.shape[1], X.shape[0])), np.zeros(X.shape[0])
             shared = {"Z": Z[train], "solve": solver(Z[train])}
-            for rows, block in pass_over(X.subset(train), each_block(regress_block), shared):
+            for rows, block in pass_over(X.subset(train), each_wide_block(regress_block), shared):
                 beta[:, rows], shift[rows] = block["site.beta"].T, block["site.shift"]
             less = Adjustment(Z, beta, -shift if self.nonnegative else None, None, self.nonnegative)
             X = Stream(Adjusted(X.source, less), X.runner)

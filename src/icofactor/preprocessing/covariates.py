@@ -27,12 +27,10 @@ import numpy as np
 
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, as_reference, literal
-from icofactor.factorization.gathering import in_tiles
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.io.tables import cell_text, is_missing, is_number
 from icofactor.preprocessing.adjusted import (
     AdjustedMaps,
-    TilesOnce,
     adjusted,
     lift_to_zero,
     parts_of,
@@ -40,8 +38,8 @@ from icofactor.preprocessing.adjusted import (
     step_of,
     steps_of,
 )
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Adjustment
 
@@ -130,8 +128,8 @@ class Covariates:
         source, sites, part = given.source(mask)
         total, left = np.zeros((2, len(sites)))
         with one_blas_thread():
-            shared, tiles = {"solve": solver(Z), "Z": Z}, in_tiles(Stream(source))
-            for rows, found in pass_over(Stream(source), regress_part, shared, tiles=tiles):
+            shared = {"solve": solver(Z), "Z": Z}
+            for rows, found in pass_over(Stream(source), each_wide_block(regress_block), shared):
                 coefficients[:, sites[rows]] = found["site.beta"].T
                 shift[sites[rows]] = found["site.shift"]
                 total[rows], left[rows] = found["site.total"], found["site.left"]
@@ -216,21 +214,6 @@ def regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
         "site.total": np.square(deviation).sum(axis=1),
         "site.left": np.square(residual).sum(axis=1),
     }
-
-
-def regress_part(part: StoredPart | Blocks, shared: Mapping[str, Any]) -> Arrays:
-    """The same of a part, tile by tile where it is stored so."""
-    if not isinstance(part, StoredPart):
-        return each_block(regress_block)(part, shared)
-    Z, n = shared["Z"], part.shape[1]
-    seen = TilesOnce.of(part, np.column_stack([shared["solve"].T, np.full(n, 1 / n)]))
-    mean, beta = seen.first + seen.products[:, -1], seen.products[:, :-1]
-    low, left = np.full(len(mean), np.inf), np.zeros(len(mean))
-    for at, _, residual in seen.again(Adjustment(Z, beta.T, mean)):
-        np.minimum(low[at], residual.min(axis=1), out=low[at])
-        left[at] += np.einsum("ij,ij->i", residual, residual)
-    total = left + np.einsum("ij,ij->i", beta @ (Z.T @ Z), beta)
-    return {"site.beta": beta, "site.shift": np.maximum(-mean - low, 0), "site.total": total, "site.left": left}
 
 
 def covariates_of(X: Any) -> Covariates | None:

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError
-from icofactor.factorization.gathering import in_tiles
-from icofactor.preprocessing.adjusted import TilesOnce
 from icofactor.preprocessing.covariates import Term, solver
-from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, cut
+from icofactor.streaming.blocks import Arrays, cut
 from icofactor.streaming.checkpoint import digest
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _TOL, _MOST_STEPS = 1e-12, 1000
@@ -58,9 +56,6 @@ class ScannerAdjustment(Adjustment):
             code = self.codes[some_rows]
             found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[code] + fitted
         return found if self.offset is None else found - self.offset
-
-    def terms(self) -> tuple[np.ndarray | None, ...]:
-        return self.Z, self.coefficients, self.mean, self.codes, self.location, self.spread, self.offset
 
     def digest(self) -> str:
         assert self.codes is not None and self.mean is not None
@@ -171,7 +166,7 @@ class Look:
         self.found: Arrays = {}
         self.low = np.inf
         n_sites = X.shape[0]
-        for rows, part in pass_over(X, _fit_part, scans.shared(), tiles=in_tiles(X)):
+        for rows, part in pass_over(X, each_wide_block(_fit_block), scans.shared()):
             for name, values in part.items():
                 if name.startswith("site."):
                     self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
@@ -199,32 +194,6 @@ def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
         "site.squares": np.square(rest - level @ member) @ member.T,
         "site.total": np.square(deviation).sum(axis=1),
         "min.low": np.array(x.min(initial=np.inf)),
-    }
-
-
-def _fit_part(part: StoredPart | Blocks, shared: Mapping[str, Any]) -> Arrays:
-    """The same of a part, tile by tile where it is stored so."""
-    if not isinstance(part, StoredPart):
-        return each_block(_fit_block)(part, shared)
-    Z, member, counts, n = shared["Z"], shared["member"], shared["counts"], part.shape[1]
-    of_each = member / np.maximum(counts, 1)[:, None]
-    seen = TilesOnce.of(part, np.column_stack([shared["solve"].T, of_each.T, np.full(n, 1 / n)]))
-    beta, level, shift = np.split(seen.products, [Z.shape[1], seen.products.shape[1] - 1], axis=1)
-    level = np.where(counts > 0, level - shift - beta @ (of_each @ Z).T, 0.0)
-    mean, squares = seen.first + shift[:, 0], np.zeros(level.shape)
-    step = Adjustment(Z, beta.T, (mean[:, None] + level).T, codes=member.argmax(axis=0))
-    for at, to, rest in seen.again(step):
-        squares[at] += np.square(rest, out=rest) @ member[:, to].T
-    # what is left is orthogonal to scanners, and to covariates within them
-    fitted = 2 * level @ (member @ Z) + beta @ (Z.T @ Z)
-    explained = np.square(level) @ counts + np.einsum("ij,ij->i", fitted, beta)
-    return {
-        "site.mean": mean,
-        "site.beta": beta,
-        "site.level": level,
-        "site.squares": squares,
-        "site.total": squares.sum(axis=1) + explained,
-        "min.low": np.array(seen.low.min(initial=np.inf)),
     }
 
 

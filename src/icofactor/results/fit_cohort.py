@@ -19,13 +19,11 @@ from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.earlier import check_not_adjusted
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.estimator.workspace import open_stream
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
 from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.covariates import Coded, Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import ScanTable, describe_fit
-from icofactor.results.diagnostics.blocks import compile_for
 from icofactor.results.folder import FitFolder, map_columns, write_fit
 from icofactor.results.meaning import not_converged, recurrence_line, recurrence_warning
 from icofactor.sphere.names import mesh_name_of
@@ -225,8 +223,6 @@ def fit_cohort(
     stages, spent = Stages(verbose), dict(timing or {})
     data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
     check_not_adjusted(earlier, combat is not None or bool(covariates))
-    if measures is None and (combat is not None or covariates):
-        compile_for(open_stream(cohort.X, None), ahead=True, adjusted=True)
     if combat is not None:
         with stages.stage("harmonization"), _timed(spent, "harmonization"):
             data = model.harmonized(cohort, combat)
@@ -236,8 +232,6 @@ def fit_cohort(
             data = kept.apply(data)
     # done to scans that are not fitted before the fit, so that what cannot be done to them is refused in time
     rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
-    if measures is None:
-        compile_for(open_stream(data.X, None), ahead=True)
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
         if fit_on == "all":  # as asked for

@@ -14,7 +14,7 @@ from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
 from icofactor.errors import CohortError, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.estimator.projection import compared_part, projected_in_tiles
+from icofactor.estimator.projection import compared_block
 from icofactor.factorization._lift import gram, loadings, shared_loadings
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.adjusted import as_the_fit
@@ -23,7 +23,7 @@ from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import pass_over
+from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
 from icofactor.streaming.source import Holes, MapSource, WithHoles, source_of
 
@@ -286,8 +286,8 @@ class _Sums:
         empty, sums = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))], {"WX": np.zeros((W.shape[1], n))}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
-        own, tiles = [W, mean, W @ near, weights], centering.codes is None and projected_in_tiles(view)
-        for rows, found in pass_over(view, compared_part, {"kinds": kinds}, own, tiles=tiles):
+        own = [W, mean, W @ near, weights]
+        for rows, found in pass_over(view, each_wide_block(compared_block), {"kinds": kinds}, own):
             inspector.accept(None, found)
             some = np.flatnonzero(found["site.missing"].any(axis=1))
             empty.append((np.arange(n_sites)[rows][some], found["site.missing"][some]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from icofactor.sphere.hierarchy import face_centres, face_cuts, locate
+from icofactor.sphere.hierarchy import locate
 from icofactor.sphere.sites import Sites
 
 Ints = NDArray[np.int64]
@@ -23,12 +23,8 @@ _MIRROR = np.diag([-1.0, 1.0, 1.0])
 
 def random_rotation(rng: np.random.Generator) -> NDArray[np.float64]:
     """A rotation matrix, uniform over all rotations."""
-    return random_rotations(rng, 1)[0]
-
-
-def random_rotations(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-    """(n, 3, 3) the same as drawn one after the other."""
-    return Rotation.from_quat(rng.standard_normal((n, 4))[:, [1, 2, 3, 0]]).as_matrix()
+    w, x, y, z = rng.standard_normal(4)
+    return Rotation.from_quat([x, y, z, w]).as_matrix()
 
 
 def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndarray:
@@ -97,29 +93,3 @@ class FaceSpinner:
                 there = turned(self._centres[mine], half % self._per_measure, rotation)
                 taken[mine] = source[locate(there @ self._frames[half], self._level)]
         return taken
-
-    def tables(self) -> tuple[NDArray[np.float64], Ints, NDArray[np.float64], NDArray[np.float64], int, Ints]:
-        """What `draw` looks up: centre and half of each face, the roots' centres, the planes that divide faces level by
-        level, how many levels, and for every face of each half the one with data."""
-        cuts = [np.zeros((0, 3, 3)), *(face_cuts(level) for level in range(self._level))]
-        sources = np.zeros((len(self._sources), 20 * 4**self._level), dtype=np.int64)
-        for own, source in zip(sources, self._sources, strict=True):
-            own[: len(source)] = source
-        roots = face_centres(0, np.arange(20))
-        return (
-            np.ascontiguousarray(self._centres),
-            self._half.astype(np.int64),
-            roots,
-            np.concatenate(cuts),
-            self._level,
-            sources,
-        )
-
-    def frames_of(self, rotations: np.ndarray) -> NDArray[np.float64]:
-        """(n, n_halves, 3, 3) what centres are multiplied with to be located after each rotation."""
-        mirrored = _MIRROR @ rotations @ _MIRROR
-        each = [
-            np.swapaxes(mirrored if half % self._per_measure else rotations, 1, 2) @ frame
-            for half, frame in enumerate(self._frames)
-        ]
-        return np.ascontiguousarray(np.stack(each, axis=1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, literal
-from icofactor.streaming.blocks import CACHE_BYTES, Arrays, Rows, cut
+from icofactor.streaming.blocks import Arrays, Levelled, Rows
 
 _LARGEST, _SMALLEST = 1e120, 1e-120
 
@@ -107,42 +107,37 @@ def _refusal(sentence: str) -> ArgumentError:
     return ArgumentError("X", None, sentence)
 
 
-def look(x: Any, codes: np.ndarray | None = None) -> Arrays:
-    """What an Inspector wants to know of a block of sites × subjects, float64, on the host or a device."""
-    if codes is not None:
-        each = [look(x[:, codes == code]) for code in range(int(codes.max()) + 1)]
-        names = ("mean", "energy", "variance")
-        xp = x.__array_namespace__()
-        kinds = {f"site.kind.{name}": xp.stack([one[f"site.{name}"] for one in each], axis=1) for name in names}
-        kinds |= {"max.differ": xp.asarray(xp.stack([one["max.differ"] for one in each]).any())}
-        return {**look_for_bounds(x), **kinds, "site.energy": kinds["site.kind.energy"].sum(axis=1)}
-    xp = x.__array_namespace__()
+def look(x: np.ndarray, levelled: Levelled) -> Arrays:
+    """What an Inspector wants to know of a block of sites × subjects."""
     with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
-        # a piece of the cache at a time
-        step = max(1, CACHE_BYTES // (8 * max(1, x.shape[1]))) if xp is np else max(1, len(x))
-        moments = [_moments(x[rows], xp) for rows in cut(len(x), step)]
-        mean, variance = (xp.concatenate(parts) for parts in zip(*moments, strict=True))
-        # in memory the first site nearly always tells that subjects differ
-        differ = (xp is np and (x[:1] != x[:1, :1]).any()) or (x.min(axis=1) != x.max(axis=1)).any()
+        mean, variance = levelled.moments()
+        # the first site nearly always tells that subjects differ
+        differ = levelled.deviation[:1].any() or levelled.deviation.any()
         return {
             **look_for_bounds(x),
-            "max.differ": xp.asarray(differ),
+            "max.differ": np.array(differ),
             "site.mean": mean,
             "site.energy": variance + x.shape[1] * mean**2,
             "site.variance": variance,
         }
 
 
-def _moments(x: Any, xp: Any) -> tuple[Any, Any]:
-    """Mean of each site, and Σ (x − mean)²."""
-    mean = x.mean(axis=1)
-    deviation = x - mean[:, None]
-    return mean, xp.einsum("ij,ij->i", deviation, deviation)
+def look_at_kinds(x: np.ndarray, codes: np.ndarray) -> Arrays:
+    """What an Inspector wants to know of a block whose rows are maps of several kinds, each by itself."""
+    each = [look(rows, Levelled.of(rows)) for rows in (x[:, codes == code] for code in range(int(codes.max()) + 1))]
+    kinds = {
+        f"site.kind.{name}": np.stack([seen[f"site.{name}"] for seen in each], axis=1)
+        for name in ("mean", "energy", "variance")
+    }
+    differ = np.array(any(seen["max.differ"] for seen in each))
+    energy = kinds["site.kind.energy"].sum(axis=1)
+    return {**look_for_bounds(x), **kinds, "max.differ": differ, "site.energy": energy}
 
 
-def look_for_bounds(x: Any) -> Arrays:
+def look_for_bounds(x: np.ndarray) -> Arrays:
     """The least and largest value of each subject; NaN where there is one."""
-    return {"min.low": x.min(axis=0, initial=np.inf), "max.high": x.max(axis=0, initial=-np.inf)}
+    low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+    return {"min.low": low.astype(np.float64), "max.high": high.astype(np.float64)}
 
 
 def _some(noun: str, things: Sequence[Any] | np.ndarray, most: int = 5) -> str:

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from icofactor.streaming.blocks import (
-    DEVICE_TASKS,
     Arrays,
     BlockChange,
     Blocks,
     BlockTask,
     PartTask,
     Rows,
-    StoredPart,
     as_block,
     blocks_of,
     join,
@@ -34,7 +32,7 @@ ONE_THREAD_BYTES = 32 * 2**20
 """Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
 READ_BYTES = 2**30
 """Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
-read fewer than they could, as disks are slower. Tiles count as they are kept in memory, other parts as float64."""
+read fewer than they could, as disks are slower. Parts count as float64."""
 
 
 class Stream:
@@ -65,7 +63,7 @@ class Stream:
         """Some sites × all subjects in float64; only these are read."""
         places = sites if self._place is None else self._place[sites]
         self.bytes_read += self.source.size(places)
-        return as_block(self.source.read(places))
+        return as_block(self.source.read(places)).astype(np.float64, copy=False)
 
     @cached_property
     def _place(self) -> np.ndarray | None:
@@ -86,39 +84,36 @@ def pass_over(
     *,
     stage: str | None = None,
     report: Callable[[float], None] | None = None,
-    tiles: bool = False,
 ) -> Iterator[tuple[Rows, Arrays]]:
     """`task` on every part of X, in order: pairs (numbers of the sites, result).
 
     Parameters
     ----------
     X : Stream, or array of sites × subjects
-    task : picklable function (blocks, shared, *own); `each_block` makes one from a function of a single block
+    task : picklable function (blocks, shared, *own); `each_block` and `each_wide_block` make one from a function of a
+        single block
     shared : arrays that all parts need
     own : arrays over all sites, of which a part needs its own rows; or None
     stage : name under which finished parts are kept, where the runner has a work folder
     report : called with the fraction that is done
-    tiles : whether the task also takes a `StoredPart`, which it gets from sources that have them
     """
     stream = stream_of(X)
     source, runner = stream.source, stream.runner
     if isinstance(runner, Threads) and source.held and 8 * source.shape[0] * source.shape[1] <= ONE_THREAD_BYTES:
         runner = runner.at_most(1)
     elif isinstance(runner, Threads) and not source.held:
-        runner = runner.at_most(_n_at_once(source, tiles))
+        runner = runner.at_most(_n_at_once(source))
     parts, step = source.slices(), sites_per_block(*source.shape)
     rows = lambda where: where if source.order is None else source.order[where]
 
     def item(i: int) -> Sequence[Any]:
         where = parts[i]
         mine = [None if array is None else array[rows(where)] for array in own]
-        if tiles and (stored := source.stored(where)) is not None:
-            return [partial(_as_it_is, stored), None, None, *mine]
         block = source.sent(where, runner.client) if runner.remote else None
         reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
         return [*reader(where, runner.remote), block, *mine]
 
-    keys = [None if stage is None else f"{stage}-{source.label}{i:05d}" for i in range(len(parts))]
+    keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(parts))]
     results = runner.run(keys, partial(_work, task, step), {} if shared is None else shared, item)
     for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
         stream.bytes_read += source.size(where)
@@ -127,12 +122,10 @@ def pass_over(
             report(done / len(parts))
 
 
-def _n_at_once(source: MapSource, tiles: bool) -> int:
+def _n_at_once(source: MapSource) -> int:
     """How many parts of this source are worked on at the same time."""
-    where = max(source.slices(), key=lambda one: one.stop - one.start, default=slice(0, 0))
-    stored = source.stored(where) if tiles else None
-    whole = 8 * (where.stop - where.start) * source.shape[1] if stored is None else stored.n_bytes
-    return max(1, READ_BYTES // max(whole, source.size(where), 1))
+    n_sites = max((part.stop - part.start for part in source.slices()), default=0)
+    return max(1, READ_BYTES // max(8 * n_sites * source.shape[1], 1))
 
 
 def _work(
@@ -148,17 +141,20 @@ def _work(
     return task(blocks_of(read(block), step, change), shared, *own)
 
 
-def _as_it_is(part: StoredPart, block: None) -> Any:
-    return part
-
-
 def each_block(task: BlockTask) -> PartTask:
-    """A task of single blocks as one of parts."""
+    """A task of single blocks, float32 or float64, as one of parts."""
     return partial(_each_block, task)
 
 
+def each_wide_block(task: BlockTask) -> PartTask:
+    """A task of single blocks, always float64, as one of parts."""
+    return partial(_each_wide_block, task)
+
+
 def _each_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
-    known = DEVICE_TASKS.get(getattr(task, "func", task))
-    if known is not None and hasattr(blocks, "run"):
-        return dict(blocks.run(known, shared, *own))
     return join(task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks)
+
+
+def _each_wide_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
+    wide = ((rows, x.astype(np.float64, copy=False)) for rows, x in blocks)
+    return _each_block(task, wide, shared, *own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import numpy as np
 
 from icofactor.errors import ArgumentError
 from icofactor.io.guard import map_file
-from icofactor.streaming.blocks import BlockChange, Rows, StoredPart, cut
+from icofactor.streaming.blocks import BlockChange, Rows, cut
 from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
@@ -49,8 +49,6 @@ class MapSource(Protocol):
     """Whether the maps are in memory already."""
     n_bytes: int
     """Size of everything that one pass reads; 0 when held."""
-    label: str = ""
-    """Part of the names under which finished parts are kept, where the parts are not those of the data alone."""
 
     def slices(self) -> list[slice]:
         """Parts: places that are best read together. They depend on the data alone, and together are all places."""
@@ -71,14 +69,6 @@ class MapSource(Protocol):
     def identity(self) -> str:
         """By what a resumed run recognises the same data."""
         ...
-
-    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """An array of subjects × sites that holds the maps, and which of its sites the places are (None: all)."""
-        return None
-
-    def stored(self, where: slice) -> StoredPart | None:
-        """A part as it is stored, for tasks that read it tile by tile; None where it must be read whole."""
-        return None
 
     def read(self, where: Rows) -> np.ndarray:
         """Values at these places, sites × subjects."""
@@ -170,9 +160,6 @@ class ArraySource(MapSource):
         found = np.array(X[:, where], copy=True)
         _let_go(X)
         return found.T
-
-    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        return (self._X, None) if self.held else None
 
     def sent(self, where: Rows, client: Any) -> Any:
         return None if self._file is not None else np.ascontiguousarray(self._X[:, where])
@@ -275,17 +262,6 @@ class Subset(MapSource):
         read, used = self._at(where)
         return partial(_chosen, self._base.reader(read, away), used, self._subjects)
 
-    def stored(self, where: slice) -> StoredPart | None:
-        whole, used = self._at(where)
-        found, subjects = self._base.stored(whole) if isinstance(whole, slice) else None, self._subjects
-        if found is None or subjects is None:
-            return None if found is None else found.at(used)
-        return found.at(used).of(subjects) if (np.diff(subjects) > 0).all() else None
-
-    def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        whole = self._base.in_memory() if self._subjects is None else None
-        return (whole[0], self._places) if whole is not None and whole[1] is None else None
-
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where)[0], client)
 
@@ -295,8 +271,7 @@ class Subset(MapSource):
 
 
 def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
-    x: Any = base(block)
-    x = x if isinstance(x, np.ndarray) else x.host()  # of a part on a device
+    x = base(block)
     if sites is not None:
         x = x[sites] if x.flags.c_contiguous else x.T[:, sites].T
     return x if subjects is None else x[:, subjects]
@@ -328,19 +303,6 @@ class Adjustment:
         Z, codes = (None if values is None else values[subjects] for values in (self.Z, self.codes))
         return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes)
 
-    def terms(self) -> tuple[np.ndarray | None, ...]:
-        """(Z, coefficients, centre, codes, location, spread, offset): with f = centre + Z coefficients, `linear` is
-        (x − f − location) / spread, plus f − offset where there is a centre. None: 0, or 1 for the spread."""
-        return self.Z, self.coefficients, None, self.codes, self.offset, self.scale, None
-
-    def formula(self, x: Any) -> Any:
-        """`linear` as one expression, for arrays of any library."""
-        rows = slice(None) if self.codes is None else self.codes
-        if self.Z is not None and self.coefficients is not None:
-            x = x - self.Z @ self.coefficients
-        x = x if self.offset is None else x - self.offset[rows]
-        return x if self.scale is None else x / self.scale[rows]
-
     def apply(self, x: np.ndarray) -> np.ndarray:
         """Values adjusted, and set to 0 where they must be."""
         return self.floored(self.linear(x))
@@ -358,9 +320,9 @@ class Adjustment:
                 found[some] /= 1.0 if self.scale is None else self.scale[self.codes[some]]
             return found
         if self.offset is not None:
-            found -= self.offset
+            _subtract(found, self.offset)
         if self.scale is not None:
-            found /= self.scale
+            found /= self.scale.astype(found.dtype, copy=False)
         return found
 
     def floored(self, x: np.ndarray) -> np.ndarray:
@@ -378,13 +340,20 @@ class Adjustment:
         return digest(*(np.zeros(0) if part is None else part for part in parts))
 
 
+def _subtract(x: np.ndarray, offset: np.ndarray) -> None:
+    """Subtract an offset of each site in place; from float32 values also what float32 loses of the offset."""
+    rounded = offset.astype(x.dtype, copy=False)
+    x -= rounded
+    if x.dtype == np.float32:
+        x -= (offset - rounded).astype(x.dtype)
+
+
 class Changed(MapSource):
     """A source of the same shape and order as another, whose values are changed when they are read."""
 
     def __init__(self, base: MapSource) -> None:
         self._base = base
         self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
-        self.label = base.label
 
     def slices(self) -> list[slice]:
         return self._base.slices()
@@ -415,20 +384,11 @@ class Adjusted(Changed):
 
     def by_block(self, where: Rows, away: bool = False) -> tuple[Reader, BlockChange | None]:
         """The same where blocks are adjusted one by one, which keeps them in the cache."""
-        # what is counted is relative to the largest value of a part; parts on a device are adjusted there
-        if self._adjustment.floor or self.label:
+        # what is counted is relative to the largest value of a part
+        if self._adjustment.floor:
             return self.reader(where, away), None
         step = self._adjustment.at(slice(None), self._sites(where))
         return self._base.reader(where, away), partial(_adjust_block, step)
-
-    def stored(self, where: slice) -> StoredPart | None:
-        step, found = self._adjustment.at(slice(None), self._sites(where)), self._base.stored(where)
-        if found is None:
-            return None
-        plain = step.Z is None and step.codes is None and not step.floor
-        if plain and found.offset is None and found.scale is None:  # the lift has them out of its products
-            return replace(found, offset=step.offset, scale=step.scale)
-        return replace(found, steps=(*found.done(), step), offset=None, scale=None)
 
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
@@ -438,16 +398,16 @@ class Adjusted(Changed):
 
 
 def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool) -> np.ndarray:
-    return adjustment.at(slice(None), rows).linear(x.T, own).T
+    # float32 stays where sites are only moved and scaled
+    per_site = adjustment.Z is None and adjustment.codes is None
+    block = x.astype(x.dtype if per_site else np.float64, copy=not own)
+    return adjustment.at(slice(None), rows).linear(block.T, own=True).T
 
 
 def _adjusted(
     base: Reader, adjustment: Adjustment, count: Callable[[np.ndarray], None] | None, block: Any
 ) -> np.ndarray:
-    read = base(block)
-    if not isinstance(read, np.ndarray):
-        return read.adjusted(adjustment)  # a part on a device
-    x = adjustment.linear(read.T)
+    x = adjustment.linear(base(block).T)
     if count is not None and adjustment.floor:
         count(adjustment.n_below(x))
     return adjustment.floored(x).T
@@ -486,10 +446,6 @@ class WithHoles(Changed):
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
         return partial(_with_holes, self._base.reader(where, away), self._holes.at(None, self._sites(where)))
-
-    def stored(self, where: slice) -> StoredPart | None:
-        found, holes = self._base.stored(where), self._holes.at(None, self._sites(where))
-        return None if found is None else replace(found, steps=(*found.done(), holes), offset=None, scale=None)
 
     def identity(self) -> str:
         return f"{self._base.identity()}, without {digest(self._holes.lost, self._holes.zero)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,6 @@ from icofactor.assessment.selection.agreement import (
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.assessment.selection.data import Coarse, Fitter, gather
 from icofactor.assessment.selection.heldout import (
-    _heldout_block,
-    _heldout_part,
     bicross_validation,
     face_groups,
     heldout_full,
@@ -31,14 +28,10 @@ from icofactor.assessment.selection.heldout import (
 )
 from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
-from icofactor.cohort.people import RowGroups
-from icofactor.cohort.store.create import create_store
 from icofactor.errors import ArgumentError
-from icofactor.estimator.inputs import read_input, weighted_sites
+from icofactor.estimator.inputs import read_input
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization.gathering import in_tiles
 from icofactor.factorization.methods import method_named
-from icofactor.streaming.source import Subset, source_of
 
 RANK = 3
 fold = np.arange(48) % 4
@@ -146,58 +139,6 @@ def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.M
     monkeypatch.setattr(Coarse, "condensed", as_they_are)
     for one, other in zip(found, measured(data, null), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weights", [None, "random"])
-def test_full_resolution_of_large_stores_is_worked_on_in_tiles(
-    weights: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cohort = dataclasses.replace(three_components(), mask=np.random.default_rng(0).random(2562) < 0.9)
-    stored = create_store(tmp_path / "s", [cohort], chunk_sites=200, chunk_subjects=20)
-    found = []
-    for large in (2**60, 0):
-        monkeypatch.setattr("icofactor.factorization.gathering.LARGE", large)
-        given = read_input(stored)
-        if weights is not None:
-            own = np.random.default_rng(1).uniform(1, 2, 2562)
-            given = dataclasses.replace(given, sites=weighted_sites(given.sites, given.mask, own)[0])
-        cohorts = gather(given, 1, method_named("parts"), center="mean")
-        assert in_tiles(cohorts.X.subset(np.flatnonzero(fold))) == (large == 0)
-        found.append(heldout_full(cohorts, Fitter("parts", 4, 0), RANK, fold))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
-    assert (found[0] != found[1]).any()  # other sums
-
-
-def test_what_is_left_out_in_tiles_may_deviate_little_from_a_large_mean(tmp_path: Path) -> None:
-    cohort = three_components()
-    high = dataclasses.replace(cohort, X=cohort.X + np.float32(2e4))
-    source = source_of(create_store(tmp_path / "s", [high], chunk_sites=200, chunk_subjects=20).X)
-    where, (test, train) = slice(0, 300), (np.flatnonzero(fold == f) for f in (0, 1))
-    x, W = source.read(where).astype(np.float64), np.random.default_rng(0).random((300, RANK))
-    part = Subset(source, subjects=test).stored(where)
-    assert part is not None
-    found = _heldout_part(part, {}, W, None, x[:, train].mean(axis=1))
-    expected = _heldout_block(x, {"train": train, "test": test, "codes": None}, W, None)
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("groups", [None, RowGroups.of(np.arange(48) // 3)])
-def test_maps_of_many_people_are_turned_by_the_same_rotations(
-    signed: bool, groups: RowGroups | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cohort = ico.simulate_cohort(48, 3, mesh="fsaverage4", hemisphere="both", random_state=0)
-    mask = np.random.default_rng(0).random(cohort.sites.n) < 0.9
-    given = read_input(dataclasses.replace(cohort, mask=mask))
-    for level in (1, 2):
-        cohorts = gather(given, level, method_named("parts"), center="mean")
-        plain = spun_cohort(cohorts, np.random.SeedSequence(1), signed, groups)
-        with monkeypatch.context() as patch:
-            patch.setattr("icofactor.assessment.selection.nulls.MANY", 0)
-            found = spun_cohort(cohorts, np.random.SeedSequence(1), signed, groups)
-        np.testing.assert_allclose(found.L, plain.L, rtol=0, atol=1e-12 * np.abs(plain.L).max())
 
 
 @pytest.mark.parametrize("method", ["parts", "LE-PPNMF", "E-DL"])

@@ -16,14 +16,14 @@ import numpy as np
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, View
 from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
-from icofactor.factorization.gathering import in_tiles, look_over
+from icofactor.factorization.gathering import look_over
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
 from icofactor.preprocessing.centering import Centering, means_of
-from icofactor.streaming.blocks import Arrays, StoredPart
+from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, each_block, pass_over
+from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjusted
 
 SUBJECT_FOLDS = 5
@@ -122,13 +122,10 @@ def heldout_full(
     errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        X, W, found, mean = _full_fit(cohorts, fit, rank, train, *where, int(f))
+        X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
         weights, shared = cohorts.sites.weights, {"train": train, "test": test, "codes": cohorts.coarse.codes}
-        own, task, tiles = [W, weights], each_block(_heldout_block), False
-        if mean is not None and mean.ndim == 1 and in_tiles(X):
-            X, own, task, tiles = X.subset(test), [W, weights, mean], _heldout_part, True
         sums: dict[str, Any] = {}
-        for _, part in pass_over(X, task, shared, own, tiles=tiles):
+        for _, part in pass_over(X, each_wide_block(_heldout_block), shared, [W, weights]):
             sums = {name: value + sums.get(name, 0.0) for name, value in part.items()}
         basis = Basis(W, sums["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
@@ -139,9 +136,9 @@ def heldout_full(
 
 def _full_fit(
     cohorts: Cohorts, fit: Fitter, rank: int, train: np.ndarray, *where: int
-) -> tuple[Stream, np.ndarray, Fit, np.ndarray | None]:
-    """All maps as a fit to `train` sees them, that fit with its basis on every site, and its mean map if known."""
-    X, coarse, scheme, mean, left = cohorts.X, cohorts.coarse, fit.chosen.scheme, None, None
+) -> tuple[Stream, np.ndarray, Fit]:
+    """All maps as a fit to `train` sees them, its basis on every site, and that fit."""
+    X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
     stats = coarse.fitted(train)
     if coarse.confounds is not None:
         X = coarse.confounds.stream(X, train, cohorts.sites.measure)
@@ -150,7 +147,6 @@ def _full_fit(
         centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)
         if centering.adjustment is not None:
             X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner)
-        left = centering.left
         if not (inspector.low < 0).any():
             mean = centering.mean_left_in
     # a scale of sites does not act on their sums
@@ -165,7 +161,7 @@ def _full_fit(
     if own is not stats and scheme.projective:
         found = replace(found, C=found.B.T @ stats.L.T)
     basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
-    return X, basis.W, found, left
+    return X, basis.W, found
 
 
 def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> Inspector:
@@ -186,23 +182,6 @@ def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weig
         "sum.squares": np.array(weighed(held**2, weights).sum()),
         "sum.deviation": np.array(weighed((held - mean) ** 2, weights).sum()),
     }
-
-
-def _heldout_part(
-    part: StoredPart, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None, mean: np.ndarray
-) -> Arrays:
-    """The same of the subjects left out, of a part of large data, tile by tile; `mean` is that of the others."""
-    from icofactor.factorization.engines.looking import tiles_of, wide_blocks
-
-    heavy, w = weighed(W, weights), np.ones(len(W)) if weights is None else weights
-    WX, squares, deviation = np.zeros((W.shape[1], part.shape[1])), np.zeros(()), np.zeros(())
-    for tile in tiles_of(part):
-        for at, x in wide_blocks(tile):
-            WX[:, tile.subjects] += heavy[at].T @ x
-            squares += w[at] @ np.einsum("ij,ij->i", x, x)
-            x -= mean[at, None]
-            deviation += w[at] @ np.einsum("ij,ij->i", x, x)
-    return {"sum.WX": WX, "sum.squares": squares, "sum.deviation": deviation}
 
 
 def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:

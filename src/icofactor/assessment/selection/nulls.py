@@ -6,18 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, View
 from icofactor.cohort.people import RowGroups
-from icofactor.factorization.engines.cpu import available
 from icofactor.factorization.schemes.base import Scheme
-from icofactor.sphere.rotations import FaceSpinner, SiteSpinner, random_rotations
-from icofactor.streaming.blocks import cut
+from icofactor.sphere.rotations import FaceSpinner, SiteSpinner
 from icofactor.streaming.checkpoint import digest
-
-MANY = 500
-"""Subjects from which on compiled code that turns their maps pays."""
-_AT_ONCE = 1024
 
 
 def spun_cohort(
@@ -34,52 +29,30 @@ def spun_cohort(
     Maps are turned on the fine faces, and summed up afterwards: turning coarse faces would copy some of them into their
     neighbours, and make the maps smoother.
     """
-    coarse, same = cohorts.coarse, cohorts.fine is cohorts.coarse
-    if len(coarse.L) >= MANY and coarse.codes is None and cohorts.sites.regions is None and available():
-        return _turned(cohorts, np.random.default_rng(seed), signed, groups)
-    fine = cohorts.fine.all_adjusted
+    coarse, fine = cohorts.coarse, cohorts.fine.all_adjusted
     codes = np.zeros(fine.n_subjects, dtype=np.int64) if fine.codes is None else fine.codes
     kinds = [fine.means[codes == code] for code in range(int(codes.max()) + 1)]
     middle, spread = np.stack([one.mean(axis=0) for one in kinds]), np.stack([one.std(axis=0) for one in kinds])
     rng = np.random.default_rng(seed)
     faces, sites = fine.design.faces, cohorts.sites
     spinner = FaceSpinner(sites, int(faces[0, 0]), faces[:, 1]) if sites.regions is None else SiteSpinner(sites)
-    maps = np.empty_like(fine.means)
-    for rows in np.arange(len(maps))[:, None] if groups is None else groups.members:
+    to_coarse, sums = _sums_over_parents(fine, coarse), np.empty(coarse.L.shape)
+    for rows in np.arange(len(sums))[:, None] if groups is None else groups.members:
         own, mean, size = fine.means[rows], middle[codes[rows]], spread[codes[rows]]
         deviation = np.divide(own - mean, size, out=np.zeros_like(own), where=size > 0)
-        maps[rows] = mean + deviation[:, spinner.draw(rng)] * size
-    if not signed:
-        np.maximum(maps, 0.0, out=maps)
-    if same:
-        return coarse.with_means(maps)
-    parent = np.searchsorted(coarse.design.faces[:, 1], fine.design.faces[:, 1] >> 2)
-    sums = np.zeros((coarse.stats.n_columns, len(maps)))
-    np.add.at(sums, parent, (maps * fine.counts).T)
-    return coarse.with_means(sums.T / coarse.counts)
-
-
-def _turned(cohorts: Cohorts, rng: np.random.Generator, signed: bool, groups: RowGroups | None) -> Coarse:
-    """`spun_cohort` in compiled code, without a copy of the maps on the fine faces."""
-    from icofactor.factorization.engines.turning import compile_turn, turn
-
-    coarse, fine = cohorts.coarse, cohorts.fine.all_adjusted
-    faces, n = fine.design.faces, fine.n_subjects
-    spinner = FaceSpinner(cohorts.sites, int(faces[0, 0]), faces[:, 1])
-    up = 2 * int(faces[0, 0] - coarse.design.faces[0, 0])
-    parent = np.searchsorted(coarse.design.faces[:, 1], faces[:, 1] >> up)
-    some, counts = cut(n, _AT_ONCE), fine.counts.astype(np.float64)
-    mean = fine.L.mean(axis=0) / counts
-    variance = sum(np.square(fine.L[rows] / counts - mean).sum(axis=0) for rows in some) / n
-    rotation, sums = random_rotations(rng, n if groups is None else groups.n), np.zeros((n, coarse.stats.n_columns))
-    tables, spread = spinner.tables(), np.sqrt(variance)
-    for rows in some:
-        own = np.arange(rows.start, rows.stop) if groups is None else groups.codes[rows]
-        maps = fine.L[rows], counts, mean, spread
-        given = *maps, spinner.frames_of(rotation[own]), *tables, parent, not signed, sums[rows]
-        compile_turn(*given)
-        turn(*given)
+        maps = mean + deviation[:, spinner.draw(rng)] * size
+        if not signed:
+            np.maximum(maps, 0.0, out=maps)
+        sums[rows] = (maps * fine.counts) @ to_coarse
     return coarse.with_sums(sums)
+
+
+def _sums_over_parents(fine: Coarse, coarse: Coarse) -> sp.csr_array:
+    """The matrix that adds up sums over fine faces to those over coarse faces: fine × coarse."""
+    levels = int(fine.design.faces[0, 0] - coarse.design.faces[0, 0])
+    parent = np.searchsorted(coarse.design.faces[:, 1], fine.design.faces[:, 1] >> (2 * levels))
+    n = len(parent)
+    return sp.csr_array((np.ones(n), parent, np.arange(n + 1)), shape=(n, coarse.stats.n_columns))
 
 
 @dataclass(frozen=True, eq=False)

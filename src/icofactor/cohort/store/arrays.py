@@ -27,7 +27,6 @@ from icofactor.io.archive import NUMBERS, array_record, is_shape
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath
-from icofactor.streaming.blocks import Room
 from icofactor.streaming.runners import n_threads
 
 GROUP = "zarr.json"
@@ -41,10 +40,6 @@ _MOST_CHUNKS = 10**7
 _TYPES = {*NUMBERS, "float16"}
 MOST_METADATA, _MOST_WHOLE = 2**16, 2**31
 """Bytes of the metadata of an array, and of an array behind a URL that is read whole, at most."""
-
-
-def _fresh(n_bytes: int) -> NDArray[np.uint8]:
-    return np.empty(n_bytes, np.uint8)
 
 
 class _Reading:
@@ -140,24 +135,20 @@ class StoredArray:
             found[there] = values[inside]
         return found
 
-    def pieces(
-        self, where: tuple[slice, ...], room: Room = _fresh
-    ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], NDArray[Any]]]:
+    def pieces(self, where: tuple[slice, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], NDArray[Any]]]:
         """Every chunk that holds some of these rows and columns: where they stand among them, where in it, its values.
 
-        Checksums are compared. `room` gives the memory of each chunk.
+        Checksums are compared.
         """
         touched = self.touched(where)
         files = list(map(self._file, touched))
         cuts = [_cuts(one, step) for one, step in zip(where, self.chunks, strict=True)]
-        for numbers, file, data in zip(touched, files, self._chunks(touched, files, room), strict=True):
+        for numbers, file, data in zip(touched, files, self._chunks(touched, files), strict=True):
             places = [of_axis[i] for of_axis, i in zip(cuts, numbers, strict=True)]
             there, inside = zip(*places, strict=True)
             yield there, inside, self._checked(numbers, file, data)
 
-    def _chunks(
-        self, touched: list[tuple[int, ...]], files: list[str | RemotePath], room: Room
-    ) -> Iterator[NDArray[np.uint8]]:
+    def _chunks(self, touched: list[tuple[int, ...]], files: list[str | RemotePath]) -> Iterator[NDArray[np.uint8]]:
         """The bytes of chunks; behind a URL several at once, and those of the rows that are likely next."""
         if isinstance(self.folder, RemotePath) and touched:
             first, last = touched[0][0], touched[-1][0]
@@ -180,7 +171,7 @@ class StoredArray:
                     if isinstance(file, RemotePath):
                         data = np.frombuffer(next(coming), np.uint8)
                     else:
-                        data = room(self.chunk_bytes)
+                        data = np.empty(self.chunk_bytes, np.uint8)
                         with ahead.popleft() as opened:
                             self._check_size(os.fstat(opened.fileno()).st_size)
                             self._check_size(_fill(data, opened))

@@ -1,9 +1,9 @@
-"""Maps on disk: read when they are asked for, and passed over part by part or tile by tile."""
+"""Maps on disk: read when they are asked for, and passed over part by part."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,7 @@ from icofactor.cohort.store.encoding import decode
 from icofactor.cohort.store.layout import Commit, Origin
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
-from icofactor.streaming.blocks import Room, Rows, StoredPart, Tile, as_slice
+from icofactor.streaming.blocks import Rows, as_slice
 from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
@@ -120,27 +120,6 @@ class StoredMaps:
                 block[:, as_slice(mine[here])] = found_here[:, as_slice(columns - left)]
         return block
 
-    @property
-    def run(self) -> slice | None:
-        """Consecutive subjects of the store of which these are most, in its order; None if they are not, or not all of
-        one type."""
-        if any(part.dtype != self._parts[0].dtype for part in self._parts):
-            return None
-        if self.subjects is None:
-            return slice(0, self.shape[0])
-        found = slice(int(self.subjects[0]), int(self.subjects[-1]) + 1)
-        dense = 2 * len(self.subjects) > found.stop - found.start and bool((np.diff(self.subjects) > 0).all())
-        return found if dense else None
-
-    def tiles(self, where: slice, subjects: slice, room: Room | None) -> Iterator[Tile]:
-        """Consecutive sites of the order on disk, chunk by chunk: see `StoredPart`."""
-        for part, (start, stop) in zip(self._parts, pairwise(self._first.tolist()), strict=True):
-            left, right = max(subjects.start, start), min(subjects.stop, stop)
-            if left < right:
-                for (sites, at), (rows, columns), x in part.tiles((where, slice(left - start, right - start)), room):
-                    to = slice(left - subjects.start + at.start, left - subjects.start + at.stop)
-                    yield Tile(sites, to, x, np.arange(rows.start, rows.stop), columns.start)
-
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         subjects, sites = _numbers(rows, self.shape[0], "subjects"), _numbers(columns, self.shape[1], "sites")
@@ -198,13 +177,6 @@ class _Part(StoredArray):
                 self.bytes_read += len(self.touched(where)) * self.chunk_bytes
         return found if self.scale is None else decode(found, self.scale if where is None else self.scale[where[1]])
 
-    def tiles(self, where: tuple[slice, slice], room: Room | None) -> Iterator[Any]:
-        """`pieces`; without `room` there is one in memory at a time."""
-        with self._counting:
-            self.bytes_read += len(self.touched(where)) * self.chunk_bytes
-        one = np.empty(self.chunk_bytes if room is None else 0, np.uint8)
-        return self.pieces(where, (lambda n_bytes: one) if room is None else room)
-
 
 class StoreSource(MapSource):
     """The maps of a cohort store, or of some of its subjects."""
@@ -242,20 +214,6 @@ class StoreSource(MapSource):
 
         whole = opened_again(self._path, self._identity).X
         return whole if self._subjects is None else whole.select(self._subjects)
-
-    def stored(self, where: slice) -> StoredPart | None:
-        maps = self._maps
-        if maps is None or (run := maps.run) is None:
-            return None
-        coded = None if maps.scales is None else np.ascontiguousarray(maps.scales[run, :2].T)
-        shape = where.stop - where.start, run.stop - run.start
-        found = StoredPart(partial(self._tiles, where), shape, maps.stored_dtype, coded=coded)
-        return found if shape[1] == self.shape[1] or maps.subjects is None else found.of(maps.subjects - run.start)
-
-    def _tiles(self, where: slice, room: Room | None) -> Iterator[Tile]:
-        maps = self._opened()
-        assert maps.run is not None
-        return maps.tiles(where, maps.run, room)
 
     def sent(self, where: Rows, client: Any) -> None:
         return None

@@ -11,15 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-import numpy as np
-
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
 from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import State
-from icofactor.streaming.passes import Stream
 
 ENGINES = ("auto", "numpy", "cpu", "jax")
 
@@ -35,9 +32,6 @@ WORTH_A_GPU = 2e11
 
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin", "jax_rocm60_plugin")
 
-
-WORTH_SENDING = 2**31
-"""Bytes of X, in float64, above which passes over it on a GPU pay for loading jax and compiling."""
 
 Iterate = Callable[[Problem, Method, State, Course], Run]
 """The loop, as every engine has it; `_solve.iterate` is the definition."""
@@ -136,21 +130,9 @@ def has_gpu() -> bool:
     return jax_engine.has_accelerator()
 
 
-def passes_on_device(X: Stream, engine: str) -> Stream:
-    """X for passes on the device that JAX finds, where these are asked for, or X is large and there is a GPU."""
-    large = engine == "auto" and 8 * X.shape[0] * X.shape[1] >= WORTH_SENDING
-    if X.runner.remote or not (engine == "jax" or (large and has_gpu())):
-        return X
-    from icofactor.factorization.engines.device import OnDevice
-
-    return Stream(OnDevice(X.source), X.runner)
-
-
 def _jax(p: Problem, method: Method, reason: str) -> Engine:
     if not method.scheme.jax:
         return _numpy(f"{method.name} is written for NumPy only")
     from icofactor.factorization.engines import jax as jax_engine
 
-    if not isinstance(p.L, np.ndarray):
-        return _numpy("the data are arrays of another library and are computed there")
     return Engine("jax", jax_engine.iterate, reason, jax_engine.batch_bytes)

@@ -8,7 +8,7 @@ for, nor pays for, the restarts of a few. So runs that restarted need more ticks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -23,7 +23,6 @@ from icofactor.factorization.arrays import Array, where_each
 from icofactor.factorization.engines import operations
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
-from icofactor.factorization.quadratic import best_coordinate
 from icofactor.factorization.schemes.base import Problem, Terms
 from icofactor.factorization.update import (
     TOL_LOOKBACK,
@@ -35,7 +34,6 @@ from icofactor.factorization.update import (
     risen,
 )
 from icofactor.factorization.update import settled as has_settled
-from icofactor.streaming.blocks import DEVICE_TASKS
 
 STRETCH, SHORT_STRETCH = 25, 10
 """Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
@@ -172,42 +170,6 @@ def iterate(p: Problem, method: Method, state: State, course: Course, dtype: typ
             if batch.all_ended:
                 break
         return batch.run()
-
-
-def lift_block(
-    x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray | None, weights: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """The block of `lift.lift` on the device: the basis on these sites, and their share of WᵀX."""
-    with settings():
-        return {name: np.asarray(array) for name, array in _lift_block(x, shared, start, weights).items()}
-
-
-def _lift_block(x: Array, shared: Mapping[str, Any], start: Array | None, weights: Array | None) -> dict[str, Array]:
-    given = [shared[name] for name in ("C", "A", "inverse", "lasso")]
-    W, WX = _lift_loop(bool(shared["signed"]), int(shared["sweeps"]))(x, *given, start, weights)
-    return {"site.W": W, "sum.WX": WX}
-
-
-DEVICE_TASKS[lift_block] = _lift_block
-
-
-@cache
-def _lift_loop(signed: bool, sweeps: int) -> Callable[..., tuple[Array, Array]]:
-    def lifted(
-        x: Array, C: Array, A: Array, inverse: Array, lasso: Array, start: Array | None, weights: Array | None
-    ) -> tuple[Array, Array]:
-        rhs = C @ x.T
-        z = inverse @ rhs if start is None else start.T
-
-        def coordinate(step: Array, z: Array) -> Array:
-            j = step % len(C)
-            best = best_coordinate(A, rhs, z, j, lasso, signed)
-            return z.at[j].set(jnp.where(A[j, j] > 0, best, 0.0))
-
-        z = jax.lax.fori_loop(0, sweeps * len(C), coordinate, z if signed else jnp.maximum(z, 0.0))
-        return z.T, (z if weights is None else z * weights) @ x
-
-    return jax.jit(lifted)
 
 
 def settings() -> AbstractContextManager[Any]:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.errors import ArgumentError, literal
-from icofactor.factorization.arrays import Array, T, asarray_like, dot, matmul_shared, namespace, product, ratio
+from icofactor.factorization.arrays import Array, T, dot, matmul_shared, namespace, product, ratio
 from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation
 from icofactor.factorization.quadratic import Quadratic, minimise
 from icofactor.factorization.statistics import Statistics
@@ -74,16 +74,16 @@ class Problem:
         K: Array
         row_sums = None
         if stats.is_diagonal:
-            K = row_sums = asarray_like(stats.K.diagonal(), L)
-        elif isinstance(L, np.ndarray) and stats.n_columns > 64 and stats.K.nnz < 0.2 * stats.n_columns**2:
+            K = row_sums = stats.K.diagonal()
+        elif stats.n_columns > 64 and stats.K.nnz < 0.2 * stats.n_columns**2:
             K = stats.K  # sparse products pay for themselves
         else:
-            K = asarray_like(stats.K.toarray(), L)
+            K = stats.K.toarray()
         return cls(
             L,
             K,
-            asarray_like(np.asarray(stats.K.sum(axis=1)).ravel(), L) if row_sums is None else row_sums,
-            asarray_like(np.ones(stats.n_columns) if by_letter else stats.weights, L)[:, None],
+            np.asarray(stats.K.sum(axis=1)).ravel() if row_sums is None else row_sums,
+            (np.ones(stats.n_columns) if by_letter else stats.weights)[:, None],
             penalty_of(stats, scheme, rules, penalty),
             stats.sq_norm,
             frobenius(L),
@@ -318,10 +318,9 @@ class Scheme(ABC):
 
 def best_scale(p: Problem, B: Array, C: Array) -> Array:
     """The scalar s, (..., 1, 1), that minimises E at (sB, C); 1 where B or C is zero."""
-    xp = namespace(B)
     t = terms_of(p, B, C)
     s = ratio(dot(t.LC, B), dot(t.G, t.CC))
-    return xp.where(s > 0, s, 1.0)[..., None, None]
+    return np.where(s > 0, s, 1.0)[..., None, None]
 
 
 class NonNegativeScheme(Scheme):
@@ -371,7 +370,7 @@ def balance_factor(xp: object, size_C: Array, size_B: Array, power: float) -> Ar
 
 def frobenius(x: Array) -> float:
     """‖x‖_F in float64."""
-    return float(namespace(x).linalg.norm(x))
+    return float(np.linalg.norm(x))
 
 
 def check_rules(rules: str, scheme: Scheme) -> str:

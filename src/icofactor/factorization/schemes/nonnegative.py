@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from icofactor.factorization.arrays import Array, T, asarray_like, namespace, positive, product, ratio
+from icofactor.factorization.arrays import Array, T, namespace, positive, product, ratio
 from icofactor.factorization.extrapolation import NESTEROV, Extrapolation
 from icofactor.factorization.schemes.base import (
     CICHOCKI,
@@ -110,15 +110,15 @@ def sweep(
 
     `curvature` is what multiplies A_jj in the bound of row j: κ = K·1, or 1. Returns Z and R after the sweep.
     """
-    xp = namespace(Z)
+    Z, R = Z.copy(), R.copy()
     for j in range(Z.shape[-2]):
         row = Z[..., j : j + 1, :]
         bend = A[..., j : j + 1, j : j + 1] * curvature + ridge
         change = positive(row + ratio(R[..., j : j + 1, :], bend)) - row
-        here = xp.where(asarray_like(range(Z.shape[-2]), Z)[:, None] == j, 1.0, 0.0)
-        Z = Z + here * change
+        Z[..., j : j + 1, :] += change
         spread = change if times_K is None else T(times_K(T(change)))
-        R = R - A[..., :, j : j + 1] * spread - here * (ridge * change)
+        R -= A[..., :, j : j + 1] * spread
+        R[..., j : j + 1, :] -= ridge * change
     return Z, R
 
 

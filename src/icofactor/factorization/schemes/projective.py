@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.factorization.arrays import Array, T, asarray_like, dot, namespace, product, ratio
+from icofactor.factorization.arrays import Array, T, dot, namespace, product, ratio
 from icofactor.factorization.extrapolation import EXTRAPOLATIONS, Extrapolation
 from icofactor.factorization.quadratic import Quadratic
 from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms, terms_of
@@ -140,6 +140,6 @@ def length_of_least_error(xp: Any, A: Sequence[Array], G: Sequence[Array]) -> Ar
     first = dot(G[1], A[0]) + dot(G[0], A[1]) - 2 * trace(A[1])
     second = dot(G[2], A[0]) + dot(G[1], A[1]) + dot(G[0], A[2]) - 2 * trace(A[2])
     third, fourth = dot(G[2], A[1]) + dot(G[1], A[2]), dot(G[2], A[2])
-    s = asarray_like(STEPS, first)
+    s = xp.asarray(STEPS, dtype=first.dtype)
     error = s * (first[..., None] + s * (second[..., None] + s * (third[..., None] + s * fourth[..., None])))
     return xp.where(xp.min(error, -1) < 0, s[xp.argmin(error, -1)], 0.0)

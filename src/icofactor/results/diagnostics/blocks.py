@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icofactor.factorization._lift import weighed
-from icofactor.factorization.gathering import in_tiles, stored_part
 from icofactor.preprocessing.centering import means_of
-from icofactor.streaming.blocks import Arrays, Blocks, Reused, StoredPart, Tile
-from icofactor.streaming.passes import each_block, pass_over
+from icofactor.streaming.blocks import Arrays
+from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.source import Adjustment
 
 _ROUNDING = 1e-12
-_room = Reused()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +49,6 @@ def fit_pass(
     report: Callable[[float], None] | None = None,
     weights: np.ndarray | None = None,
     codes: np.ndarray | None = None,
-    mean: np.ndarray | None = None,
 ) -> Pass:
     """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
 
@@ -60,7 +57,6 @@ def fit_pass(
     taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
     weights : (n_sites,) how much each site counts in sums over sites; None: all alike
     codes : (n_subjects,) measure of each row, of which each has a mean map; None: of one measure
-    mean : (n_sites,) the mean map, where it is known; large stores are then passed over tile by tile
     """
     shared = {"loadings": loadings, "Z": deviations(loadings, codes), "codes": codes}
     n_sites, n_subjects = X.shape
@@ -69,17 +65,11 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    tiles = mean is not None and codes is None and in_tiles(X)
-    if tiles:
-        compile_for(X)
-    task, own = (_look_at_tiles, [W, offset, scale, weights, mean]) if tiles else (_looked, [W, offset, scale, weights])
-    for rows, found in pass_over(X, task, shared, own, report=report, tiles=tiles):
+    for rows, found in pass_over(X, each_wide_block(_look), shared, [W, offset, scale, weights], report=report):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
             sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
-    for squares in (sites["spread"], sites["variance"], sites["error"], sums["variance"], sums["error"]):
-        np.maximum(squares, 0.0, out=squares)  # tiles give them as differences, which rounding may take below 0
     return Pass(
         sites["median"],
         np.sqrt(sites["spread"] / max(1, n_subjects - 1)),
@@ -89,28 +79,8 @@ def fit_pass(
         sums["error"],
         sums["moments"],
         float(sums["energy"]),
-        max(0.0, float(sums["error_in_units"])),
+        float(sums["error_in_units"]),
     )
-
-
-def compile_for(X: Any, ahead: bool = False, adjusted: bool = False) -> None:
-    """Compile what the pass over a large store calls.
-
-    Parameters
-    ----------
-    ahead : in a thread, after what its fit calls before
-    adjusted : whether its maps will be adjusted by effects that are estimated first
-    """
-    part = stored_part(X)
-    if part is None:
-        return
-    from icofactor.factorization.engines import cpu, looking
-    from icofactor.results.diagnostics.medians import kernels_for
-
-    part = replace(part, steps=(*part.done(), Adjustment())) if adjusted else part
-    own = looking.kernels_to_compare(part) | kernels_for(part)
-    before = looking.kernels_to_change(part) | looking.kernels_for(part)
-    cpu.compile_ahead(before, own) if ahead else cpu.compile_kernels(own, 1)
 
 
 def _look(
@@ -144,73 +114,6 @@ def _look(
         "sum.error_in_units": np.array(
             weighed(residual, weights).sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))
         ),
-    }
-
-
-_looked = each_block(_look)
-
-
-def _look_at_tiles(
-    part: StoredPart | Blocks,
-    shared: Mapping[str, Any],
-    W: np.ndarray,
-    offset: np.ndarray,
-    scale: np.ndarray,
-    weights: np.ndarray | None,
-    mean: np.ndarray,
-) -> Arrays:
-    """`_look` of a part of large data, tile by tile where it is stored.
-
-    With d = x − mean, z the centred loadings and e = (mean − offset) / scale − W c̄, a residual is d / scale − W z + e.
-    So squares of residuals need products of d with z and with W only. Values that were rounded to two bytes are
-    multiplied in float32, as in the lift; sums over tiles are float64.
-    """
-    if not isinstance(part, StoredPart):
-        return _looked(part, shared, W, offset, scale, weights)
-    from icofactor.factorization.engines import looking
-    from icofactor.results.diagnostics.medians import medians
-
-    _room.again()
-    (n_sites, n), kind, tiles = part.shape, part.kind, list[Tile]()
-    w = np.ones(n_sites) if weights is None else weights
-    z, average, centre = shared["Z"], shared["loadings"].mean(axis=0), mean.astype(kind)
-    Z, one = looking.narrowed(np.column_stack([z, np.ones(n)]), kind)
-    Z = np.ascontiguousarray(Z.T)
-    off, e = mean - centre, (mean - offset) / scale - W @ average
-    # of every subject: W z, e and what rounding the mean leaves, times d; and d²
-    heavy = np.column_stack([W, e, off / scale]) * (w / scale)[:, None]
-    (narrow, unit), squared = looking.narrowed(heavy, kind), w / scale**2
-    projected, cross = np.zeros((n_sites, len(Z))), np.zeros((heavy.shape[1], n))
-    squares, energy = np.zeros(n_sites), np.zeros(n)
-    for tile in looking.tiles_of(part, _room):  # each is worked on while it is in the cache
-        tiles.append(tile)
-        at, to = tile.sites, (tile.subjects.start, tile.subjects.stop - tile.subjects.start)
-        values = looking.bits(tile.x), tile.rows, tile.first, centre[at]
-        looking.add_products(*values, Z, *to, projected[at])
-        looking.add_turned_products(*values, narrow[at], cross, *to)
-        looking.add_squares(*values, squared[at], squares[at], energy, *to)
-    median, same = medians(tiles, n_sites, n)
-    projected, cross = projected * one, cross * unit[:, None]
-    shift, projected = projected[:, -1:] / n, projected[:, :-1]
-    spread = np.where(same, 0.0, squares - n * shift[:, 0] ** 2)
-    projected = np.where(same[:, None], 0.0, (projected - shift * (Z[:-1].sum(axis=1) * one[:-1])) / scale[:, None])
-    variance = spread / scale**2
-    error = variance - 2 * (W * projected).sum(axis=1) + ((W @ (z.T @ z)) * W).sum(axis=1) + n * e**2
-    cross -= (heavy.T @ off)[:, None]
-    of_subject = energy - 2 * cross[-1] - w @ np.square(off / scale)
-    heavy = weighed(W, weights)
-    fitted = cross[:-2].T + heavy.T @ e - z @ (heavy.T @ W) / 2
-    finite = np.where(np.isfinite(scale), scale, 0.0)
-    return {
-        "site.median": median,
-        "site.spread": spread,
-        "site.variance": variance,
-        "site.error": error,
-        "sum.variance": of_subject,
-        "sum.error": of_subject - 2 * (z * fitted).sum(axis=1) + 2 * cross[-2] + w @ e**2,
-        "sum.moments": projected.T @ weighed(projected, weights),
-        "sum.energy": np.array(w @ (spread + n * mean**2)),
-        "sum.error_in_units": np.array((w * error) @ finite**2),
     }
 
 

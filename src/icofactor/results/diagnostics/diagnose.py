@@ -84,8 +84,7 @@ def diagnose(
         W, out = np.ascontiguousarray(maps.T), model._adjustment
         codes = None if model.measures_ is None else model.measures_.codes(len(table))
         X = open_stream(read_input(cohort).X, mask, adjustment=None if codes is None else out)
-        mean = None if codes is not None else model._used(model.mean_)
-        seen = fit_pass(X, W, table, out if codes is None else None, report, model._used_weights, codes, mean)
+        seen = fit_pass(X, W, table, out if codes is None else None, report, model._used_weights, codes)
     w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
     total = float(seen.subject_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total, codes)
