@@ -185,10 +185,6 @@ class ModelFileError(FileError):
     """A file is not a model of icofactor, or is damaged."""
 
 
-class CheckpointError(FileError):
-    """A work folder belongs to another run, or is damaged."""
-
-
 class ClusterError(ValueError):
     """A dask cluster failed.
 

@@ -15,7 +15,7 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError, CheckpointError
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 
 
 def fitted(n: int, seed: int = 0, **changes: object) -> tuple[ico.CorticalFactorization, Cohort]:

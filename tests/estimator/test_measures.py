@@ -19,7 +19,7 @@ from icofactor.cohort import create_store
 from icofactor.cohort.people import choose_scans
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.saving import MODEL_FILE
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.confounds import unadjusted
 from icofactor.results.transform import loadings_of

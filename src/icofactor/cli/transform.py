@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     """What would be read, and what it takes."""
-    from icofactor.estimator.workspace import open_stream
+    from icofactor.estimator.stream import open_stream
     from icofactor.factorization.gathering import in_tiles
 
     if (plan.n_sites, plan.hemisphere) != (model.n_features_in_, model.hemi_ or plan.hemisphere):

@@ -74,7 +74,6 @@ def lift(
     start: np.ndarray | None = None,
     sweeps: int | None = None,
     report: Report | None = None,
-    stage: str = "lift",
     engine: str = "numpy",
     G: np.ndarray | None = None,
     weights: np.ndarray | None = None,
@@ -90,8 +89,6 @@ def lift(
         Where the coordinate sweeps begin; otherwise the positive part of the unpenalised solution.
     sweeps : int, optional
         Coordinate sweeps; the scheme's own number where it is not given.
-    stage : str
-        The name of this pass, where passes are kept.
     engine : {"numpy", "cpu", "jax"}
         Where the blocks are computed: "jax" on the device that JAX finds, all others by NumPy.
     G : n_d × n_d, optional
@@ -114,7 +111,7 @@ def lift(
         _compile(X)
         shared |= _orthogonal(problem.linear)
     task = _lift_part if tiles else each_block(_block_function(engine))
-    for rows, found in pass_over(X, task, shared, [start, weights], stage=stage, report=report, tiles=tiles):
+    for rows, found in pass_over(X, task, shared, [start, weights], report=report, tiles=tiles):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
     _room.drop()
@@ -283,7 +280,7 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I − G)C x̃ over these w ≥ 0, as in `lift_parts`.
     """
     heavy = weighed(mean[:, None], start.weights)[:, 0]
-    first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights, "lift-mean"))
+    first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights))
     if first.projective_error(sq_norm) > start.projective_error(sq_norm):  # the mean map does not dominate
         return _polished(X, start, UNDOMINATED_STEPS + polish)
     C = first.WX - first.WX.mean(axis=1, keepdims=True)
@@ -294,9 +291,9 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     }
     W = np.empty_like(first.W)
     task = each_block(_divide_mean_block)
-    for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
+    for rows, found in pass_over(X, task, shared, [first.W, mean]):
         W[rows] = found["site.W"]
-    second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights, "lift-scale"))
+    second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights))
     return _polished(X, _best_between(first, second)[0], polish)
 
 
@@ -353,12 +350,11 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
     tiles = n_steps > 0 and in_tiles(X)
     task = _step_part if tiles else each_block(_step_block)
-    for number in range(n_steps):
+    for _ in range(n_steps):
         shared = {"C": basis.WX, "A": basis.WX @ basis.WX.T, "G": basis.WW}
         shared |= _orthogonal(basis.WX) if tiles else {}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
-        own, stage = [basis.W, basis.weights], f"lift-step-{number}"
-        for rows, found in pass_over(X, task, shared, own, stage=stage, tiles=tiles):
+        for rows, found in pass_over(X, task, shared, [basis.W, basis.weights], tiles=tiles):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
         basis, _ = _moved(basis, step, WX_step)
@@ -391,9 +387,9 @@ def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Ar
         return {"sum.WX": W.T @ x}
 
 
-def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None, stage: str = "basis") -> Basis:
+def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None) -> Basis:
     """A given basis with what loadings need of X, one pass."""
     WX, heavy = np.zeros((W.shape[1], X.shape[1])), weighed(W, weights)
-    for _, found in pass_over(X, each_block(product_block), own=[heavy], stage=stage):
+    for _, found in pass_over(X, each_block(product_block), own=[heavy]):
         WX += found["sum.WX"]
     return Basis(W, WX, W.T @ heavy, weights)

@@ -23,7 +23,6 @@ def gather(
     columns: sp.csr_array,
     inspector: Inspector | None,
     report: Report | None = None,
-    stage: str | None = "statistics",
 ) -> tuple[np.ndarray, np.ndarray]:
     """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
     stream = stream_of(X)
@@ -39,8 +38,7 @@ def gather(
         from icofactor.factorization.engines.looking import compile_for
 
         compile_for(tiles)
-    how: Any = {"stage": stage, "report": report, "tiles": tiles is not None}
-    for rows, found in pass_over(stream, task, shared, [columns], **how):
+    for rows, found in pass_over(stream, task, shared, [columns], report=report, tiles=tiles is not None):
         sums[as_slice(found["reached"])] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
@@ -48,11 +46,11 @@ def gather(
     return sums, site_energy
 
 
-def look_over(X: Any, inspector: Inspector, report: Report | None = None, stage: str | None = None) -> None:
+def look_over(X: Any, inspector: Inspector, report: Report | None = None) -> None:
     """One pass over X that shows it to an Inspector, and gathers nothing else."""
     n = stream_of(X).shape[0]
     one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
-    gather(X, one, inspector, report, stage)
+    gather(X, one, inspector, report)
 
 
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:

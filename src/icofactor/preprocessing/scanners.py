@@ -16,7 +16,6 @@ from icofactor.factorization.gathering import in_tiles
 from icofactor.preprocessing.adjusted import TilesOnce
 from icofactor.preprocessing.covariates import Term, solver
 from icofactor.streaming.blocks import Arrays, Blocks, StoredPart, cut
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.passes import Stream, each_block, pass_over
 from icofactor.streaming.source import Adjustment
 
@@ -61,11 +60,6 @@ class ScannerAdjustment(Adjustment):
 
     def terms(self) -> tuple[np.ndarray | None, ...]:
         return self.Z, self.coefficients, self.mean, self.codes, self.location, self.spread, self.offset
-
-    def digest(self) -> str:
-        assert self.codes is not None and self.mean is not None
-        assert self.location is not None and self.spread is not None
-        return super().digest() + digest(self.codes, self.mean, self.location, self.spread)
 
 
 @dataclass(frozen=True, eq=False)

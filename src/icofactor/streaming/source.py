@@ -19,7 +19,6 @@ import numpy as np
 from icofactor.errors import ArgumentError
 from icofactor.io.guard import map_file
 from icofactor.streaming.blocks import BlockChange, Rows, StoredPart, cut
-from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
 """Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
@@ -27,7 +26,6 @@ MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
 _LEAST_PARTS, _LEAST_BYTES = 32, 2**20
 """Data are cut into at least so many parts, which several threads share, unless these would be tiny."""
-_SAMPLED_SITES = 16
 _SUBJECTS_ADJUSTED = 256
 _ROUNDING = 1e-9
 Reader = Callable[[Any], np.ndarray]
@@ -50,7 +48,7 @@ class MapSource(Protocol):
     n_bytes: int
     """Size of everything that one pass reads; 0 when held."""
     label: str = ""
-    """Part of the names under which finished parts are kept, where the parts are not those of the data alone."""
+    """Not empty where parts are on a device, which are adjusted as a whole."""
 
     def slices(self) -> list[slice]:
         """Parts: places that are best read together. They depend on the data alone, and together are all places."""
@@ -66,10 +64,6 @@ class MapSource(Protocol):
 
     def sent(self, where: Rows, client: Any) -> Any:
         """What another process needs besides the reader: subjects × places, a dask future of them, or None."""
-        ...
-
-    def identity(self) -> str:
-        """By what a resumed run recognises the same data."""
         ...
 
     def in_memory(self) -> tuple[np.ndarray, np.ndarray | None] | None:
@@ -177,14 +171,6 @@ class ArraySource(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return None if self._file is not None else np.ascontiguousarray(self._X[:, where])
 
-    def identity(self) -> str:
-        if self._file is not None:
-            return f"file {self._file.path} of {self._file.size} bytes, changed at {self._file.changed}"
-        if self.held:
-            return f"values {digest(self._X)}"
-        sites = np.unique(np.linspace(0, self.shape[0] - 1, _SAMPLED_SITES).astype(np.int64))
-        return f"values at {len(sites)} sites {digest(np.asarray(self._X[:, sites]))}"
-
 
 def _received(block: Any) -> np.ndarray:
     """The values that were sent."""
@@ -289,10 +275,6 @@ class Subset(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where)[0], client)
 
-    def identity(self) -> str:
-        chosen = [np.zeros(0) if part is None else part for part in (self._places, self._subjects)]
-        return f"{self._base.identity()}, of these {digest(*chosen)}"
-
 
 def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
     x: Any = base(block)
@@ -372,11 +354,6 @@ class Adjustment:
         largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not below 0
         return np.asarray((x < -_ROUNDING * largest).sum(axis=0) if self.floor else 0)
 
-    def digest(self) -> str:
-        codes = () if self.codes is None else (self.codes,)
-        parts = (self.Z, self.coefficients, self.offset, self.scale, np.array(self.floor), *codes)
-        return digest(*(np.zeros(0) if part is None else part for part in parts))
-
 
 class Changed(MapSource):
     """A source of the same shape and order as another, whose values are changed when they are read."""
@@ -433,9 +410,6 @@ class Adjusted(Changed):
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
 
-    def identity(self) -> str:
-        return f"{self._base.identity()}, adjusted by {self._adjustment.digest()}"
-
 
 def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool) -> np.ndarray:
     return adjustment.at(slice(None), rows).linear(x.T, own).T
@@ -490,9 +464,6 @@ class WithHoles(Changed):
     def stored(self, where: slice) -> StoredPart | None:
         found, holes = self._base.stored(where), self._holes.at(None, self._sites(where))
         return None if found is None else replace(found, steps=(*found.done(), holes), offset=None, scale=None)
-
-    def identity(self) -> str:
-        return f"{self._base.identity()}, without {digest(self._holes.lost, self._holes.zero)}"
 
 
 def _with_holes(base: Reader, holes: Holes, block: Any) -> np.ndarray:

@@ -11,9 +11,9 @@ from icofactor.assessment.selection.data import Coarse, Cohorts, View
 from icofactor.cohort.people import RowGroups
 from icofactor.factorization.engines.cpu import available
 from icofactor.factorization.schemes.base import Scheme
+from icofactor.io.archive import digest
 from icofactor.sphere.rotations import FaceSpinner, SiteSpinner, random_rotations
 from icofactor.streaming.blocks import cut
-from icofactor.streaming.checkpoint import digest
 
 MANY = 500
 """Subjects from which on compiled code that turns their maps pays."""

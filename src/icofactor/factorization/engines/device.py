@@ -54,10 +54,7 @@ class OnDevice(Changed):
         self._again: set[tuple[int, int]] = set()
         self._whole: Array | None = None
         self._sends_whole = self._can_be_whole()
-        self.label = "device-whole-" if self._sends_whole else "device-"  # other parts, on a device with other memory
-
-    def identity(self) -> str:
-        return self._base.identity()
+        self.label = "device"
 
     def slices(self) -> list[slice]:
         """Of maps that are there as a whole, as few as its memory likes: each costs the host some work."""
