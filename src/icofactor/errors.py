@@ -191,7 +191,7 @@ class ClusterError(ValueError):
     Parameters
     ----------
     step : str
-        What was being computed, as in "statistics of the maps".
+        What was being computed, as in "a pass over the maps".
     problem : str
         What happened and what to do; may refer to arguments in braces.
     """

@@ -6,6 +6,7 @@ BLAS has one thread inside a task, so that sums do not depend on the machine.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import warnings
@@ -179,11 +180,13 @@ class Cluster:
         self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
     ) -> Iterator[Any]:
         """Yield the results of all tasks, in order; a few tasks run ahead of the reader."""
+        # Pickled here, because sums can depend on where in memory dask places the arrays that it sends
+        job = pickle.dumps((task, shared))
         futures: deque[Any] = deque()
         with _naming(step, self.client):
             try:
                 for i in range(n_tasks):
-                    futures.append(self.submit(task, shared, *arguments(i)))
+                    futures.append(self.submit(job, *arguments(i)))
                     while len(futures) > _AHEAD * max(2, sum(self.client.nthreads().values())):
                         yield self._result(futures.popleft())
                 while futures:
@@ -192,12 +195,12 @@ class Cluster:
                 with suppress(Exception):  # of a client that is closed
                     self.client.cancel(list(futures))
 
-    def submit(self, task: Task, shared: Any, *arguments: Any) -> Any:
-        """The future of one task."""
+    def submit(self, job: bytes, *arguments: Any) -> Any:
+        """The future of one task; `job` is the pickled task and what all tasks share."""
         with warnings.catch_warnings():
             # sending data is what is asked for where workers cannot read them
             warnings.filterwarnings("ignore", "Sending large graph")
-            return self.client.submit(_on_worker, task, shared, *arguments, pure=False)
+            return self.client.submit(_on_worker, job, *arguments, pure=False)
 
     def _result(self, future: Any) -> Any:
         """What a task returns; an error where no worker would ever begin it."""
@@ -222,9 +225,10 @@ def _stuck(client: Any) -> bool:
     return bool(workers) and all(status == "paused" and not executing for status, executing in workers)
 
 
-def _on_worker(task: Task, shared: Any, *arguments: Any) -> Any:
+def _on_worker(job: bytes, *arguments: Any) -> Any:
     """Run a task on a worker."""
     _one_thread()
+    task, shared = pickle.loads(job)
     return task(shared, *arguments)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import icofactor as ico
 from icofactor.factorization import engines
@@ -106,16 +105,6 @@ def test_a_second_pass_reads_only_what_is_not_kept(monkeypatch: pytest.MonkeyPat
         for _ in range(2):
             ico.Statistics.from_data(stream, ico.Design(SITES, level=1))
         assert stream.passes == passes
-
-
-def test_a_work_folder_of_a_device_with_other_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Its parts are others: they are computed, not taken for those of this one."""
-    model = ico.CorticalFactorization(2, mesh=SITES, engine="jax", method="PNNMF", level=1, n_starts=1, n_iter=5, tol=0)
-    X, found = maps(n=60), []
-    for limit in (None, 2**33):
-        monkeypatch.setattr(device, "memory_limit", lambda limit=limit: limit)
-        found.append(clone(model).fit(X, work_dir=tmp_path / "work").components_)
-    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
 def test_large_maps_go_to_a_gpu_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
