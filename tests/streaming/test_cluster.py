@@ -48,7 +48,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
-    monkeypatch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ LOOSER = 10
 """Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
 MOST_COMPARED = 50
 """Starts that are compared with the best one, at most."""
-PIECE_OPERATIONS = 5e9
+TASK_OPERATIONS = 5e9
 """Floating-point operations of one task on a cluster: a second or so."""
 
 
@@ -248,10 +248,9 @@ class _Race:
     def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
         size = self.batch
         if runner is not None and self.engine.name == "cpu" and not halving:
-            # halving chooses within a batch, and the other engines want large ones. Which starts make a batch can show
-            # in the last digits, so it must not depend on who runs it
-            one = operations(self.p, self.n_components) * max(1, self.n_iter)
-            size = min(size, max(1, round(PIECE_OPERATIONS / one)))
+            # Halving chooses within a batch, and the other engines want large ones.
+            operations_per_start = operations(self.p, self.n_components) * max(1, self.n_iter)
+            size = min(size, max(1, round(TASK_OPERATIONS / operations_per_start)))
         firsts = range(0, self.n_starts, size)
         if runner is None:
             yield from (self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts)

@@ -453,7 +453,8 @@ def finished_map(work: FinishedMaps, task: Any) -> Mapping[str, NDArray[Any]]:
     """The arrays of a task that is done."""
     arrays = work.load(task.key, task.inputs.identity())
     if arrays is None:
-        raise CohortError(str(work.folder), f"the map {literal(task.key)} was removed or replaced in the meantime")
+        problem = f"the map {literal(task.key)} was removed, or its input files changed, in the meantime"
+        raise CohortError(str(work.folder), problem)
     return arrays
 
 
