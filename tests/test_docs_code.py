@@ -258,8 +258,8 @@ SUPPOSED = {
     "tpl-fsLR_atlas-Gordon_den-32k_dseg.dlabel.nii": ["lh.aparc.annot", "rh.aparc.annot"],
 }
 """Words of command lines, and what is typed for them."""
-OTHER_FILES = ("--surfaces", "://", "wave2", "--update")
-"""Lines with these suppose other surfaces, servers, or an earlier wave: other tests have them."""
+OTHER_FILES = ("--surfaces", "://")
+"""Lines with these suppose other surfaces or servers: other tests have them."""
 
 
 def files_of_commands(folder: Path) -> None:

@@ -3,7 +3,7 @@ A big cohort on a cluster
 =========================
 
 Tens of thousands of maps do not fit into memory. This tutorial writes a cohort to a store, piece by piece, fits it on
-a Dask cluster without loading it as a whole, and resumes a run that was interrupted.
+a Dask cluster without loading it as a whole.
 """
 
 # %%
@@ -50,29 +50,16 @@ with (
     LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
     Client(cluster) as client,
 ):
-    model.fit(open_store(folder / "cohort.store"), client=client, work_dir=folder / "work")
+    model.fit(open_store(folder / "cohort.store"), client=client)
 
 print(f"{model.passes_:.0f} passes, {model.bytes_read_ / 2**20:.1f} MiB read")
 figure = ico.plot_components(model, views=["lateral"])
 
 # %%
-# Resume
-# ------
-#
-# Finished pieces are kept in ``work_dir``. After a crash or a time limit, the same call resumes from them. It gives
-# the same bits, with or without the cluster:
+# The result has the same bits with and without the cluster:
 
-again = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0)
-again.fit(store, work_dir=folder / "work")
+again = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0).fit(store)
 print("same components:", np.array_equal(model.components_, again.components_))
-
-# %%
-# With other settings the folder is an error, so two runs are never mixed:
-
-try:
-    ico.CorticalFactorization(n_components=5, n_starts=4, random_state=0).fit(store, work_dir=folder / "work")
-except ValueError as error:
-    print(str(error).replace(str(folder), "FOLDER"))
 
 # %%
 # On SLURM

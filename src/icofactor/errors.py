@@ -185,17 +185,13 @@ class ModelFileError(FileError):
     """A file is not a model of icofactor, or is damaged."""
 
 
-class CheckpointError(FileError):
-    """A work folder belongs to another run, or is damaged."""
-
-
 class ClusterError(ValueError):
     """A dask cluster failed.
 
     Parameters
     ----------
     step : str
-        What was being computed, as in "statistics of the maps".
+        What was being computed, as in "a pass over the maps".
     problem : str
         What happened and what to do; may refer to arguments in braces.
     """

@@ -477,29 +477,3 @@ def test_what_the_fit_warned_of_is_said(files: Files, capsys: pytest.CaptureFixt
     assert "Warning: The fit ended after 3 updates, before its objective converged" in capsys.readouterr().out
     provenance = json.loads((files.root / "out" / "provenance.json").read_text())
     assert any("ended after 3 updates" in text for text in provenance["warnings"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_an_interrupted_fit_goes_on(
-    files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    work = files.root / "work"
-    people = ["--participants", str(files.participants(age=range(30, 38))), "--covariates", "age"]
-    with monkeypatch.context() as patch:
-        patch.setattr("icofactor.estimator.fitting.refined_by", interrupt)
-        assert files.fit(*people, "--work-dir", str(work)) == 130
-    assert f"finished steps are kept in {work}" in capsys.readouterr().err
-    assert left_in(files.root) == ["participants.tsv", "subjects", "work"]
-    assert files.fit(*people, "--work-dir", str(work), "--random-seed", "5") == 2
-    assert "contains the work of another run" in capsys.readouterr().err
-    with monkeypatch.context() as patch:
-        patch.setattr("icofactor.factorization.gathering._column_sums", interrupt)  # what is kept is not gathered again
-        assert files.fit(*people, "--work-dir", str(work)) == 0
-    resumed = load_model(files.root / "out" / "model.zip")
-    assert files.fit(*people, "--overwrite") == 0
-    assert resumed.components_.tobytes() == load_model(files.root / "out" / "model.zip").components_.tobytes()
-
-
-def interrupt(*arguments: Any, **more: Any) -> None:
-    raise KeyboardInterrupt

@@ -45,13 +45,12 @@ def words(maps: Path, out: Path) -> list[str]:
 @pytest.mark.slow
 def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    given = [*words(maps, out), "--ranks", "2-4", "--level", "1", "--work-dir", str(tmp_path / "work")]
+    given = [*words(maps, out), "--ranks", "2-4", "--level", "1"]
     assert main(given) == 0
     record = json.loads((out / "selection.json").read_text())
     assert record["table"]["rank"] == [2, 3, 4]
     assert record["reasons"][0] in capsys.readouterr().out
     assert (out / "selection.tsv").is_file() and (out / "selection.png").is_file()
-    assert (tmp_path / "work" / "ranks" / "split_rank=3.npz").is_file()
     assert main(given) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main([*given, "--overwrite"]) == 0
@@ -144,11 +143,9 @@ def test_an_atlas_is_given_alike_everywhere(
     assert seen == [("a", "b")]
 
 
-def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
-    maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(maps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["select", str(maps / "maps.npy"), "-o", str(maps / "fitted"), "--model", str(maps / "fitted"), "-q"]
-    assert main([*given, "--bootstrap", "2", "--work-dir", str(tmp_path / "work")]) == 0
+    assert main([*given, "--bootstrap", "2"]) == 0
     assert f"run: icofactor report {maps / 'fitted'} --overwrite" in capsys.readouterr().out
     assert (maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii").is_file()
 

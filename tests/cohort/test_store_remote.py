@@ -107,7 +107,7 @@ def test_what_passes_is_tried_again(server: Server, fault: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "where", "problem", "asked"),
     [
-        (servers.cut, CHUNK, r"in 5 attempts \(ClientPayloadError\): check the network.*work_dir", 5),
+        (servers.cut, CHUNK, r"in 5 attempts \(ClientPayloadError\): check the network", 5),
         (servers.cut_silently, CHUNK, "2564 bytes came|of 2564", 5),
         (servers.status(500), "commit.json", r"in 5 attempts \(HTTP status 500\)", 5),
         (servers.status(403), "zarr.json", "access is denied.*credentials the environment has", 1),
@@ -224,13 +224,12 @@ def test_nothing_is_written_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda: save_store(COHORT, url), "path"),
         (lambda: append_store(url, COHORT), "path"),
         (lambda: compact_store(url), "path"),
-        (lambda: fit(COHORT, work_dir=url), "work_dir"),
         (lambda: ico.fit_cohort(COHORT, ico.CorticalFactorization(2), url), "out"),
         (lambda: fit(COHORT).save(f"{url}/model.zip"), "out"),
     ):
         with refused(argument, "on this machine"):
             work()
-    for argv in (["demo", url], ["fit", "x", "-o", url], ["fit", "x", "-o", "o", "--work-dir", url],
+    for argv in (["demo", url], ["fit", "x", "-o", url],
                  ["transform", "m", "x", "-o", url], ["select", "x", "-o", url],
                  ["prepare", "x", "-o", url]):  # fmt: skip
         assert main(argv) == 2
@@ -268,25 +267,18 @@ def test_commands_read_urls(server: Server, tmp_path: Path, capsys: pytest.Captu
     assert "127.0.0.1" not in "".join(texts)
 
 
-def test_a_fit_that_lost_its_server_leaves_nothing_and_resumes(
-    server: Server, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_fit_that_lost_its_server_leaves_nothing(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, out = f"{server.url}/a.store", tmp_path / "out"
     server.fault = lambda path, n: servers.cut if path.endswith("c/7/1") and n > 1 else None  # the second pass
     with refused("c/7/1", "5 attempts"):
-        fit(open_store(url), work_dir=tmp_path / "work")
-    server.fault = lambda path, n: None
-    stored = open_store(url)
-    server.asked.clear()
-    model = fit(stored, work_dir=tmp_path / "work")
-    assert set(server.asked.values()) == {1}  # of the first pass nothing was read again
-    here = fit(open_store(folder / "a.store"), work_dir=tmp_path / "here")
-    np.testing.assert_array_equal(model.components_, here.components_)
+        fit(open_store(url))
     server.fault = lambda path, n: servers.cut if path.endswith("c/7/1") else None
     assert main(["fit", url, "-o", str(out), "--n-starts", "2", "-q"]) == 2
     said = capsys.readouterr().err
     assert f"{url}/part-000001-00000001/c/7/1: could not be read in 5 attempts" in said and len(said.splitlines()) == 1
-    assert "with --work-dir it resumes" in said and not out.exists()
+    assert not out.exists()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from icofactor.cohort import create_store
 from icofactor.cohort.people import choose_scans
 from icofactor.estimator.inputs import read_input
 from icofactor.estimator.saving import MODEL_FILE
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.confounds import unadjusted
 from icofactor.results.transform import loadings_of
@@ -378,8 +378,6 @@ def test_confounds_are_those_of_each_measure_alone(pair: dict[str, ico.Cohort], 
         ico.Covariates.fit(adjusted, ["sex"])
     with refused("X", "fitted on thickness, myelin; X is myelin, thickness"):
         adjusted.steps[0].apply(ico.join_measures(dict(reversed(cohorts.items())), share))
-    model().fit(adjusted, work_dir=tmp_path / "work")
-    np.testing.assert_array_equal(model().fit(adjusted, work_dir=tmp_path / "work").loadings_, found.loadings_)
     holes = {name: replace(one, X=one.X.copy(), checked=True) for name, one in cohorts.items()}
     holes["myelin"].X[0, :9] = np.nan  # new people may lack a few sites
     near = loadings_of(again, ico.join_measures(holes, share))

@@ -295,7 +295,7 @@ def test_zarr_of_another_kind_or_version(saved: Path) -> None:
     with pytest.raises(ModelFileError, match="does not contain a model"):
         load_model(with_root(saved, format="icofactor cohort"))
     with pytest.raises(
-        ModelFileError, match=r"layout 99, from another version.*this version reads layout 2: fit again"
+        ModelFileError, match=r"layout 99, from another version.*this version reads layout 3: fit again"
     ):
         load_model(with_root(saved, version=99))
 
@@ -313,7 +313,7 @@ def test_a_model_of_0_1_0(tmp_path: Path) -> None:
         load_model(path)
     assert refusal.value.path == str(path)
     assert refusal.value.problem == (
-        "contains a model in layout 1, from another version of icofactor; this version reads layout 2: fit again"
+        "contains a model in layout 1, from another version of icofactor; this version reads layout 3: fit again"
     )
 
 

@@ -18,7 +18,7 @@ from icofactor.assessment.bootstrap import bootstrap, relative_error
 from icofactor.assessment.selection.data import Fitter, gather
 from icofactor.assessment.selection.heldout import heldout_full
 from icofactor.cli.main import main
-from icofactor.errors import CheckpointError, FileError
+from icofactor.errors import FileError
 from icofactor.estimator.inputs import read_input, weighted_sites
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.scaling import map_signs
@@ -113,13 +113,11 @@ def test_jax_weighs_alike(pair: tuple[Any, Any], twice: Twice) -> None:
     alike(model.loadings_, pair[0].loadings_)
 
 
-def test_streamed_and_resumed(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_maps_on_disk_are_weighed_alike(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", twice.cohort.X)
     mapped = replace(twice.cohort, X=np.load(tmp_path / "x.npy", mmap_mode="r"), checked=True)
     model = ico.CorticalFactorization(**pair[0].get_params(deep=False))
-    alike(model.fit(mapped, work_dir=tmp_path / "work").components_, pair[0].components_, 1e-10)
-    with pytest.raises(CheckpointError):
-        model.set_params(weights=None).fit(mapped, work_dir=tmp_path / "work")
+    alike(model.fit(mapped).components_, pair[0].components_, 1e-10)
 
 
 def test_assessment(twice: Twice, pair: tuple[Any, Any]) -> None:

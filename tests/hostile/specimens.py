@@ -33,10 +33,8 @@ from icofactor.results.report.selection_files import read_choice, read_record, r
 from icofactor.results.report.surfaces import cortex_of
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_sphere, as_values
-from icofactor.streaming.checkpoint import Checkpoint
 
 N = 642
-RUN = {"command": "fit", "data": "0" * 64, "settings": {"n_components": 3}}
 _RNG_SEED = 7
 
 
@@ -155,15 +153,7 @@ def _tables(folder: Path) -> list[Specimen]:
     file = folder / "participants.tsv"
     rows = [f"sub-{i:02d}\t{20 + i}\t{'MF'[i % 2]}\tsite{i % 3}\t0" for i in range(20)]
     file.write_text("\n".join(["participant_id\tage\tsex\tsite\texclude", *rows]) + "\n")
-    work = folder / "work"
-    kept = Checkpoint(work, RUN)
-    kept.put("starts-0", {"B": np.random.default_rng(0).random((20, 3)), "names": np.array(["a", "b"])})
-    kept.put("lift", {"site.W": np.random.default_rng(0).random((20, 3))})
-    return [
-        Specimen("participants.tsv", file, lambda: read_participants(file), file.name, "text"),
-        Specimen("checkpoint piece", work / "starts-0.npz", lambda: kept.get("starts-0"), "starts-0.npz", "zip"),
-        Specimen("checkpoint run.json", work / "run.json", lambda: Checkpoint(work, RUN), "work", "json"),
-    ]
+    return [Specimen("participants.tsv", file, lambda: read_participants(file), file.name, "text")]
 
 
 def _labels(folder: Path) -> list[Specimen]:

@@ -27,7 +27,6 @@ from icofactor.io.guard import hash_file, map_file, open_file, open_plain
 from icofactor.io.maps import read_maps
 from icofactor.results.diagnostics.record import load_diagnostics
 from icofactor.sphere.surfaces import read_surface
-from icofactor.streaming.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 
@@ -65,18 +64,6 @@ KINDS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _piece(path: Path) -> None:
-    Checkpoint(path.parent / "work", {"a": 1})
-    path.rename(path.parent / "work" / "x.npz")
-    Checkpoint(path.parent / "work", {"a": 1}).get("x")
-
-
-def _run(path: Path) -> None:
-    (path.parent / "work").mkdir()
-    path.rename(path.parent / "work" / "run.json")
-    Checkpoint(path.parent / "work", {"a": 1})
-
-
 def _in_store(pattern: str) -> Callable[[Path], None]:
     def read(path: Path) -> None:
         store = path.parent / "store"
@@ -96,8 +83,6 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "participants": ("participants.tsv", read_participants),
     "model": ("model.zip", load_model),
     "diagnostics": ("diagnostics.npz", load_diagnostics),
-    "piece": ("x.npz", _piece),
-    "run": ("run.json", _run),
     **{f"store {one}": ("x", _in_store(one)) for one in ("zarr.json", "commit.json", "part-*/zarr.json")},
     **{f"store {one}": ("x", _in_store(one)) for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")},
 }

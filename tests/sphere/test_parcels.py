@@ -12,7 +12,7 @@ from helpers.refusals import refused
 from helpers.region_tables import NAMES, N, toy_labels, write_toy_atlas
 from icofactor.factorization.design import Design
 from icofactor.io.gifti import write_label_gii
-from icofactor.io.records import from_arrays, to_arrays
+from icofactor.io.records import flatten, rebuild
 from icofactor.results.colours import distinct_colours
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.parcels import region_key
@@ -97,7 +97,7 @@ def test_files_and_arrays_make_the_same_sites(atlas: tuple[Path, Path], tmp_path
 
 def test_kept_in_files(atlas: tuple[Path, Path]) -> None:
     for sites in (Sites.parcels(atlas), Sites.parcels(None, ["lh_a", "rh_b"])):
-        again = check_sites(from_arrays(Sites, to_arrays(sites)))
+        again = check_sites(rebuild(Sites, *flatten(sites)))
         assert again.regions.names == sites.regions.names and repr(again) == repr(sites)
     np.testing.assert_array_equal(again.coordinates, sites.coordinates)
 

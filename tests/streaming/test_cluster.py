@@ -16,7 +16,7 @@ import icofactor as ico
 from helpers.problems import relative
 from icofactor import CorticalFactorization, Refinement
 from icofactor.cohort.store.create import create_store
-from icofactor.errors import CheckpointError, ClusterError
+from icofactor.errors import ClusterError, FileError
 from icofactor.factorization.statistics import Pyramid
 from icofactor.streaming import source as sources
 from icofactor.streaming.joined import Stacked
@@ -48,7 +48,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
-    monkeypatch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +61,11 @@ def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def here(stored: Any, tmp_path_factory: pytest.TempPathFactory) -> CorticalFactorization:
-    """The same fit without a cluster, its starts in the same pieces."""
+def here(stored: Any) -> CorticalFactorization:
+    """The same fit without a cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "PART_BYTES", N_SUBJECTS * 4 * 100)
-        patch.setattr("icofactor.factorization._multistart.PIECE_OPERATIONS", 0)
-        return quick().fit(stored, work_dir=tmp_path_factory.mktemp("here") / "work")
+        return quick().fit(stored)
 
 
 def quick(**changes: Any) -> CorticalFactorization:
@@ -80,17 +78,11 @@ def assert_same_bits(found: CorticalFactorization, expected: CorticalFactorizati
     np.testing.assert_array_equal(found.starts_.objectives, expected.starts_.objectives)
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_store_is_fitted_to_the_same_bits(
-    kept: bool, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path
-) -> None:
-    model = quick().fit(stored, client=client, work_dir=tmp_path / "work" if kept else None)
+def test_a_store_is_fitted_to_the_same_bits(client: Any, stored: Any, here: CorticalFactorization) -> None:
+    model = quick().fit(stored, client=client)
     assert_same_bits(model, here)
     assert model.passes_ == 2
     np.testing.assert_array_equal(model.transform(stored, client=client), here.transform(stored))
-    if kept:  # written by the workers, and enough to go on without them
-        assert len(list((tmp_path / "work").glob("lift-*.npz"))) == 7
-        assert_same_bits(quick().fit(stored, work_dir=tmp_path / "work"), here)
 
 
 def test_weights_go_to_the_workers(client: Any, stored: Any, here: CorticalFactorization) -> None:
@@ -100,25 +92,27 @@ def test_weights_go_to_the_workers(client: Any, stored: Any, here: CorticalFacto
     assert relative(model.components_, here.components_) > 1e-3
 
 
-@pytest.mark.parametrize("stage", ["statistics", "starts", "lift"])
+@pytest.mark.parametrize("n_before", [1, 7, 9], ids=["statistics", "starts", "lift"])
 def test_a_killed_worker_changes_nothing(
-    stage: str, client: Any, stored: Any, here: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_before: int, client: Any, stored: Any, here: CorticalFactorization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of 15 tasks, the first seven are statistics, one is the starts, and seven are the lift."""
     client.wait_for_workers(2, timeout=60)
-    submit, killed = Cluster.submit, []
+    submit, n_submitted = Cluster.submit, 0
 
     def deadly(self: Cluster, *args: Any) -> Any:
+        nonlocal n_submitted
         future = submit(self, *args)
-        if not killed and args[3].startswith(stage) and not args[3].endswith("-00000"):
+        if n_submitted == n_before:
             busy = [worker for worker, tasks in client.processing().items() if tasks]
             pids = client.run(os.getpid, workers=busy[:1] or None)
-            killed.append(next(iter(pids.values())))
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+        n_submitted += 1
         return future
 
     monkeypatch.setattr(Cluster, "submit", deadly)
-    assert_same_bits(quick().fit(stored, client=client, work_dir=tmp_path / "work"), here)
-    assert killed
+    assert_same_bits(quick().fit(stored, client=client), here)
+    assert n_submitted == 15
 
 
 @pytest.mark.parametrize("chunks", [(24, 642), (7, 90), (24, 33)])
@@ -166,7 +160,7 @@ def test_the_clients_own_cluster_is_used_for_its_dask_arrays(client: Any, cohort
     X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(24, 200))
     ran = []
     run = Cluster.run
-    monkeypatch.setattr(Cluster, "run", lambda self, *args: ran.append(self.client) or run(self, *args))
+    monkeypatch.setattr(Cluster, "run", lambda self, *args, **more: ran.append(self.client) or run(self, *args, **more))
     with client.as_current():
         quick().fit(X)
     assert ran and all(used is client for used in ran)
@@ -224,14 +218,12 @@ class Failing:
         (TimeoutError(), "paused every worker.* give workers more memory"),
     ],
 )
-@pytest.mark.parametrize(("key", "step"), [("statistics-0", "statistics of the maps"), (None, "a pass over the maps")])
-def test_failures_of_dask_name_our_step(error: Exception, problem: str, key: str | None, step: str) -> None:
+def test_failures_of_dask_name_our_step(error: Exception, problem: str) -> None:
     with pytest.raises(ClusterError, match=problem) as failure:
-        list(Cluster(Failing(error)).run([key], dict, {}, lambda i: ()))
-    assert failure.value.step == step
-    own = CheckpointError("a", "b")
-    with pytest.raises(CheckpointError):
-        list(Cluster(Failing(own)).run([key], dict, {}, lambda i: ()))
+        list(Cluster(Failing(error)).run(dict, {}, lambda i: (), 1, "the lift"))
+    assert failure.value.step == "the lift"
+    with pytest.raises(FileError):
+        list(Cluster(Failing(FileError("a", "b"))).run(dict, {}, lambda i: (), 1))
 
 
 def test_a_client_that_is_closed_meanwhile(client: Any, cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +232,7 @@ def test_a_client_that_is_closed_meanwhile(client: Any, cohort: ico.Cohort, monk
         monkeypatch.setattr(Cluster, "submit", lambda self, *args: (submit(self, *args), other.close())[0])
         with pytest.raises(ClusterError) as failure:
             quick().fit(cohort, client=other)
-    assert failure.value.step == "statistics of the maps"
-
-
-def test_a_folder_that_workers_do_not_share_is_told(
-    client: Any, stored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("icofactor.streaming.checkpoint.Checkpoint.get", lambda self, key: None)
-    with pytest.raises(CheckpointError, match="must be a folder that all workers share"):
-        quick().fit(stored, client=client, work_dir=tmp_path / "work")
+    assert failure.value.step == "a pass over the maps"
 
 
 def test_harmonized_maps(stored: Any, client: Any) -> None:

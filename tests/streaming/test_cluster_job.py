@@ -49,6 +49,6 @@ def test_the_job_of_the_page(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    expected = CorticalFactorization(10).fit(open_store(tmp_path / "cohort.zarr"), work_dir=tmp_path / "alone")
+    expected = CorticalFactorization(10).fit(open_store(tmp_path / "cohort.zarr"))
     np.testing.assert_array_equal(load_model(tmp_path / "model.zip").components_, expected.components_)
     assert len(re.findall("Starting Worker|Start worker at", done.stderr)) >= 2

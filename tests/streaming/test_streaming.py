@@ -332,22 +332,6 @@ def test_sources_side_by_side_in_another_order(cohort: ico.Cohort, stored: Any, 
         Chained([held, source_of(cohort.X[:3])])
 
 
-def test_a_source_is_known_by_everything_that_changes_its_values(cohort: ico.Cohort, mask: np.ndarray) -> None:
-    base = source_of(cohort.X)
-    sources_ = [
-        base,
-        source_of(cohort.X + 1),
-        Subset(base, mask),
-        Subset(base, ~mask),
-        Subset(base, subjects=np.array([0, 1])),
-        Adjusted(base, Adjustment(offset=np.ones(N_SITES))),
-        Adjusted(base, Adjustment(scale=np.ones(N_SITES))),
-        Stacked([base, base]),
-        Chained([base, base]),
-    ]
-    assert len({source.identity() for source in sources_}) == len(sources_)
-
-
 def test_progress_is_the_fraction_that_is_done(cohort: ico.Cohort) -> None:
     done: list[float] = []
     list(pass_over(Stream(transposed(cohort.X.T)), each_block(lambda x, shared: {}), report=done.append))

@@ -20,7 +20,6 @@ from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST
 from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.hostile
 
@@ -76,8 +75,6 @@ WRONG: list[tuple[str, list[str]]] = [
     ("no such column", ["fit", "maps", *READ, "--covariates", "age", "--n-components", "2", "-o", "out"]),
     ("a file as output", ["fit", "maps", *READ, "--n-components", "2", "-o", "file"]),
     ("a file on the way", ["fit", "maps", *READ, "--n-components", "2", "-o", "file/out"]),
-    ("a file as work", ["fit", "maps", *READ, "--n-components", "2", "-o", "out", "--work-dir", "file"]),
-    ("maps as work", ["fit", "maps", *READ, "--n-components", "2", "-o", "out", "--work-dir", "maps"]),
     ("a name too long", ["fit", "maps", *READ, "--n-components", "2", "-o", "x" * 300]),
     ("no model", ["transform", "maps", "maps", "-o", "new.tsv"]),
     ("no model at all", ["transform", "no", "maps", "-o", "new.tsv"]),
@@ -222,20 +219,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_pat
     assert {name: data for name, data in contents(out).items() if not name.startswith(".tmp-")} == before
     write_fit(out, overwrite=True)
     assert contents(out) == before
-
-
-@needs_locks
-def test_a_second_process_leaves_the_pieces_of_the_first_alone(tmp_path: Path) -> None:
-    from icofactor.io.atomic import alone_in
-
-    run, work = {"command": "fit"}, tmp_path / "work"
-    Checkpoint(work, run)
-    (work / ".tmp-1234-a.npz").write_bytes(b"half")
-    with alone_in(work, with_others=True):  # as while a piece is written
-        Checkpoint(work, run)
-        assert (work / ".tmp-1234-a.npz").exists()
-    Checkpoint(work, run)
-    assert not (work / ".tmp-1234-a.npz").exists()
 
 
 def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:

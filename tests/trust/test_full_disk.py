@@ -24,6 +24,7 @@ from icofactor.cli.main import main
 from icofactor.cohort.store.create import append_store, save_store
 from icofactor.io.gifti import write_maps
 from icofactor.io.tables import write_tsv
+from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.results.description import FitDescription
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import FitFolder, write_fit
@@ -31,7 +32,6 @@ from icofactor.results.report.page import write_page
 from icofactor.results.transform import NewLoadings
 from icofactor.results.transform_files import write_loadings
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.hostile
 
@@ -107,7 +107,7 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
     many = 40_962
     store = place / "cohort.store"
     big = cohort(600, 1000)
-    checkpoint = Checkpoint(place / "work", {"a": 1})
+    maps = FinishedMaps(place / "work", {"a": 1})
     nobody = replace(cohort(2), participants={})
     found = NewLoadings(tuple(map(str, range(3_000))), RNG.random((3_000, 3)), ())
     return {
@@ -117,13 +117,13 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
         "fit": lambda: write_fit(_large_fit(model, d), FitFolder(place / "fit", figures=False, **again)),
         "store": lambda: save_store(big, store, **again),
         "append": lambda: append_store(store, cohort(600, 5000)),
-        "checkpoint": lambda: checkpoint.put("piece", {"a": LARGE}),
+        "finished map": lambda: maps.save("map", [], {"a": LARGE}),
         "page": lambda: write_page(source, place / "page", figures=False, **again),
         "new loadings": lambda: write_loadings(found, place / "new.tsv", nobody, source / "model.zip", **again),
     }
 
 
-WRITERS = ("model", "TSV", "GIFTI", "fit", "store", "append", "checkpoint", "page", "new loadings")
+WRITERS = ("model", "TSV", "GIFTI", "fit", "store", "append", "finished map", "page", "new loadings")
 
 
 def contents(folder: Path) -> Contents:
@@ -276,7 +276,7 @@ def readonly(folder: Path) -> Iterator[None]:
 WRITING = {"write_text", "write_bytes", "savefig", "save_npz", "savez", "savez_compressed", "tofile", "to_filename"}
 PLACES = {
     *("io/atomic.py", "io/archive.py", "io/cifti.py", "io/gifti.py", "io/tables.py"),
-    *("streaming/checkpoint.py", "assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
+    *("assessment/selection/choice.py", "results/folder.py", "results/report/page.py"),
     "io/publish.py",
     *("results/associations.py", "results/comparison.py"),  # figures, drawn in memory
     "results/transform_files.py",

@@ -1,4 +1,4 @@
-"""A changed bit in a store, a work folder or a model is refused by the file's name, or changes nothing."""
+"""A changed bit in a store or a model is refused by the file's name, or changes nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.saving import load_model
 from icofactor.io.records import read_sealed
-from icofactor.streaming.checkpoint import Checkpoint
 
 State = str
 """As text, where NaN equals itself."""
 
 
-def _fit(data: Any, **options: Any) -> CorticalFactorization:
-    return CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF").fit(data, **options)
+def _fit(data: Any) -> CorticalFactorization:
+    return CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF").fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("integrity")
     save_store(cohort(12), folder / "store")
     append_store(folder / "store", cohort(3, 12))
-    _fit(open_store(folder / "store"), work_dir=folder / "work")
     _fit(cohort(12)).save(folder / "model.zip")
     return folder
 
@@ -61,13 +59,6 @@ def read_store(folder: Path) -> State:
     return json.dumps(_flat({**fields, **arrays, "sites": sites, "participants": dict(stored.participants)}))
 
 
-def read_work(folder: Path) -> State:
-    """Every piece of a run."""
-    work = folder / "work"
-    kept = Checkpoint.attached(work)
-    return json.dumps(_flat({file.stem: kept.get(file.stem) for file in sorted(work.glob("*.npz"))}))
-
-
 def read_model(folder: Path) -> State:
     """Everything that a model holds."""
     model = load_model(folder / "model.zip")
@@ -75,7 +66,7 @@ def read_model(folder: Path) -> State:
     return json.dumps(_flat(attributes))
 
 
-READ: dict[str, Callable[[Path], State]] = {"store": read_store, "work": read_work, "model.zip": read_model}
+READ: dict[str, Callable[[Path], State]] = {"store": read_store, "model.zip": read_model}
 
 
 def _files(place: Path) -> list[Path]:
@@ -215,7 +206,7 @@ def _timeless(folder: Path) -> dict[str, Any]:
 
 
 def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
-    """Maps are prepared and fitted with a work folder, twice."""
+    """Maps are prepared and fitted, twice."""
     data = cohort(12)
     np.savez(tmp_path / "maps.npz", X=data.X, subjects=np.array(data.subjects), age=data.participants["age"])
     for name in ("one", "two"):
@@ -224,8 +215,8 @@ def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
         prepare = ["prepare", str(tmp_path / "maps.npz"), "-o", str(place / "store"), "--hemisphere", "left"]
         fit = ["fit", str(tmp_path / "one" / "store"), "-o", str(place / "out"), "--n-components", "2"]
         assert main([*prepare, "-q"]) == 0
-        assert main([*fit, "--no-figures", "--work-dir", str(place / "work"), "-q"]) == 0
-    for part in ("store", "out", "work"):
+        assert main([*fit, "--no-figures", "-q"]) == 0
+    for part in ("store", "out"):
         one, two = _timeless(tmp_path / "one" / part), _timeless(tmp_path / "two" / part)
         assert [name for name in one | two if one.get(name) != two.get(name)] == []
         assert one
@@ -252,5 +243,5 @@ def test_appended_and_compacted_stores_are_equal_files(tmp_path: Path) -> None:
 
 def test_the_identity_of_a_store_is_that_of_its_cohort(tmp_path: Path) -> None:
     stored = [save_store(cohort(n), tmp_path / name) for n, name in ((5, "a"), (5, "b"), (6, "c"))]
-    one, same, other = (each.X.map_source().identity() for each in stored)
+    one, same, other = (each.X.commit.identity for each in stored)
     assert one == same != other

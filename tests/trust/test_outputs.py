@@ -17,7 +17,8 @@ from icofactor.cohort.store.create import save_store
 from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.publish import LIST
-from icofactor.preprocessing._prepare_hcp import piece_key
+from icofactor.preprocessing._prepare_hcp import map_key
+from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.fit_cohort import fit_cohort
 from icofactor.results.folder import FitFolder
@@ -178,17 +179,15 @@ def test_subjects_never_become_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_subjects_of_prepared_trees_are_plain_keys(tmp_path: Path, name: str) -> None:
-    from icofactor.streaming.checkpoint import Checkpoint
-
-    work = Checkpoint(tmp_path / "work", {"a": 1})
-    work.put(piece_key(name, "thickness"), {"map": np.ones(3)})
+    maps = FinishedMaps(tmp_path / "work", {})
+    maps.save(map_key(name, "thickness"), [], {"map": np.ones(3)})
     made = list(tmp_path.rglob("*.npz"))
     assert [path.parent for path in made] == [tmp_path / "work"]
 
 
 def test_prepared_keys_differ_where_subjects_do() -> None:
     long = ["É" * 99 + end for end in "aA"]
-    keys = {piece_key(name, "thickness").lower() for name in HOSTILE + long}
+    keys = {map_key(name, "thickness").lower() for name in HOSTILE + long}
     assert len(keys) == len(HOSTILE) + 2, "also where A and a are one"
     assert max(map(len, keys)) < 200
     assert all(key.startswith("s=") for key in keys), "no name of a device on Windows"

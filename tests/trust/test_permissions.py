@@ -13,7 +13,6 @@ from helpers.trees import freesurfer_tree, hemispheres
 from icofactor.cli import main
 from icofactor.cohort.store import open_store, save_store
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.streaming.checkpoint import Checkpoint
 
 FIT = "-o", "{here}/out", "-q", "--n-components", "2"
 LEFT = "--hemisphere", "left"
@@ -27,7 +26,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fitted").mkdir()
     model = CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF")
     model.fit(open_store(folder / "store")).save(folder / "fitted" / "model.zip")
-    Checkpoint(folder / "work", {"a": 1}).put("x", {"y": np.ones(2)})
     (folder / "hid").mkdir()
     for place in (folder, folder / "hid"):
         np.savez(place / "maps.npz", X=data.X, subjects=np.array(data.subjects))
@@ -68,12 +66,3 @@ def test_what_may_not_be_read_is_named(
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "damaged" not in message
     assert f"{path}: cannot be read (permission denied)" in message or f"Permission denied: {path}\n" in message
-
-
-@pytest.mark.parametrize("what", ["work", "work/run.json", "work/x.npz"])
-def test_a_work_folder_that_may_not_be_read(here: Path, what: str) -> None:
-    with denied(here / what), pytest.raises((ValueError, PermissionError), match="ermission denied") as refusal:
-        Checkpoint(here / "work", {"a": 1}).get("x")
-    named = getattr(refusal.value, "path", None) or refusal.value.filename  # type: ignore[attr-defined]
-    assert str(named) == str(here / what)
-    assert "damaged" not in str(refusal.value)

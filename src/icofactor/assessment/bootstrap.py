@@ -8,7 +8,6 @@ that are too small.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from icofactor.checks import check_parameters
 from icofactor.cohort.people import People, RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization._lift import basis_of, full_basis, loadings
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.matching import match_components, reordered
@@ -30,6 +29,7 @@ from icofactor.factorization.methods import method_named
 from icofactor.factorization.scaling import scale_of
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
+from icofactor.io.archive import Arrays
 from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, sidecar, write_table
@@ -38,7 +38,6 @@ from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 from icofactor.sphere.names import OWN, hemispheres, map_file, mesh_name_of
-from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import in_order, one_blas_thread
 from icofactor.streaming.source import Adjusted
@@ -175,7 +174,6 @@ def bootstrap(
     fit_on: str | None = None,
     groups: Any = None,
     order: str | None = None,
-    work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Bootstrap:
     """Compute standard errors of maps and loadings, and the stability of each component.
@@ -195,8 +193,6 @@ def bootstrap(
         As in the fit, if `cohort` also contains scans that were not fitted.
     groups : str or sequence, optional
         Column of the participants, or one label per row: rows that are drawn together. Default: the scans of a person.
-    work_dir : path, optional
-        Folder for finished steps; the same call resumes from them.
     verbose : bool, default=False
         Whether to show progress.
 
@@ -215,22 +211,12 @@ def bootstrap(
     """
     check_resamples(n_resamples)
     work = _Resampling.of(model, cohort, int(random_state), fit_on, groups, order)
-    run = {
-        "command": "bootstrap",
-        "n_starts": min(model.starts_.n_starts, MOST_STARTS),
-        "n_iter": min(int(model.n_iter), MOST_UPDATES),
-        "random_state": int(random_state),
-        "model": digest(model.components_, model.solution_.B),
-        "data": digest(work.stats.L),
-        **({} if work.groups is None else {"groups": digest(work.groups.codes)}),
-    }
-    store = Checkpoint(work_dir, run)
     firsts = range(0, int(n_resamples), CHUNK)
     parts: list[Arrays] = []
     with one_blas_thread(), warnings.catch_warnings(), Stages(verbose).stage("bootstrap") as show:
         warnings.simplefilter("ignore")  # what a fit warns of, the model's own has said
-        one = lambda first: _chunk(work, store, first, min(CHUNK, int(n_resamples) - first))
-        for part in in_order(one, firsts):
+        chunk = lambda first: work.chunk(first, min(CHUNK, int(n_resamples) - first))
+        for part in in_order(chunk, firsts):
             # sums are added up at once, so that memory does not grow with the number of resamples
             parts = [part if not parts else _joined(parts[0], part)]
             show(len(parts[0]["similarity"]) / n_resamples)
@@ -241,12 +227,8 @@ def bootstrap(
     return Bootstrap(component_se, loading_se, total["similarity"])
 
 
-def _chunk(work: _Resampling, store: Checkpoint, first: int, n: int) -> Arrays:
-    return store.piece(f"resamples={first}-{first + n}", lambda: work.chunk(first, n))
-
-
 def _joined(a: Arrays, b: Arrays) -> Arrays:
-    """Two pieces as one: sums add up, similarities follow each other."""
+    """Two chunks as one: sums add up, similarities follow each other."""
     return {name: np.concatenate([a[name], b[name]]) if name == "similarity" else a[name] + b[name] for name in a}
 
 

@@ -40,7 +40,6 @@ icofactor fit $SUBJECTS_DIR --stream long --fit-on baseline --target fsaverage5 
 icofactor fit tables --parcels lh.aparc.annot rh.aparc.annot -o out
 icofactor fit thickness.store myelin.store --share maps --scale variance -o out
 icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 --share maps --scale variance -o out
-icofactor fit grown.store -o out2 --update out
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
@@ -98,20 +97,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_people(group)
     add_measures(group)
     group.add_argument("--random-seed", type=int, metavar="N", help="the same seed gives the same result (default: 0)")
-    parser.add_argument(
-        "--update",
-        metavar="EARLIER",
-        type=Path,
-        help="folder of an earlier fit to some of the subjects in this store. Fits all subjects, with the settings of "
-        "the earlier fit unless you give others; the maps of the earlier subjects are read once instead of twice. The "
-        "result is the same as that of a new fit. Not available with z-scores, covariates, harmonization or refinement",
-    )
-    parser.add_argument(
-        "--work-dir",
-        metavar="DIR",
-        type=Path,
-        help="folder for finished steps; after an interruption, the same command resumes from there",
-    )
     add_dry_run(parser)
     parser.add_argument(
         "--no-figures", action="store_true", help="do not write figures/, the figures for print; saves seconds"
@@ -129,14 +114,12 @@ def penalty(text: str) -> float | str:
 def run(options: argparse.Namespace) -> None:
     from icofactor.cohort.people import choose_scans
     from icofactor.estimator.inputs import check_weights
-    from icofactor.estimator.saving import load_model
     from icofactor.factorization.methods import method_named
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder
 
     begin = time.perf_counter()
-    earlier = None if options.update is None else load_model(options.update)
-    model = _model(options, earlier)
+    model = _model(options)
     seed = model.random_state if isinstance(model.random_state, int) else 0
     place = FitFolder(options.out, options.overwrite, not options.no_figures, read_by(options))
     plan = plan_inputs(options, confounds_asked(options))
@@ -148,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
     if scans.sentence:
         model.check_shape((len(scans.rows), 2))
     if options.dry_run:
-        print(_would_do(plan, model, options.out, done, scans, earlier))
+        print(_would_do(plan, model, options.out, done, scans))
         return
     cohort = plan.read()
     timing = {"reading": time.perf_counter() - begin}
@@ -160,34 +143,27 @@ def run(options: argparse.Namespace) -> None:
         covariates=covariates,
         fit_on=scans,
         timing=timing,
-        work_dir=options.work_dir,
-        earlier=earlier,
         verbose=not options.quiet,
     )
     print(f"{fitted.found()}\n{fitted.written()}")
     print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'report.html'}")
 
 
-def _model(options: argparse.Namespace, earlier: Any) -> Any:
-    from sklearn.base import clone
-
+def _model(options: argparse.Namespace) -> Any:
     from icofactor.estimator.estimator import CorticalFactorization
 
     asked = {name: getattr(options, name) for name in _PARAMETERS}
     asked |= {"n_components": options.n_components, "random_state": options.random_seed, "verbose": not options.quiet}
     given = {name: value for name, value in asked.items() if value is not None}
-    if earlier is not None and options.paper:
-        raise ArgumentError("paper", None, "{paper=True} cannot be combined with {earlier}, which has its own settings")
     make = CorticalFactorization.paper if options.paper else CorticalFactorization
-    model = make(**given) if earlier is None else clone(earlier).set_params(**given)
+    model = make(**given)
     model.check_parameters()  # before anything is read
     return model
 
 
-def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans, earlier: Any) -> str:
+def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str:
     """What would be read, and what it takes."""
     from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
-    from icofactor.estimator.earlier import check_earlier
     from icofactor.factorization.methods import for_negative_data, method_named
 
     n_fitted = len(scans.rows)
@@ -217,20 +193,12 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans, earlie
         n_iter=model.n_iter,
         tol=model.tol,
     )
-    stored = scans.of(plan.read()) if plan.stored else None
-    known = ""
-    if earlier is not None:
-        n_known, n_new = check_earlier(earlier, model, stored, adjusted=bool(done))
-        known = (
-            f"Statistics of {counted(n_known, 'subject')} are from the earlier fit; maps of {counted(n_new, 'other')}"
-        )
     needed = estimate(size, in_memory=not plan.stored, adjusted=bool(done))
     reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
     lines = [
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
-        *([f"  {known} would be read for them"] if known else []),
         f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
         f"{counted(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(needed.memory)} of memory, "

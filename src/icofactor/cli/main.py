@@ -53,7 +53,6 @@ _ALIASES = {
     "seed": "random_seed",
     "fwhm": "smooth",
     "reference": "reference_site",
-    "earlier": "update",
 }
 
 _PLACES = {"paths": "inputs", "cohort": "inputs", "X": "inputs"}

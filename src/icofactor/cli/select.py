@@ -41,7 +41,7 @@ DESCRIPTION = (
     "run `icofactor report FITTED --overwrite` to show the results."
 )
 EXAMPLES = """icofactor select SUBJECTS_DIR -o selection --ranks 2-20
-icofactor select cohort.zarr -o fitted --stratify sex,site --work-dir work
+icofactor select cohort.zarr -o fitted --stratify sex,site
 icofactor select cohort.zarr -o fitted --model fitted --bootstrap 200 --atlas lh.aparc.annot rh.aparc.annot
 icofactor select -o fitted --model fitted --atlas lh.aparc.annot rh.aparc.annot"""
 _MOST = 10_000  # far beyond what any cohort allows
@@ -99,7 +99,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     trust.add_argument(
         "--spins", type=int, default=1000, metavar="N", help="number of rotations to test the atlas (default: 1000)"
     )
-    parser.add_argument("--work-dir", type=Path, metavar="DIR", help="folder for finished steps; a rerun resumes there")
     parser.add_argument(
         "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
     )
@@ -310,7 +309,6 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, place: Publica
         level=options.level,
         weights=options.weights if options.weights is not None or model is None else model.weights_,
         random_state=options.random_seed,
-        work_dir=None if options.work_dir is None else options.work_dir / "ranks",
         verbose=not options.quiet,
     )
     choice.save(place)
@@ -343,7 +341,6 @@ def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publ
         options.bootstrap,
         options.random_seed,
         **_people(options),
-        work_dir=None if options.work_dir is None else options.work_dir / "bootstrap",
         verbose=not options.quiet,
     )
     spread.save(place, model, people_of(cohort) or cohort.subjects)

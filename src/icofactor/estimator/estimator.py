@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
 from icofactor.errors import ArgumentError, Phrase
-from icofactor.estimator.earlier import Earlier, origin_of
 from icofactor.estimator.fitted import FittedMaps
 from icofactor.estimator.fitting import make_fit
 from icofactor.estimator.inputs import (
@@ -26,7 +25,7 @@ from icofactor.estimator.inputs import (
     weighted_sites,
 )
 from icofactor.estimator.projection import score_block
-from icofactor.estimator.workspace import open_workplace
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.starts import RandomState
@@ -37,9 +36,6 @@ from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
 from icofactor.streaming.passes import each_wide_block, pass_over
 from icofactor.streaming.runners import one_blas_thread
-
-Folder = str | os.PathLike[str] | None
-
 
 _LEVEL = 2  # of small meshes, their own without a word
 
@@ -266,9 +262,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         """Whether `fit` accepts maps with negative values, with this method and centering."""
         return method_named(self.method).takes_negative(self.centers_by)
 
-    def fit(
-        self, X: Any, y: None = None, *, work_dir: Folder = None, client: Any = None, earlier: Any = None
-    ) -> CorticalFactorization:
+    def fit(self, X: Any, y: None = None, *, client: Any = None) -> CorticalFactorization:
         """Fit the model to maps, one per subject.
 
         Parameters
@@ -278,13 +272,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             never loaded as a whole. They are read twice: for the statistics and for the lift.
         y : None
             Ignored.
-        work_dir : path, optional
-            Folder for finished steps. After an interruption, the same call resumes from them and gives the same bits.
-            A folder with the work of other data or settings is an error.
         client : dask.distributed.Client, optional
-            Runs statistics, starts and lift on its workers, which must be able to read stores and `work_dir`.
-        earlier : fitted CorticalFactorization, optional
-            A fit to some of the subjects of this store. Their maps are then read once instead of twice.
+            Runs statistics, starts and lift on its workers, which must be able to read stores.
 
         Returns
         -------
@@ -299,16 +288,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         >>> model.components_.shape, len(model.recurrence_)
         ((3, 642), 3)
         """
-        try:
-            with one_blas_thread():
-                return self._fit(X, work_dir, client, earlier)
-        except KeyboardInterrupt:
-            if work_dir is None:
-                raise
-            kept = f"interrupted; finished steps are kept in {os.fspath(work_dir)}, and the same call resumes from"
-            raise KeyboardInterrupt(f"{kept} there") from None
+        with one_blas_thread():
+            return self._fit(X, client)
 
-    def _fit(self, X: Any, work_dir: Folder, client: Any, earlier: Any) -> CorticalFactorization:
+    def _fit(self, X: Any, client: Any) -> CorticalFactorization:
         method = self.check_parameters()
         warn_of_repeated(X)
         X = self.harmonized(X, self.harmonize)
@@ -324,16 +307,12 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
                 f"level={self.level} is finer than the mesh: the fit starts from its finest level, {sites.max_level}"
             )
             warnings.warn(finest, stacklevel=3)
-        known = None if earlier is None else Earlier.of(earlier, self, X, mask, whole)
-        parameters, names = self.get_params(deep=False), getattr(X, "subjects", None)
-        place = open_workplace(given, mask, parameters, self.random_state, work_dir, client, known)
-        found = make_fit(self, method, place, sites, names, given.measures, known)
+        stream = open_stream(given.X, mask, client)
+        found = make_fit(self, method, stream, sites, getattr(X, "subjects", None), given.measures)
 
         self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
         self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
         self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
-        self.origin_, self.n_known_ = origin_of(X), 0 if known is None else len(known.rows)
-        self._file, self._earlier_file = None, None if earlier is None else earlier._file
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -363,7 +342,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             self._warn_of_nothing_explained()
         if self.measures_ is not None and self.measures_.warning:
             warnings.warn(self.measures_.warning, UserWarning, stacklevel=3)
-        self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, place.X.source.n_bytes)
+        self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, stream.source.n_bytes)
         return self
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
@@ -375,7 +354,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             chosen.set_params(nonnegative=not self.takes_negative)
         return chosen.fit_transform(X, mask=self.mask)
 
-    def fit_transform(self, X: Any, y: None = None, *, work_dir: Folder = None, client: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: None = None, *, client: Any = None) -> np.ndarray:
         """Fit the model and return the loadings of the fitted subjects; the parameters are those of `fit`.
 
         Examples
@@ -385,7 +364,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         >>> ico.CorticalFactorization(3, n_starts=2, level=1).fit_transform(cohort).shape
         (20, 3)
         """
-        return self.fit(X, work_dir=work_dir, client=client).loadings_.copy()  # the caller's to change
+        return self.fit(X, client=client).loadings_.copy()  # the caller's to change
 
     def transform(self, X: Any, *, client: Any = None) -> np.ndarray:
         """Compute the loadings of subjects, new or fitted, with the components fixed.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from icofactor.cohort.measures import check_measures
 from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import check_names, read_input
 from icofactor.estimator.projection import projected_block
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization._lift import gram, loadings, weighed
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing.adjusted import as_the_fit, is_cohort
@@ -44,10 +43,6 @@ class FittedMaps:
     scale_: np.ndarray
     solution_: Any
     explained_: float
-    _file: Path | None = None
-    """The file that this fit was read from."""
-    _earlier_file: Path | None = None
-    """The same of the fit that it updates."""
 
     def _warn_of_nothing_explained(self) -> None:
         remedy = "use more components or more updates"

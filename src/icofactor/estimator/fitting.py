@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icofactor.cohort.measures import Measures
-from icofactor.estimator.earlier import Earlier
-from icofactor.estimator.workspace import Workplace
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, Search, best_of_starts
 from icofactor.factorization._refine import Refined, refined_by
@@ -24,6 +22,7 @@ from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
+from icofactor.streaming.runners import Runner
 from icofactor.streaming.source import Adjusted, Adjustment
 
 if TYPE_CHECKING:
@@ -79,31 +78,27 @@ class _Look:
 def make_fit(
     settings: CorticalFactorization,
     method: Method,
-    place: Workplace,
+    X: Stream,
     sites: Sites,
     names: Sequence[str] | None,
     measures: Measures | None = None,
-    earlier: Earlier | None = None,
 ) -> Fitted:
     """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
     with stages.stage("statistics") as show:
-        if earlier is None:
-            seen = _look_at(settings, method, place.X, sites, design, names, measures, show)
-        else:
-            seen = _look_at_new(settings, method, place.X, sites, design, names, earlier, show)
+        seen = _look_at(settings, method, X, sites, design, names, measures, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
-    starts, refined = _fit_coarse(settings, method, place, seen, design, stages)
+    starts, refined = _fit_coarse(settings, method, X.runner, seen, design, stages)
     penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
     fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
     with stages.stage("lift") as show:
         basis = _full_basis(settings, method, view, refined, centering.mean_left_in, show)
         C = loadings(basis.WX, basis.WW, scheme, penalty)
-        for sweep in range(settings.polish if settings.lift and not scheme.projective else 0):
-            weight, stage = sites.n_roots / sites.total_weight, f"polish-{sweep}"
-            basis = lift(view, C, scheme, penalty, weight, basis.W, stage=stage, weights=sites.weights)
+        for _ in range(settings.polish if settings.lift and not scheme.projective else 0):
+            weight = sites.n_roots / sites.total_weight
+            basis = lift(view, C, scheme, penalty, weight, basis.W, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
     reported, error = canonical(basis.W, C, scheme, sites.weights, centering.codes), basis.error(C, sq_norm)
     if unit != 1:
@@ -131,7 +126,7 @@ def _look_at(
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names, codes)
     passed, gathered, changed = [X], X, False
     if center == "zscore":
-        look_over(X, inspector, lambda done: report(done / 2), stage="look")
+        look_over(X, inspector, lambda done: report(done / 2))
         inspector.check()
         centering = Centering.of(center, inspector, measures, sites)
         gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
@@ -166,36 +161,6 @@ def _look_at(
     return _Look(gathered, stats, source, centering, centering.variance(inspector, sites.weights), unit, tuple(passed))
 
 
-def _look_at_new(
-    settings: CorticalFactorization,
-    method: Method,
-    X: Stream,
-    sites: Sites,
-    design: Design,
-    names: Sequence[str] | None,
-    earlier: Earlier,
-    report: Report,
-) -> _Look:
-    """The same where an earlier fit knows some of the people: one pass over the maps of the others."""
-    earlier.check(design)
-    center, n_new = settings.centers_by, len(earlier.fresh)
-    named = None if names is None else [names[row] for row in earlier.fresh.tolist()]
-    inspector, new, stream = Inspector(sites.n, n_new, method.refusal(center), named), None, X
-    if n_new:
-        stream = Stream(earlier.source, X.runner)
-        new, source = _gather(settings, stream, sites, design, inspector, report)
-        new = source.statistics(design) if new is None else new
-        inspector.differ = True  # those of the earlier fit did
-        inspector.check()
-    stats, mean, variance = earlier.joined(design, new, inspector, center)
-    centering, unit = Centering(center, mean), unit_of(stats, method.scheme, settings.rules, settings.penalty)
-    view = X
-    if centering.adjustment is not None or unit != 1:
-        view = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
-        stats = stats if unit == 1 else stats.times(1 / unit)
-    return _Look(view, stats, Data(view, sites), centering, np.array([variance]), unit, (stream, view))
-
-
 def _found(measures: Measures, centering: Centering, variance: np.ndarray) -> Measures:
     """The measures with what the fit found of each."""
     factor = np.ones(measures.n) if centering.factor is None else centering.factor
@@ -227,7 +192,7 @@ def _gather(
 
 
 def _fit_coarse(
-    settings: CorticalFactorization, method: Method, place: Workplace, seen: _Look, design: Design, stages: Stages
+    settings: CorticalFactorization, method: Method, runner: Runner, seen: _Look, design: Design, stages: Stages
 ) -> tuple[Multistart, Refined]:
     """The starts and the refinement, in design coordinates."""
     scheme = method.scheme
@@ -244,10 +209,11 @@ def _fit_coarse(
             settings.penalty,
             settings.engine,
         )
-        starts = best_of_starts(seen.stats, search, place.seeds, show, place.runner)
+        cluster = runner if runner.remote else None
+        starts = best_of_starts(seen.stats, search, settings.random_state, show, cluster)
     with stages.stage("refinement") as show:
         schedule, penalty, engine = settings.schedule, settings.penalty, settings.engine
-        refined = refined_by(seen.source, design, seen.stats, starts, schedule, penalty, engine, show, place.checkpoint)
+        refined = refined_by(seen.source, design, seen.stats, starts, schedule, penalty, engine, show)
     return starts, refined
 
 

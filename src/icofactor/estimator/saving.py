@@ -14,7 +14,6 @@ import numpy as np
 
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import Measures
-from icofactor.cohort.store.layout import Origin
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -92,11 +91,9 @@ class ModelRecord:
     measurement: Measurement | None = None
     weighting: str | None = None
     measures: Measures | None = None
-    origin: Origin | None = None
-    n_known: int = 0
 
 
-MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 2, "fit again", ModelFileError, zarr=True)
+MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 3, "fit again", ModelFileError, zarr=True)
 MODEL = "model.zip"
 """The name of the file in a fit's folder."""
 _ELSEWHERE = ("parameters", "design", "statistics", "course")
@@ -154,9 +151,7 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
         place = model_at(path)
         record = MODEL_FILE.load(place)
     with MODEL_FILE.naming(place):
-        model = _fitted(record)
-    model._file = place
-    return model
+        return _fitted(record)
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:

@@ -71,7 +71,6 @@ def lift(
     start: np.ndarray | None = None,
     sweeps: int | None = None,
     report: Report | None = None,
-    stage: str = "lift",
     G: np.ndarray | None = None,
     weights: np.ndarray | None = None,
 ) -> Basis:
@@ -86,8 +85,6 @@ def lift(
         Where the coordinate sweeps begin; otherwise the positive part of the unpenalised solution.
     sweeps : int, optional
         Coordinate sweeps; the scheme's own number where it is not given.
-    stage : str
-        The name of this pass, where passes are kept.
     G : n_d × n_d, optional
         BᵀKB of the coarse basis, for schemes whose `site_problem` uses it.
     weights : (n_sites,), optional
@@ -103,7 +100,7 @@ def lift(
         "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
-    for rows, found in pass_over(X, each_block(_lift_block), shared, [start, weights], stage=stage, report=report):
+    for rows, found in pass_over(X, each_block(_lift_block), shared, [start, weights], report=report):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
     return Basis(W, WX, gram(W, weights), weights)
@@ -212,7 +209,7 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I − G)C x̃ over these w ≥ 0, as in `lift_parts`.
     """
     heavy = weighed(mean[:, None], start.weights)[:, 0]
-    first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights, "lift-mean"))
+    first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights))
     if first.projective_error(sq_norm) > start.projective_error(sq_norm):  # the mean map does not dominate
         return _polished(X, start, UNDOMINATED_STEPS + polish)
     C = first.WX - first.WX.mean(axis=1, keepdims=True)
@@ -223,9 +220,9 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     }
     W = np.empty_like(first.W)
     task = each_wide_block(_divide_mean_block)
-    for rows, found in pass_over(X, task, shared, [first.W, mean], stage="lift-parts"):
+    for rows, found in pass_over(X, task, shared, [first.W, mean]):
         W[rows] = found["site.W"]
-    second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights, "lift-scale"))
+    second = scaled_to_least_error(basis_of(X, _rows_to_mean(W, mean, heavy), start.weights))
     return _polished(X, _best_between(first, second)[0], polish)
 
 
@@ -280,11 +277,10 @@ def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, 
 
 def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     """Projected gradient steps at full resolution that never raise the error, each one pass over X."""
-    for number in range(n_steps):
+    for _ in range(n_steps):
         shared = {**_orthogonal(basis.WX), "A": basis.WX @ basis.WX.T, "G": basis.WW}
         step, WX_step = np.empty_like(basis.W), np.zeros_like(basis.WX)
-        own, stage = [basis.W, basis.weights], f"lift-step-{number}"
-        for rows, found in pass_over(X, each_block(_step_block), shared, own, stage=stage):
+        for rows, found in pass_over(X, each_block(_step_block), shared, [basis.W, basis.weights]):
             step[rows] = found["site.step"]
             WX_step += found["sum.WX"]
         basis, _ = _moved(basis, step, WX_step)
@@ -306,9 +302,9 @@ def product_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray) -> Ar
         return {"sum.WX": Levelled.of(x).sums(W)}
 
 
-def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None, stage: str = "basis") -> Basis:
+def basis_of(X: Any, W: np.ndarray, weights: np.ndarray | None = None) -> Basis:
     """A given basis with what loadings need of X, one pass."""
     WX, heavy = np.zeros((W.shape[1], X.shape[1])), weighed(W, weights)
-    for _, found in pass_over(X, each_block(product_block), own=[heavy], stage=stage):
+    for _, found in pass_over(X, each_block(product_block), own=[heavy]):
         WX += found["sum.WX"]
     return Basis(W, WX, W.T @ heavy, weights)

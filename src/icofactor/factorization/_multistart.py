@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from icofactor.checks import check_parameters
 from icofactor.errors import DivergenceError
@@ -27,8 +26,7 @@ from icofactor.factorization.schemes.base import Problem, check_penalty, check_r
 from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
-from icofactor.io.records import Numbers, from_arrays, plain_signature, to_arrays
-from icofactor.streaming.blocks import Arrays
+from icofactor.io.records import Numbers, plain_signature
 from icofactor.streaming.runners import Runner, one_blas_thread
 
 BATCH_BYTES = 256 * 2**20
@@ -37,8 +35,8 @@ LOOSER = 10
 """Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
 MOST_COMPARED = 50
 """Starts that are compared with the best one, at most."""
-PIECE_OPERATIONS = 5e9
-"""Floating-point operations of one piece of a run that can be resumed or distributed: a second or so."""
+TASK_OPERATIONS = 5e9
+"""Floating-point operations of one task on a cluster: a second or so."""
 
 
 @plain_signature
@@ -249,22 +247,20 @@ class _Race:
     def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
         size = self.batch
         if runner is not None and self.engine.name == "cpu" and not halving:
-            # halving chooses within a batch, and the other engines want large ones. Which starts make a batch can show
-            # in the last digits, so it must not depend on who runs it
-            one = operations(self.p, self.n_components) * max(1, self.n_iter)
-            size = min(size, max(1, round(PIECE_OPERATIONS / one)))
+            # Halving chooses within a batch, and the other engines want large ones.
+            operations_per_start = operations(self.p, self.n_components) * max(1, self.n_iter)
+            size = min(size, max(1, round(TASK_OPERATIONS / operations_per_start)))
         firsts = range(0, self.n_starts, size)
         if runner is None:
             yield from (self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts)
             return
-        keys = [f"starts-{first}-{min(first + size, self.n_starts) - 1}" for first in firsts]
-        settings = (self.method.name, self.n_components, self.n_starts, self.n_iter, self.tol, self.engine.name)
-        task = partial(_run_elsewhere, settings, self.seeds, halving)
-        item = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
-        for i, found in enumerate(runner.run(keys, task, _problem_to_arrays(self.p), item), 1):
+        arguments = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
+        race = replace(self, report=None)
+        batches = runner.run(partial(_run_batch, halving), race, arguments, len(firsts), "updates of the starts")
+        for done, batch in enumerate(batches, 1):
             if self.report is not None:
-                self.report(i / len(keys))
-            yield from_arrays(_Batch, found)
+                self.report(done / len(firsts))
+            yield batch
 
     def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
         """The starts from `first` to before `last`."""
@@ -324,10 +320,10 @@ class _Batch:
     """
 
     best: Solution
-    path: Annotated[np.ndarray, Numbers("si", finite=False)]
-    made: Annotated[np.ndarray, Numbers("s", "i", least=0)]
-    bases: Annotated[np.ndarray, Numbers("mck", finite=False)]
-    ends: Annotated[np.ndarray, Numbers("m", finite=False)]
+    path: np.ndarray
+    made: np.ndarray
+    bases: np.ndarray
+    ends: np.ndarray
 
 
 def _near_best(ends: np.ndarray) -> np.ndarray:
@@ -337,33 +333,9 @@ def _near_best(ends: np.ndarray) -> np.ndarray:
     return order[ends[order] - best <= NEAR * abs(best)] if np.isfinite(best) else order[:1]
 
 
-def _run_elsewhere(
-    settings: tuple[Any, ...], seeds: np.random.SeedSequence, halving: bool, shared: Arrays, first: int, last: int
-) -> Arrays:
+def _run_batch(halving: bool, race: _Race, first: int, last: int) -> _Batch:
     """A batch of starts as a task."""
-    method, n_components, n_starts, n_iter, tol, engine = settings
-    p, chosen = _problem_from_arrays(shared), method_named(method)
-    where = choose_engine(engine, p, chosen, n_components, n_starts * n_iter)
-    race = _Race(p, chosen, n_components, seeds, n_starts, n_iter, tol, where, None)
-    return to_arrays(race.run_batch(first, last, halving))
-
-
-def _problem_to_arrays(p: Problem) -> dict[str, Any]:
-    found = {name: np.asarray(value) for name, value in vars(p).items() if name != "K"}
-    if not sp.issparse(p.K):
-        return {**found, "K": np.asarray(p.K)}
-    K: Any = p.K
-    return {**found, "K_data": K.data, "K_indices": K.indices, "K_indptr": K.indptr}
-
-
-def _problem_from_arrays(found: Mapping[str, Any]) -> Problem:
-    n_k = found["L"].shape[1]
-    K = found.get("K")
-    if K is None:
-        K = sp.csr_array((found["K_data"], found["K_indices"], found["K_indptr"]), shape=(n_k, n_k))
-    names = ("L", "row_sums", "weights")
-    numbers = ("penalty", "sq_norm", "L_norm", "literal", "signed", "scale")
-    return Problem(K=K, **{n: found[n] for n in names}, **{n: found[n].item() for n in numbers})
+    return race.run_batch(first, last, halving)
 
 
 def _padded(run: Run, n_iter: int) -> np.ndarray:

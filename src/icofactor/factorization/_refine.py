@@ -17,11 +17,8 @@ from icofactor.factorization.schemes.base import Problem, check_penalty
 from icofactor.factorization.starts import check_problem, given_start
 from icofactor.factorization.statistics import Source, Statistics
 from icofactor.factorization.update import State, begin
-from icofactor.streaming.checkpoint import Arrays, Checkpoint
 from icofactor.streaming.runners import one_blas_thread
 
-STEPS_PER_PIECE = 10
-"""Refinements that are kept, or lost, together."""
 INDICATORS = ("residual", "projected")
 CARRIES = ("copy", "quarter")
 
@@ -138,7 +135,6 @@ def refine(
     penalty: str | float = "paper",
     engine: str = "auto",
     report: Callable[[float], None] | None = None,
-    checkpoint: Checkpoint | None = None,
 ) -> Refined:
     """Refine a solution: divide faces and update again.
 
@@ -158,8 +154,6 @@ def refine(
         NumPy; so does "jax", which only makes starts.
     report : callable, optional
         Called with the fraction of the refinements that is done.
-    checkpoint : Checkpoint, optional
-        Saves every ten refinements.
 
     Returns
     -------
@@ -182,7 +176,7 @@ def refine(
     check_engine(engine)
     check_penalty(penalty, method_named(solution.method).scheme)
     with one_blas_thread():
-        return refined_by(source, design, stats, solution, schedule, penalty, engine, report, checkpoint)
+        return refined_by(source, design, stats, solution, schedule, penalty, engine, report)
 
 
 def refined_by(
@@ -194,7 +188,6 @@ def refined_by(
     penalty: str | float,
     engine: str,
     report: Callable[[float], None] | None,
-    checkpoint: Checkpoint | None,
 ) -> Refined:
     """`refine` with parameters that are checked already."""
     method = method_named(solution.method)
@@ -204,20 +197,22 @@ def refined_by(
     check_problem(stats, method, solution.n_components)
     walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine)
     walk.start(solution)
-    divisions, n_columns, exhausted = [], [], False
+    divisions, n_columns = [], []
     objectives, errors = [solution.objective], [solution.errors]
-    kept = Checkpoint(None, {}) if checkpoint is None else checkpoint
-    for first in range(0, schedule.steps, STEPS_PER_PIECE):
-        last = min(first + STEPS_PER_PIECE, schedule.steps)
-        stage = walk.stage(schedule, first, last, kept, report)
-        steps = len(stage["lengths"])
-        divisions += [solution.n_iter + (first + i) * schedule.n_iter for i in range(steps)]
-        n_columns += stage["n_columns"].tolist()
-        objectives.append(stage["objectives"])
-        errors.append(stage["errors"])
-        if steps < last - first:
+    exhausted = False
+    for step in range(schedule.steps):
+        worst = walk.worst(schedule)
+        if not len(worst):
             exhausted = True
             break
+        walk.divide(worst, schedule.carry)
+        new_objectives, new_errors = walk.update(schedule.n_iter)
+        divisions.append(solution.n_iter + step * schedule.n_iter)
+        n_columns.append(walk.design.n_columns)
+        objectives.append(new_objectives)
+        errors.append(new_errors)
+        if report is not None:
+            report((step + 1) / schedule.steps)
     objective, E = np.concatenate(objectives), np.concatenate(errors)
     final = Solution(
         walk.state.B[0],
@@ -270,59 +265,6 @@ class _Walk:
 
     def _pose(self) -> Problem:
         return Problem.of(self.stats, self.method.scheme, self.rules, self.penalty)
-
-    def stage(
-        self,
-        schedule: Refinement,
-        first: int,
-        last: int,
-        checkpoint: Checkpoint,
-        report: Callable[[float], None] | None,
-    ) -> Arrays:
-        """Refinements `first` to before `last`, fewer when no face is left; made, or taken from where they are kept."""
-        key = f"refinement-{first:05d}"
-        kept = checkpoint.get(key)
-        if kept is None:
-            kept = self._make_stage(schedule, first, last, report)
-            checkpoint.put(key, kept)
-        else:
-            self._follow(kept)
-        return kept
-
-    def _make_stage(
-        self, schedule: Refinement, first: int, last: int, report: Callable[[float], None] | None
-    ) -> Arrays:
-        divided, n_columns, paths = [], [], []
-        for step in range(first, last):
-            worst = self.worst(schedule)
-            if not len(worst):
-                break
-            self.divide(worst, schedule.carry)
-            paths.append(self.update(schedule.n_iter))
-            divided.append(worst)
-            n_columns.append(self.design.n_columns)
-            if report is not None:
-                report((step + 1) / schedule.steps)
-        return {
-            "divided": np.concatenate([*divided, np.zeros(0, dtype=np.int64)]),
-            "lengths": np.array([len(faces) for faces in divided], dtype=np.int64),
-            "n_columns": np.array(n_columns, dtype=np.int64),
-            "objectives": np.concatenate([*(path[0] for path in paths), np.zeros(0)]),
-            "errors": np.concatenate([*(path[1] for path in paths), np.zeros(0)]),
-            "B": self.state.B,
-            "C": self.state.C,
-            "tau": self.state.tau,
-            "age": np.array(self.state.age),
-        }
-
-    def _follow(self, kept: Arrays) -> None:
-        """Divide as a stage did, and stand where it stood at its end."""
-        for faces in np.split(kept["divided"], np.cumsum(kept["lengths"])[:-1]) if len(kept["lengths"]) else []:
-            fine = self.design.divide(faces)
-            self.stats, self.design = self.source.divided(self.stats, self.design, fine), fine
-        self.problem = self._pose()
-        state = begin(self.problem, self.method.scheme, kept["B"], kept["C"])
-        self.state = replace(state, tau=kept["tau"], age=int(kept["age"]))
 
     def worst(self, schedule: Refinement) -> np.ndarray:
         """Positions of the faces to divide: the worst by the indicator among those that can be."""

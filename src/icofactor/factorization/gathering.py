@@ -20,7 +20,6 @@ def gather(
     columns: sp.csr_array,
     inspector: Inspector | None,
     report: Report | None = None,
-    stage: str | None = "statistics",
 ) -> tuple[np.ndarray, np.ndarray]:
     """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
     stream = stream_of(X)
@@ -29,7 +28,7 @@ def gather(
         raise ValueError("X has no sites")
     sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
     shared = {} if inspector is None else inspector.shared
-    for rows, found in pass_over(stream, _column_sums, shared, [columns], stage=stage, report=report):
+    for rows, found in pass_over(stream, _column_sums, shared, [columns], report=report):
         sums[as_slice(found["reached"])] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
@@ -37,11 +36,11 @@ def gather(
     return sums, site_energy
 
 
-def look_over(X: Any, inspector: Inspector, report: Report | None = None, stage: str | None = None) -> None:
+def look_over(X: Any, inspector: Inspector, report: Report | None = None) -> None:
     """One pass over X that shows it to an Inspector, and gathers nothing else."""
     n = stream_of(X).shape[0]
     one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
-    gather(X, one, inspector, report, stage)
+    gather(X, one, inspector, report)
 
 
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:

@@ -225,16 +225,6 @@ class Statistics:
         )
 
 
-def column_sums(design: Design, values: np.ndarray) -> np.ndarray:
-    """DᵀΩ values: sums of one value per site over the columns."""
-    return np.asarray(_weighed(design.matrix.tocsr(), design.sites).T @ values)
-
-
-def root_sums(design: Design, values: np.ndarray) -> np.ndarray:
-    """The same over the root faces, of partition columns."""
-    return _sum_over_roots(column_sums(design, values)[:, None], design)[:, 0]
-
-
 def _weighed(columns: Any, sites: Sites, where: Any = slice(None)) -> Any:
     """Ω times sparse columns, whose rows are the sites at `where`."""
     return columns if sites.weights is None else type(columns)(sp.diags_array(sites.weights[where]) @ columns)

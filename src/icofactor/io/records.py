@@ -36,7 +36,7 @@ from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json
 
 Record = TypeVar("Record")
-_JSON, _HEADER = "record", "header"
+_HEADER = "header"
 _SPARSE = ("data", "indices", "indptr")
 _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), float: (int, float)}
 _KINDS = {"f": "real numbers", "i": "whole numbers", "b": "True or False"}
@@ -237,21 +237,7 @@ def _declared(cls: Any) -> dict[str, tuple[Any, Any]]:
     return {one.name: (plain[one.name], found[one.name]) for one in fields(cls)}
 
 
-# ---------------------------------------------------------------------- as arrays alone, and as files
-
-
-def to_arrays(record: Any) -> Arrays:
-    """A record as arrays alone, its JSON among them as bytes; `from_arrays` undoes it."""
-    content, arrays = flatten(record)
-    return {_JSON: _text(content), **arrays}
-
-
-def from_arrays(cls: type[Record], arrays: Mapping[str, np.ndarray]) -> Record:
-    """The record that `to_arrays` made these of."""
-    if _JSON not in arrays:
-        raise Unreadable("is damaged: it lacks its record")
-    content = parse_json(arrays[_JSON].tobytes())
-    return rebuild(cls, content, {name: array for name, array in arrays.items() if name != _JSON})
+# ---------------------------------------------------------------------- as files
 
 
 def _text(content: Any) -> np.ndarray:

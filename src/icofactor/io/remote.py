@@ -160,7 +160,7 @@ class Reader:
                 raise RemoteError(url, str(problem)) from None
             except Exception as problem:
                 why = _temporary(url, problem)
-        again = "check the network and the server, then run the same again; with {work_dir} it resumes where it stopped"
+        again = "check the network and the server, then run the same again"
         raise RemoteError(url, f"could not be read in {ATTEMPTS} attempts ({why}): {again}")
 
     async def _once(self, url: str, most: int) -> bytes:

@@ -22,10 +22,10 @@ from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.subjects import Participants, Selection
 from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, counted, literal, render
 from icofactor.io.guard import hash_file
+from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
 from icofactor.progress import Stages
-from icofactor.streaming.checkpoint import Checkpoint
 
 # Subjects whose maps are held together while a store is written.
 _BLOCK = 64
@@ -143,10 +143,10 @@ class _Task:
 
     @property
     def key(self) -> str:
-        return piece_key(self.inputs.subject, self.output)
+        return map_key(self.inputs.subject, self.output)
 
 
-def piece_key(subject: str, output: str) -> str:
+def map_key(subject: str, output: str) -> str:
     """The key of a subject's map in the work folder.
 
     A subject's name may hold what a key may not; some disks take A for a, and CON for a device.
@@ -164,21 +164,22 @@ class _Job:
     steps: Steps
     ways: Mapping[str, Projection]
     cortex: Cortex
-    work: Checkpoint = field(repr=False)
+    work: FinishedMaps = field(repr=False)
 
     def run(self, task: _Task) -> tuple[_Task, bool, str | None]:
         """Make and keep one map; the task, whether it was kept already, and why it failed."""
         try:
-            identity = np.array(task.inputs.identity())
-            kept = self.work.get(task.key)
-            # the same names with other contents: made anew
-            whole = kept is not None and "sha256" in kept and np.array_equal(kept["inputs"], identity)
-            if whole and not task.inputs.missing:
+            inputs = task.inputs.identity()
+            if not task.inputs.missing and self.work.load(task.key, inputs) is not None:
                 return task, True, None
             made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
-            about = {"n_filled": np.array(made.n_filled), "tr": np.array(made.tr, dtype=np.float64)}
-            about["sha256"] = np.array([hash_file(file) for file in task.inputs.files.values()])
-            self.work.put(task.key, {"map": made.values, "inputs": identity, **about})
+            arrays = {
+                "map": made.values,
+                "n_filled": np.array(made.n_filled),
+                "tr": np.array(made.tr, dtype=np.float64),
+                "sha256": np.array([hash_file(file) for file in task.inputs.files.values()]),
+            }
+            self.work.save(task.key, inputs, arrays)
         except (ValueError, OSError, MemoryError) as problem:
             return task, False, _why(problem)
         return task, False, None
@@ -239,14 +240,12 @@ def prepare_hcp(
     chosen, failures = _chosen(inputs, selection)
     out = Path(out)
     tasks, stores, cortex, ways = _ready(chosen, out, steps, target, overwrite)
-    run = {
-        "command": "prepare",
-        "version": __version__,
+    settings = {
+        "icofactor": __version__,
         "steps": asdict(steps),
         "projection": {side: way.digest() for side, way in ways.items()},
     }
-    folder = work_folder(out, work_dir)
-    work = Checkpoint(folder, run)
+    work = FinishedMaps(work_folder(out, work_dir), settings)
     job = _Job(steps, ways, cortex, work)
     done, reused = [], 0
     for task, kept, why in run_tasks(job, tasks, n_procs, progress):
@@ -260,7 +259,7 @@ def prepare_hcp(
         raise failed(failures, "no map could be computed")
     counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
     if work_dir is None and not failures:
-        remove_work(folder, [task.key for task in tasks])
+        work.remove([task.key for task in tasks])
     return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
 
 
@@ -418,7 +417,7 @@ def _cohorts(
     for first in range(0, len(tasks), _BLOCK):
         some = tasks[first : first + _BLOCK]
         yield Cohort(
-            X=np.stack([kept_piece(job.work, task.key)["map"] for task in some]),
+            X=np.stack([finished_map(job.work, task)["map"] for task in some]),
             subjects=tuple(task.inputs.subject for task in some),
             sites=sites,
             mask=mask,
@@ -430,32 +429,33 @@ def _cohorts(
         )
 
 
-def _records(work: Checkpoint, task: _Task) -> list[dict[str, Any]]:
+def _records(work: FinishedMaps, task: _Task) -> list[dict[str, Any]]:
     """The files a map was made from, for the provenance."""
-    files, hashes = task.inputs.files.values(), kept_piece(work, task.key)["sha256"].tolist()
+    files, hashes = task.inputs.files.values(), finished_map(work, task)["sha256"].tolist()
     return [
         {"path": str(file), "bytes": file.stat().st_size, "sha256": found, "subject": task.inputs.subject}
         for file, found in zip(files, hashes, strict=True)
     ]
 
 
-def _told(work: Checkpoint, tasks: Sequence[_Task]) -> dict[str, Any]:
+def _told(work: FinishedMaps, tasks: Sequence[_Task]) -> dict[str, Any]:
     """What turned out while the maps were made: vertices filled, for subjects that have any, and the series' TRs."""
     filled, times = {}, set()
     for task in tasks:
-        kept = kept_piece(work, task.key)
+        kept = finished_map(work, task)
         times.update(kept["tr"].tolist())
         if kept["n_filled"]:
             filled[task.inputs.subject] = int(kept["n_filled"])
     return {"filled": filled, **({"tr_s": sorted(times)} if times else {})}
 
 
-def kept_piece(work: Checkpoint, key: str) -> Mapping[str, NDArray[Any]]:
-    """A finished map."""
-    kept = work.get(key)
-    if kept is None:
-        raise CohortError(str(work.folder), f"the map {literal(key)} was removed in the meantime")
-    return kept
+def finished_map(work: FinishedMaps, task: Any) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a task that is done."""
+    arrays = work.load(task.key, task.inputs.identity())
+    if arrays is None:
+        problem = f"the map {literal(task.key)} was removed, or its input files changed, in the meantime"
+        raise CohortError(str(work.folder), problem)
+    return arrays
 
 
 def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
@@ -466,11 +466,3 @@ def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, N
 def work_folder(out: Path, work_dir: str | Path | None) -> Path:
     """Where finished maps are kept."""
     return out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
-
-
-def remove_work(folder: Path, keys: Sequence[str]) -> None:
-    """The work folder, once the stores hold all that is in it; what others put there stays."""
-    for name in (*(f"{key}.npz" for key in keys), "run.json"):
-        (folder / name).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()

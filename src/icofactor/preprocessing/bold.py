@@ -33,18 +33,17 @@ from icofactor.io.tables import MISSING, is_number, read_table
 from icofactor.preprocessing._prepare_hcp import (
     check_new_store,
     check_procs,
-    kept_piece,
-    piece_key,
-    remove_work,
+    finished_map,
+    map_key,
     run_tasks,
     work_folder,
 )
+from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.preprocessing.hcp import MOSTLY, Inputs, naming
 from icofactor.preprocessing.hcp_subject import Steps, check_missing, fill_from_neighbours, still_vertices
 from icofactor.preprocessing.reho import reho
 from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs, refuse_broken
 from icofactor.sphere.names import SIDES, mesh_name_of
-from icofactor.streaming.checkpoint import Checkpoint
 
 _MOTION = tuple(f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz")
 _TISSUES = ("csf", "white_matter", "global_signal")
@@ -185,21 +184,21 @@ def prepare_bold(
     n_files = sum(len(files) for _, there in chosen for files in people[there].values())
     if dry_run:
         return f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
-    folder_of_work = work_folder(Path(out), work_dir)
-    run = {"command": "prepare bold", "version": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
-    job = _Job(steps, cleaning, found.mesh, Checkpoint(folder_of_work, run))
+    settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
+    work = FinishedMaps(work_folder(Path(out), work_dir), settings)
+    job = _Job(steps, cleaning, found.mesh, work)
     tasks = [_Task(name, list(people[there].values())) for name, there in chosen]
     wrong = {task.subject: why for task, why in run_tasks(job, tasks, n_procs, progress) if why}
     for task in tasks:
         for where, what in wrong.get(task.subject, ()):
             problems.add(where, what)
     if len(wrong) == len(tasks):  # nothing to go on from
-        remove_work(folder_of_work, [])
+        work.remove([])
     problems.check()
-    cohort = _cohort(tasks, [_Made.kept(job.work, task) for task in tasks], found.mesh, steps, cleaning, selection)
+    cohort = _cohort(tasks, [_Made.kept(work, task) for task in tasks], found.mesh, steps, cleaning, selection)
     store = save_store(cohort, out, overwrite=overwrite)
     if work_dir is None:
-        remove_work(folder_of_work, [task.key for task in tasks])
+        work.remove([task.key for task in tasks])
     return store
 
 
@@ -218,7 +217,7 @@ class _Task:
 
     @property
     def key(self) -> str:
-        return piece_key(self.subject, "bold")
+        return map_key(self.subject, "bold")
 
     @property
     def inputs(self) -> Inputs:
@@ -235,15 +234,15 @@ class _Job:
     steps: Steps
     cleaning: Cleaning
     mesh: Any
-    work: Checkpoint = field(repr=False)
+    work: FinishedMaps = field(repr=False)
 
     def run(self, task: _Task) -> tuple[_Task, list[tuple[str, str]]]:
         """Make and keep a subject's maps, unless they are kept already; the task, and where it failed and why."""
         try:
-            identity, kept = np.array(task.inputs.identity()), self.work.get(task.key)
-            if kept is None or not np.array_equal(kept["inputs"], identity):
+            inputs = task.inputs.identity()
+            if self.work.load(task.key, inputs) is None:
                 made = _subject(task.runs, self.mesh, self.steps, self.cleaning)
-                self.work.put(task.key, {"inputs": identity, **made.arrays()})
+                self.work.save(task.key, inputs, made.arrays())
         except CohortError as error:
             return task, list(error.problems)
         except ArgumentError as error:
@@ -265,8 +264,8 @@ class _Made:
         return named | {name: np.array([record[name] for record in self.records]) for name in _RECORD}
 
     @classmethod
-    def kept(cls, work: Checkpoint, task: _Task) -> _Made:
-        arrays = kept_piece(work, task.key)
+    def kept(cls, work: FinishedMaps, task: _Task) -> _Made:
+        arrays = finished_map(work, task)
         of = lambda kind: {side: arrays[f"{kind}_{side}"] for side in SIDES if f"{kind}_{side}" in arrays}
         rows = zip(*(arrays[name].tolist() for name in _RECORD), strict=True)
         return cls(of("maps"), of("have"), [dict(zip(_RECORD, row, strict=True)) for row in rows])

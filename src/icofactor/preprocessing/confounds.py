@@ -17,7 +17,6 @@ from icofactor.preprocessing.adjusted import AdjustedCohort, AdjustedMaps, lift_
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import check_left, code_terms, regress_block, solver
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, estimate_of
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.joined import Restacked, Unstacked
 from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjusted, Adjustment
@@ -59,12 +58,6 @@ class Confounds:
         if scans is None and Z is None:
             return None
         return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes), n_stacked)
-
-    def digest(self) -> str:
-        """By what a resumed run recognises the same ones."""
-        codes = () if self.scans is None else (self.scans.codes, self.scans.Z, np.array(str(self.scans.reference)))
-        settings = np.array([self.nonnegative, self.empirical_bayes, *([self.n_stacked] * (self.n_stacked > 1))])
-        return digest(*codes, np.zeros(0) if self.Z is None else self.Z, settings)
 
     def taken_out(self, maps: np.ndarray, train: np.ndarray, part: np.ndarray | None = None) -> np.ndarray:
         """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them.

@@ -18,6 +18,7 @@ from icofactor.cohort.find import folders_in
 from icofactor.cohort.find.hcp import RESTING_RUNS, map_file, runs_in, series_file
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, as_reference, literal
+from icofactor.io.archive import digest
 from icofactor.io.maps import read_maps
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import find_meshes
@@ -25,7 +26,6 @@ from icofactor.preprocessing.transformers import apply_weights
 from icofactor.sphere.names import N_FS_LR, SIDES, hemispheres
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_roi, as_sphere
-from icofactor.streaming.checkpoint import digest
 
 KINDS = ("thickness", "myelin", "reho", "alff")
 MAPS = {"thickness": "thickness_MSMAll", "corrected": "corrThickness_MSMAll", "myelin": "MyelinMap_BC_MSMAll"}

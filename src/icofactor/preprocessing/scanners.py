@@ -14,7 +14,6 @@ import numpy as np
 from icofactor.errors import ArgumentError
 from icofactor.preprocessing.covariates import Term, solver
 from icofactor.streaming.blocks import Arrays, cut
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.passes import Stream, each_wide_block, pass_over
 from icofactor.streaming.source import Adjustment
 
@@ -56,11 +55,6 @@ class ScannerAdjustment(Adjustment):
             code = self.codes[some_rows]
             found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[code] + fitted
         return found if self.offset is None else found - self.offset
-
-    def digest(self) -> str:
-        assert self.codes is not None and self.mean is not None
-        assert self.location is not None and self.spread is not None
-        return super().digest() + digest(self.codes, self.mean, self.location, self.spread)
 
 
 @dataclass(frozen=True, eq=False)

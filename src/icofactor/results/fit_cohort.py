@@ -17,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
-from icofactor.estimator.earlier import check_not_adjusted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
 from icofactor.preprocessing.combat import ComBat, as_combat
@@ -80,9 +79,6 @@ class FitResult:
         lines, harmonization = [repr(self.data)], self.model.harmonization_
         if self.scans is not None and self.scans.sentence:
             lines.append(f"{self.scans.sentence}.")
-        if self.model.n_known_:
-            n, others = self.model.n_known_, counted(len(self.model.loadings_) - self.model.n_known_, "other")
-            lines.append(f"Statistics of {n} subjects are from the earlier fit; maps of {others} were read for them.")
         if harmonization is not None:
             shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
             removed = (
@@ -139,8 +135,6 @@ def fit_cohort(
     groups: str | None = None,
     order: str | None = None,
     timing: Mapping[str, float] | None = None,
-    work_dir: str | Path | None = None,
-    earlier: CorticalFactorization | None = None,
     figures: bool = True,
     overwrite: bool = False,
     verbose: bool = False,
@@ -176,10 +170,6 @@ def fit_cohort(
         Column that orders the scans of a person, such as age or date. Default: the session name.
     timing : mapping of str to float, default=None
         Seconds of earlier stages, for the report.
-    work_dir : str or Path, default=None
-        Folder for finished steps, from which an interrupted call resumes; see `CorticalFactorization.fit`.
-    earlier : fitted CorticalFactorization, default=None
-        A fit to some of these subjects, whose maps are read once instead of twice; see `CorticalFactorization.fit`.
     figures : bool, default=True
         Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
     overwrite : bool, default=False
@@ -222,7 +212,6 @@ def fit_cohort(
     others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
     stages, spent = Stages(verbose), dict(timing or {})
     data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
-    check_not_adjusted(earlier, combat is not None or bool(covariates))
     if combat is not None:
         with stages.stage("harmonization"), _timed(spent, "harmonization"):
             data = model.harmonized(cohort, combat)
@@ -236,7 +225,7 @@ def fit_cohort(
         warnings.simplefilter("always")
         if fit_on == "all":  # as asked for
             warnings.filterwarnings("ignore", REPEATED)
-        model.fit(data, work_dir=work_dir, earlier=earlier)
+        model.fit(data)
     known = None
     if rest is not None:
         with stages.stage("other scans"), _timed(spent, "other scans"):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icofactor import __version__
-from icofactor.io.guard import hash_file
+from icofactor.io.archive import digest
 from icofactor.io.tables import plain
 from icofactor.results.meaning import recurrence_line
-from icofactor.streaming.checkpoint import digest
 
 if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization
@@ -48,7 +46,6 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             if name != "weights" or value is not None
         },
         "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
-        **({"update": _update_of(model)} if model.n_known_ else {}),
         "harmonization": _words(getattr(model, "harmonization_", None)),
         "covariates": _words(getattr(model, "covariates_", None)),
         "result": {
@@ -71,15 +68,6 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
         "warnings": list(warnings),
         "versions": versions(),
     }
-
-
-def _update_of(model: Any) -> dict[str, Any]:
-    """How many people an earlier fit knew, and the file that it was read from."""
-    found: dict[str, Any] = {"n_subjects_of_the_earlier_fit": model.n_known_}
-    if model._earlier_file is not None:
-        with suppress(OSError):  # it may be gone by now
-            found["earlier_model"] = {"path": str(model._earlier_file), "sha256": hash_file(model._earlier_file)}
-    return found
 
 
 def _weights_of(model: Any) -> dict[str, Any]:

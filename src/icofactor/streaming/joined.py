@@ -50,9 +50,6 @@ class Stacked(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return [one.sent(own, client) for one, own in self._each(where)]
 
-    def identity(self) -> str:
-        return "; ".join(one.identity() for one in self._sources)
-
 
 class Chained(MapSource):
     """The sites of several sources one after the other, of the same subjects."""
@@ -99,9 +96,6 @@ class Chained(MapSource):
         sent = [one.sent(own, client) for one, own, _ in self._each(where)]
         return sent[0] if len(sent) == 1 else sent
 
-    def identity(self) -> str:
-        return "sites of " + "; then of ".join(one.identity() for one in self._sources)
-
 
 class Unstacked(MapSource):
     """Rows of m measures below each other as sites of the same people: site v of measure i is site i·n_sites + v.
@@ -136,9 +130,6 @@ class Unstacked(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where)[0], client)
 
-    def identity(self) -> str:
-        return f"{self._base.identity()}, {self._m} measures beside each other"
-
 
 class Restacked(MapSource):
     """What `Unstacked` undoes, of a source that has its places."""
@@ -164,9 +155,6 @@ class Restacked(MapSource):
 
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where), client)
-
-    def identity(self) -> str:
-        return f"{self._base.identity()}, below each other again"
 
 
 def adjusted_source(base: MapSource, step: Adjustment, m: int = 1, below: np.ndarray | None = None) -> MapSource:

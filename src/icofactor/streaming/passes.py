@@ -1,8 +1,8 @@
 """The only loop over X.
 
 X is cut into parts: consecutive places of the order on disk, with all subjects. A part is read, worked on block by
-block, and its result joined; finished parts can be kept in a work folder. Which parts there are depends on the data
-alone, never on where they are worked on: sums over parts have the same bits on one thread, on many, and on a cluster.
+block, and its result joined. Which parts there are depends on the data alone, never on where they are worked on: sums
+over parts have the same bits on one thread, on many, and on a cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stream:
     Attributes
     ----------
     source : where the maps lie
-    runner : where the parts are worked on, and kept; threads of this process by default
+    runner : where the parts are worked on; threads of this process by default
     shape : (sites, subjects)
     bytes_read : size of everything that was read so far, as the source holds it; 0 for data in memory
     """
@@ -82,7 +82,6 @@ def pass_over(
     shared: Mapping[str, Any] | None = None,
     own: Sequence[Any] = (),
     *,
-    stage: str | None = None,
     report: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[Rows, Arrays]]:
     """`task` on every part of X, in order: pairs (numbers of the sites, result).
@@ -94,7 +93,6 @@ def pass_over(
         single block
     shared : arrays that all parts need
     own : arrays over all sites, of which a part needs its own rows; or None
-    stage : name under which finished parts are kept, where the runner has a work folder
     report : called with the fraction that is done
     """
     stream = stream_of(X)
@@ -113,8 +111,7 @@ def pass_over(
         reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
         return [*reader(where, runner.remote), block, *mine]
 
-    keys = [None if stage is None else f"{stage}-{i:05d}" for i in range(len(parts))]
-    results = runner.run(keys, partial(_work, task, step), {} if shared is None else shared, item)
+    results = runner.run(partial(_work, task, step), {} if shared is None else shared, item, len(parts))
     for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
         stream.bytes_read += source.size(where)
         yield rows(where), found

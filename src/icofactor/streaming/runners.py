@@ -6,31 +6,26 @@ BLAS has one thread inside a task, so that sums do not depend on the machine.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from icofactor.errors import ArgumentError, CheckpointError, ClusterError, Phrase
-from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
+from icofactor.errors import ArgumentError, ClusterError, Phrase
 from icofactor.streaming.source import is_dask_array
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-Task = Callable[..., Arrays]
-"""A pure function (shared, *item) that can be pickled; `shared` are arrays that all items use."""
-Item = Callable[[int], Sequence[Any]]
-"""The arguments of one item, made when it is its turn."""
-Keys = Sequence[str | None]
-"""Names under which pieces are kept; None for those that are not."""
+Task = Callable[..., Any]
+"""A function (shared, *arguments) that can be pickled; all tasks of a run share `shared`."""
+MAPS = "a pass over the maps"
+"""What a run computes unless it says otherwise; an error of a cluster names it."""
 
 
 SHORT = 100_000
@@ -86,42 +81,44 @@ def in_order(
 
 
 class Runner(Protocol):
-    """Makes pieces."""
+    """Runs tasks."""
 
-    checkpoint: Checkpoint
     remote: bool
     """Whether tasks run in other processes."""
     client: Any
     """The dask.distributed.Client of a cluster, else None."""
 
-    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
-        """task(shared, *item(i)) for every i, kept under keys[i], in order."""
+    def run(
+        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+    ) -> Iterator[Any]:
+        """Yield task(shared, *arguments(i)) for every i below `n_tasks`, in order.
+
+        `arguments` is called shortly before a task starts, because arguments may be large.
+        """
         ...
 
 
 class Threads:
-    """Makes pieces in this process, as many at a time as it has processors, a few ahead of their use."""
+    """Runs tasks in this process, as many at a time as it has processors, a few ahead of their use."""
 
     remote, client = False, None
 
-    def __init__(self, checkpoint: Checkpoint | None = None, workers: int | None = None) -> None:
-        self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
+    def __init__(self, workers: int | None = None) -> None:
         self._workers = workers
 
     def at_most(self, workers: int) -> Threads:
         """The same with no more threads than this."""
-        return Threads(self.checkpoint, min(workers, n_threads() if self._workers is None else self._workers))
+        return Threads(min(workers, n_threads() if self._workers is None else self._workers))
 
-    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
-        def one(i: int) -> Arrays:
-            key, make = keys[i], lambda: task(shared, *item(i))
-            return make() if key is None else self.checkpoint.piece(key, make)
-
-        return in_order(one, range(len(keys)), self._workers)
+    def run(
+        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+    ) -> Iterator[Any]:
+        """Yield the results of all tasks, in order."""
+        return in_order(lambda i: task(shared, *arguments(i)), range(n_tasks), self._workers)
 
 
 _AHEAD = 2
-"""Pieces given out per thread of the cluster: one is worked on, the next one waits there."""
+"""Tasks given out per thread of the cluster: one runs, the next one waits there."""
 
 
 def active_client(X: Any) -> Any:
@@ -143,14 +140,6 @@ def check_client(client: Any) -> None:
         raise ArgumentError("client", None, "{client} has no workers yet: call client.wait_for_workers(n) first")
 
 
-_STEPS = {
-    "look": "a first look at the maps",
-    "statistics": "statistics of the maps",
-    "starts": "updates of the starts",
-    "lift": "the lift to all sites",
-    "polish": "the lift to all sites",
-}
-"""Beginning of a key → what its pieces are."""
 _DASK = ("distributed", "dask", "tornado", "asyncio", "concurrent")
 
 
@@ -176,80 +165,56 @@ def _naming(step: str, client: Any) -> Iterator[None]:
             why = "dask has paused every worker, because their memory is nearly full: give workers more memory"
         elif kind.__name__ == "KilledWorker":
             why = "a worker ran out of memory, or died repeatedly: give workers more memory or smaller blocks"
-        raise ClusterError(step, f"{why}. With {{work_dir}} finished pieces are kept") from problem
+        raise ClusterError(step, why) from problem
 
 
 class Cluster:
-    """Makes pieces on the workers of a client."""
+    """Runs tasks on the workers of a client."""
 
     remote = True
 
-    def __init__(self, client: Any, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, client: Any) -> None:
         self.client = client
-        self.checkpoint = Checkpoint(None, {}) if checkpoint is None else checkpoint
 
-    def run(self, keys: Keys, task: Task, shared: Mapping[str, Any], item: Item) -> Iterator[Arrays]:
-        """task(shared, *item(i)) for every i on the workers, a few ahead of the reader; in order."""
-        folder = None if self.checkpoint.folder is None else str(self.checkpoint.folder.absolute())
-        common = self._shared(folder, shared)
-        ahead: deque[tuple[str | None, Any]] = deque()
-        step = (keys[0] if keys else None) or ""
-        names = (name for start, name in _STEPS.items() if step.startswith(start))
-        with _naming(next(names, "a pass over the maps"), self.client):
+    def run(
+        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+    ) -> Iterator[Any]:
+        """Yield the results of all tasks, in order; a few tasks run ahead of the reader."""
+        # Pickled here, because sums can depend on where in memory dask places the arrays that it sends
+        job = pickle.dumps((task, shared))
+        futures: deque[Any] = deque()
+        with _naming(step, self.client):
             try:
-                for i, key in enumerate(keys):
-                    kept = None if key is None else self.checkpoint.get(key)
-                    ahead.append((key, kept if kept is not None else self.submit(task, folder, common, key, item(i))))
-                    while len(ahead) > _AHEAD * max(2, sum(self.client.nthreads().values())):
-                        yield self._result(*ahead.popleft())
-                while ahead:
-                    yield self._result(*ahead.popleft())
+                for i in range(n_tasks):
+                    futures.append(self.submit(job, *arguments(i)))
+                    while len(futures) > _AHEAD * max(2, sum(self.client.nthreads().values())):
+                        yield self._result(futures.popleft())
+                while futures:
+                    yield self._result(futures.popleft())
             finally:
                 with suppress(Exception):  # of a client that is closed
-                    self.client.cancel([found for _, found in ahead if not isinstance(found, dict)])
+                    self.client.cancel(list(futures))
 
-    def _shared(self, folder: str | None, shared: Mapping[str, Any]) -> Any:
-        """Arrays that all pieces need: sent along with each, or written once for the workers to read."""
-        arrays = {name: np.asarray(value) for name, value in shared.items()}
-        if folder is None or not arrays:
-            return arrays
-        key = f"shared-{digest(*arrays.values())[:20]}"
-        self.checkpoint.piece(key, lambda: arrays)
-        return key
-
-    def submit(self, task: Task, folder: str | None, common: Any, key: str | None, item: Sequence[Any]) -> Any:
+    def submit(self, job: bytes, *arguments: Any) -> Any:
+        """The future of one task; `job` is the pickled task and what all tasks share."""
         with warnings.catch_warnings():
             # sending data is what is asked for where workers cannot read them
             warnings.filterwarnings("ignore", "Sending large graph")
-            return self.client.submit(_work, task, folder, common, key, *item, pure=False)
+            return self.client.submit(_on_worker, job, *arguments, pure=False)
 
-    def _awaited(self, found: Any) -> Any:
+    def _result(self, future: Any) -> Any:
         """What a task returns; an error where no worker would ever begin it."""
         stuck = 0
         while True:
             try:
-                return found.result(timeout=_PATIENCE)
+                return future.result(timeout=_PATIENCE)
             except TimeoutError:
-                if found.status == "error":  # its own; one that is finished may be lost with its worker, and made again
+                # The task itself raised TimeoutError. A finished task may get lost with its worker; dask repeats it.
+                if future.status == "error":
                     raise
                 stuck = stuck + 1 if _stuck(self.client) else 0
             if stuck > 1:
                 raise _Paused
-
-    def _result(self, key: str | None, found: Any) -> Arrays:
-        if isinstance(found, dict):
-            return found
-        made = self._awaited(found)
-        if key is None or made is not None:
-            return dict(made)
-        kept = self.checkpoint.get(key)
-        if kept is None:
-            raise CheckpointError(
-                str(self.checkpoint.folder),
-                f"a worker wrote {key}, but the client cannot see it: {{work_dir}} must be a folder that all workers "
-                "share with the client",
-            )
-        return kept
 
 
 def _stuck(client: Any) -> bool:
@@ -260,27 +225,11 @@ def _stuck(client: Any) -> bool:
     return bool(workers) and all(status == "paused" and not executing for status, executing in workers)
 
 
-_NOT_SHARED = "a worker cannot see it: {work_dir} must be a folder that all workers share"
-
-
-def _work(task: Task, folder: str | None, common: Any, key: str | None, *item: Any) -> Arrays | None:
-    """On a worker: one piece, returned, or written into the work folder."""
+def _on_worker(job: bytes, *arguments: Any) -> Any:
+    """Run a task on a worker."""
     _one_thread()
-    shared = common if isinstance(common, dict) else _read_shared(str(folder), common)
-    if folder is None or key is None:
-        return task(shared, *item)
-    if not Path(folder).is_dir():
-        raise CheckpointError(folder, _NOT_SHARED)
-    Checkpoint.attached(folder).piece(key, lambda: task(shared, *item))
-    return None
-
-
-@lru_cache(maxsize=2)
-def _read_shared(folder: str, key: str) -> Arrays:
-    found = Checkpoint.attached(folder).get(key)
-    if found is None:
-        raise CheckpointError(Path(folder) / f"{key}.npz", _NOT_SHARED)
-    return found
+    task, shared = pickle.loads(job)
+    return task(shared, *arguments)
 
 
 @cache

@@ -19,7 +19,6 @@ import numpy as np
 from icofactor.errors import ArgumentError
 from icofactor.io.guard import map_file
 from icofactor.streaming.blocks import BlockChange, Rows, cut
-from icofactor.streaming.checkpoint import digest
 
 PART_BYTES = 32 * 2**20
 """Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
@@ -27,7 +26,6 @@ MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
 _LEAST_PARTS, _LEAST_BYTES = 32, 2**20
 """Data are cut into at least so many parts, which several threads share, unless these would be tiny."""
-_SAMPLED_SITES = 16
 _SUBJECTS_ADJUSTED = 256
 _ROUNDING = 1e-9
 Reader = Callable[[Any], np.ndarray]
@@ -64,10 +62,6 @@ class MapSource(Protocol):
 
     def sent(self, where: Rows, client: Any) -> Any:
         """What another process needs besides the reader: subjects × places, a dask future of them, or None."""
-        ...
-
-    def identity(self) -> str:
-        """By what a resumed run recognises the same data."""
         ...
 
     def read(self, where: Rows) -> np.ndarray:
@@ -164,14 +158,6 @@ class ArraySource(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return None if self._file is not None else np.ascontiguousarray(self._X[:, where])
 
-    def identity(self) -> str:
-        if self._file is not None:
-            return f"file {self._file.path} of {self._file.size} bytes, changed at {self._file.changed}"
-        if self.held:
-            return f"values {digest(self._X)}"
-        sites = np.unique(np.linspace(0, self.shape[0] - 1, _SAMPLED_SITES).astype(np.int64))
-        return f"values at {len(sites)} sites {digest(np.asarray(self._X[:, sites]))}"
-
 
 def _received(block: Any) -> np.ndarray:
     """The values that were sent."""
@@ -265,10 +251,6 @@ class Subset(MapSource):
     def sent(self, where: Rows, client: Any) -> Any:
         return self._base.sent(self._at(where)[0], client)
 
-    def identity(self) -> str:
-        chosen = [np.zeros(0) if part is None else part for part in (self._places, self._subjects)]
-        return f"{self._base.identity()}, of these {digest(*chosen)}"
-
 
 def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
     x = base(block)
@@ -334,11 +316,6 @@ class Adjustment:
         largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not below 0
         return np.asarray((x < -_ROUNDING * largest).sum(axis=0) if self.floor else 0)
 
-    def digest(self) -> str:
-        codes = () if self.codes is None else (self.codes,)
-        parts = (self.Z, self.coefficients, self.offset, self.scale, np.array(self.floor), *codes)
-        return digest(*(np.zeros(0) if part is None else part for part in parts))
-
 
 def _subtract(x: np.ndarray, offset: np.ndarray) -> None:
     """Subtract an offset of each site in place; from float32 values also what float32 loses of the offset."""
@@ -393,9 +370,6 @@ class Adjusted(Changed):
     def _count(self, sites: Rows, below: np.ndarray) -> None:
         self._below[sites] = below
 
-    def identity(self) -> str:
-        return f"{self._base.identity()}, adjusted by {self._adjustment.digest()}"
-
 
 def _adjust_block(adjustment: Adjustment, rows: slice, x: np.ndarray, own: bool) -> np.ndarray:
     # float32 stays where sites are only moved and scaled
@@ -446,9 +420,6 @@ class WithHoles(Changed):
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
         return partial(_with_holes, self._base.reader(where, away), self._holes.at(None, self._sites(where)))
-
-    def identity(self) -> str:
-        return f"{self._base.identity()}, without {digest(self._holes.lost, self._holes.zero)}"
 
 
 def _with_holes(base: Reader, holes: Holes, block: Any) -> np.ndarray:

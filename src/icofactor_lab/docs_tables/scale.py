@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import digest
 
 import icofactor as ico
 from icofactor import progress
@@ -39,7 +40,6 @@ from icofactor.cohort.store.arrays import _AHEAD, _opened
 from icofactor.cohort.store.create import CHUNK_SITES, CHUNK_SUBJECTS, create_store
 from icofactor.cohort.store.read import open_store
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.runners import in_order, n_threads
 from icofactor_lab.common.data import simulate_maps
 from icofactor_lab.common.timing import peak_bytes, timed

@@ -12,13 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from icofactor.streaming.checkpoint import Checkpoint
+
 from icofactor import __version__
 from icofactor.errors import ArgumentError
 from icofactor.io.atomic import made_folder
 from icofactor.io.publish import FIGURES, TABLES, Publication
 from icofactor.io.tables import write_json
 from icofactor.progress import Stages
-from icofactor.streaming.checkpoint import Checkpoint
 from icofactor.streaming.runners import n_threads
 from icofactor_lab.common.outcome import Outcome, Table, chosen, run_experiment, write_tables
 from icofactor_lab.common.timing import machine

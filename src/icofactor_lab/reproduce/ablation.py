@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import Arrays
 from scipy.stats import spearmanr
 
 from icofactor.errors import DivergenceError
@@ -22,7 +23,6 @@ from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.update import State, begin, evaluate
-from icofactor.streaming.checkpoint import Arrays
 from icofactor.streaming.runners import one_blas_thread
 from icofactor_lab.common.outcome import Outcome, Plate, Table
 from icofactor_lab.common.plotting import FAINT, legend_beside, marker_of, methods_on_y, panels, plain_log

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import Arrays
 
 from icofactor.factorization._solve import Course
 from icofactor.factorization.engines import choose_engine
@@ -13,7 +14,6 @@ from icofactor.factorization.methods import PAPER_METHODS, method_named
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of, warn_if_penalty_dwarfs
 from icofactor.factorization.update import begin
-from icofactor.streaming.checkpoint import Arrays
 from icofactor_lab.common.outcome import Outcome, Plate, Row, Table
 from icofactor_lab.common.plotting import BLUE, ORANGE, SCHEMES, methods_on_y, panels, parts_of
 from icofactor_lab.reproduce.datasets import Dataset, converging

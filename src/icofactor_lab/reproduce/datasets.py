@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import digest
 
 from icofactor.cohort.load import load_cohort
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
@@ -16,7 +17,6 @@ from icofactor.errors import ArgumentError
 from icofactor.factorization.statistics import Data
 from icofactor.sphere.operators import vertex_to_face
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import digest
 from icofactor_lab.common.outcome import Table
 from icofactor_lab.reproduce.settings import Sizes
 

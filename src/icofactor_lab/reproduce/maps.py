@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import Arrays, Checkpoint
 from scipy.stats import spearmanr
 
 from icofactor.factorization._multistart import multistart
@@ -19,7 +20,6 @@ from icofactor.factorization.methods import PAPER_METHODS
 from icofactor.results.report.drawing import PANEL, Raster, colour_bar, new_figure, paint, rasterise, show
 from icofactor.results.report.surfaces import cortex_of, labels_on_vertices, on_vertices
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import Arrays, Checkpoint
 from icofactor_lab.common.outcome import Outcome, Plate, Table
 from icofactor_lab.common.plotting import DPI
 from icofactor_lab.reproduce.datasets import Dataset, Maps, illustrated

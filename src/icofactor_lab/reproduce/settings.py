@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from icofactor.streaming.checkpoint import Arrays, Checkpoint
 
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import Design
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.checkpoint import Arrays, Checkpoint
 from icofactor_lab.common.outcome import Sizes as CommonSizes
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from icofactor.streaming.checkpoint import Arrays
 
 from icofactor.errors import DivergenceError
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import refine
 from icofactor.factorization.methods import PAPER_METHODS
-from icofactor.streaming.checkpoint import Arrays
 from icofactor_lab.common.outcome import Outcome, Plate, Row, Table
 from icofactor_lab.common.plotting import FAINT, SCHEMES, legend_beside, marker_of, methods_on_y, panels, parts_of
 from icofactor_lab.reproduce.datasets import Dataset, illustrated

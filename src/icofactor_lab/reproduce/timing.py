@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from icofactor.streaming.checkpoint import Arrays
 
 from icofactor.factorization._solve import Course
 from icofactor.factorization.engines import choose_engine
@@ -15,7 +16,6 @@ from icofactor.factorization.methods import PAPER_METHODS, Method, method_named
 from icofactor.factorization.schemes.base import Problem, frobenius
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.update import State, advance, begin
-from icofactor.streaming.checkpoint import Arrays
 from icofactor.streaming.runners import n_threads
 from icofactor_lab.common.outcome import Outcome, Plate, Table
 from icofactor_lab.common.plotting import BLUE, GREEN, GREY, RED, YELLOW, methods_on_y, panels, plain_log

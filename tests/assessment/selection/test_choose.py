@@ -18,7 +18,7 @@ from icofactor.assessment.selection.recommend import Evidence, recommend
 from icofactor.cohort.people import RowGroups
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
-from icofactor.errors import ArgumentError, CheckpointError
+from icofactor.errors import ArgumentError
 
 pytestmark = pytest.mark.slow
 
@@ -63,24 +63,6 @@ def test_a_rank_s_numbers_do_not_depend_on_the_others(choice: Choice) -> None:
     np.testing.assert_array_equal(few.table["rank"], [3, 4])
     for name in ("error", "heldout", "bicv", "agreement", "null_agreement", "cophenetic"):
         np.testing.assert_array_equal(few.table[name], choice.table[name][1:3])
-
-
-def test_it_goes_on_where_it_stopped(choice: Choice, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    first = choose_n_components(three_components(), [2, 3], work_dir=work, **SMALL)  # type: ignore[arg-type]
-    pieces = {file: file.stat().st_mtime_ns for file in work.glob("*_rank=*.npz")}
-    assert len(pieces) == 15
-    (work / "bicv_rank=3.npz").unlink()
-    again = choose_n_components(three_components(), range(2, 7), work_dir=work, **SMALL)  # type: ignore[arg-type]
-    for name, column in choice.table.items():
-        np.testing.assert_array_equal(again.table[name], column)
-    assert again.reasons == choice.reasons and first.recommended == 3
-    kept = [file for file, time in pieces.items() if file.stat().st_mtime_ns == time]
-    assert len(kept) == 14
-    with pytest.raises(CheckpointError, match="n_splits was 4, is 5"):
-        choose_n_components(three_components(), [2], work_dir=work, **{**SMALL, "n_splits": 5})  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="another run: data was"):
-        choose_n_components(smooth_noise(), [2], work_dir=work, **SMALL)  # type: ignore[arg-type]
 
 
 def test_it_is_written(choice: Choice, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from helpers.refusals import refused
 from icofactor.assessment.selection.data import Cohorts, Fitter, gather
 from icofactor.assessment.selection.heldout import _full_fit
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization.methods import method_named
 from icofactor.preprocessing import ComBat
 from icofactor.preprocessing.confounds import Confounds, unadjusted

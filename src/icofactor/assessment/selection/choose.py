@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,7 +43,6 @@ from icofactor.preprocessing.centering import center_of
 from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
-from icofactor.streaming.checkpoint import Arrays, Checkpoint, digest
 from icofactor.streaming.runners import in_order, one_blas_thread
 
 DEFAULT_RANKS = range(2, 21)
@@ -81,7 +79,6 @@ def choose_n_components(
     weights: Any = None,
     random_state: int = 0,
     engine: str = "cpu",
-    work_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> Choice:
     """Choose the number of components by the agreement of split halves.
@@ -130,8 +127,6 @@ def choose_n_components(
         Seed. The numbers of a rank do not depend on the other ranks.
     engine : {"auto", "numpy", "cpu", "jax"}
         As in `CorticalFactorization`.
-    work_dir : path, optional
-        Folder for finished steps; the same call resumes from them, also with more ranks.
     verbose : bool, default=False
         Whether to show progress.
 
@@ -180,15 +175,14 @@ def choose_n_components(
             cohorts = gather(given, level, chosen, show, center, confounds)
         tried = _check_faces(tried, cohorts.coarse, fewer=ranks is None)
         fit = Fitter(method, n_starts, random_state, engine)
-        store = Checkpoint(work_dir, _run_record(cohorts, fit, n_splits, n_nulls, strata, scans.groups))
-        work = _Work(cohorts, fit, n_splits, n_nulls, strata, store, scans.groups)
+        work = _Work(cohorts, fit, n_splits, n_nulls, strata, scans.groups)
         found = work.evidence(tried, stages)
         recommended, reasons = recommend(found)
         if recommended is not None:
             with stages.stage("full size") as show:
                 reasons = (*reasons, work.full_resolution_reason(recommended, show))
         reasons = reasons if sites.placed else (*reasons, _EXCHANGED)
-    settings = {**store.run, "ranks": tried, "stratify": list(stratify), **scans.record}
+    settings = {**work.settings, "ranks": tried, "stratify": list(stratify), **scans.record}
     settings |= {} if weighting is None else {"weights": weighting}
     return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
 
@@ -251,42 +245,34 @@ def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
     return ranks
 
 
-def _run_record(
-    cohorts: Cohorts, fit: Fitter, n_splits: int, n_nulls: int, strata: np.ndarray, groups: RowGroups | None
-) -> dict[str, Any]:
-    """All that changes a piece. Ranks are not in it, so that more of them can be tried later."""
-    confounds = cohorts.coarse.confounds
-    return {
-        "command": "select",
-        "data": digest(cohorts.fine.L, cohorts.fine.design.faces),
-        "method": fit.method,
-        "center": cohorts.coarse.center,
-        "level": int(cohorts.coarse.design.level),
-        "n_subjects": cohorts.coarse.n_subjects,
-        "n_faces": cohorts.coarse.stats.n_columns,
-        "n_starts": int(fit.n_starts),
-        "tol": fit.tol,
-        "n_splits": int(n_splits),
-        "n_nulls": int(n_nulls),
-        "random_state": int(fit.seed),
-        "strata": digest(strata),
-        **({} if confounds is None else {"confounds": confounds.digest()}),
-        **({} if groups is None else {"groups_digest": digest(groups.codes)}),
-        **({} if cohorts.coarse.measures is None else {"measures": cohorts.coarse.measures.record}),
-    }
-
-
 @dataclass
 class _Work:
-    """All pieces of a selection."""
+    """All fits of a selection, and what they show."""
 
     cohorts: Cohorts
     fit: Fitter
     n_splits: int
     n_nulls: int
     strata: np.ndarray
-    store: Checkpoint
     groups: RowGroups | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the numbers of components are compared."""
+        data, fit = self.cohorts.coarse, self.fit
+        return {
+            "method": fit.method,
+            "center": data.center,
+            "level": int(data.design.level),
+            "n_subjects": data.n_subjects,
+            "n_faces": data.stats.n_columns,
+            "n_starts": int(fit.n_starts),
+            "tol": fit.tol,
+            "n_splits": int(self.n_splits),
+            "n_nulls": int(self.n_nulls),
+            "random_state": int(fit.seed),
+            **({} if data.measures is None else {"measures": data.measures.record}),
+        }
 
     def _deal(self, n_parts: int, rng: np.random.Generator) -> np.ndarray:
         return deal(self.strata, n_parts, rng, self.groups)
@@ -343,49 +329,49 @@ class _Work:
         for _ in in_order(lambda some: data.condensed(some, scheme), [np.arange(n), *halves, *groups, *rest]):
             pass
 
-    # ------------------------------------------------------------------ pieces
+    # ------------------------------------------------------------------ numbers of one rank
 
-    def _error(self, rank: int) -> Arrays:
+    def _error(self, rank: int) -> np.ndarray:
         data = self.cohorts.coarse
         everyone = np.arange(data.n_subjects)
         stats = data.condensed(everyone, self.fit.chosen.scheme).stats
         variance = stats.sq_norm if data.apart else data.centred(everyone).variance
         cophenetic, dispersion = stability(data, self.fit, rank)
-        return {"values": np.array([self.fit(stats, rank, _ALL).error / variance, cophenetic, dispersion])}
+        return np.array([self.fit(stats, rank, _ALL).error / variance, cophenetic, dispersion])
 
-    def _heldout(self, rank: int) -> Arrays:
-        return {"values": heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)}
+    def _heldout(self, rank: int) -> np.ndarray:
+        return heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)
 
-    def _bicv(self, rank: int) -> Arrays:
-        return {"values": bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)}
+    def _bicv(self, rank: int) -> np.ndarray:
+        return bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)
 
-    def _split(self, rank: int) -> Arrays:
+    def _split(self, rank: int) -> np.ndarray:
         cohorts, wheres = [self.cohorts.coarse] * self.n_splits, [(_HALVES, i) for i in range(self.n_splits)]
-        return {"values": split_halves(cohorts, self.fit, rank, self.splits, wheres)}
+        return split_halves(cohorts, self.fit, rank, self.splits, wheres)
 
-    def _null(self, rank: int) -> Arrays:
+    def _null(self, rank: int) -> np.ndarray:
         parts = [self._null_split(q) for q in range(self.n_nulls)]
         wheres = [(_NULL_HALVES, q) for q in range(self.n_nulls)]
-        return {"values": split_halves(self.nulls, self.fit, rank, parts, wheres)}
+        return split_halves(self.nulls, self.fit, rank, parts, wheres)
 
-    def _third(self, rank: int) -> Arrays:
+    def _third(self, rank: int) -> np.ndarray:
         n, _ = self.n_thirds
         return self._thirds(rank, [self.cohorts.coarse] * n, _THIRDS, _THIRD_GROUPS)
 
-    def _null_third(self, rank: int) -> Arrays:
+    def _null_third(self, rank: int) -> np.ndarray:
         _, n = self.n_thirds
         return self._thirds(rank, self.nulls[:n], _NULL_THIRDS, _NULL_THIRD_GROUPS)
 
-    def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> Arrays:
+    def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> np.ndarray:
         parts = [self._third_parts(draw, i) for i in range(len(cohorts))]
         wheres = [(group, i) for i in range(len(cohorts))]
-        return {"values": third_people(cohorts, self.fit, rank, parts, wheres)}
+        return third_people(cohorts, self.fit, rank, parts, wheres)
 
     # ------------------------------------------------------------------ all of them
 
     def evidence(self, ranks: list[int], stages: Stages) -> Evidence:
-        """Every piece for every rank, on all processors; the longest first."""
-        makers: dict[str, Callable[[int], Arrays]] = {
+        """All numbers of every rank, on all processors; those that take longest first."""
+        makers: dict[str, Callable[[int], np.ndarray]] = {
             "split": self._split,
             "null": self._null,
             "third": self._third,
@@ -397,13 +383,11 @@ class _Work:
         jobs = [(kind, rank) for kind in makers for rank in reversed(ranks)]
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in makers}
         with stages.stage("nulls"):
-            if any(self.store.get(f"{kind}_rank={rank}") is None for kind in ("null", "null_third") for rank in ranks):
-                assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
+            assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
         with stages.stage("selection") as show:
-            if any(self.store.get(f"{kind}_rank={rank}") is None for kind, rank in jobs):
-                self._condense()
-            one = lambda job: self.store.piece(f"{job[0]}_rank={job[1]}", lambda: makers[job[0]](job[1]))["values"]
-            for done, ((kind, _), values) in enumerate(zip(jobs, in_order(one, jobs), strict=True), 1):
+            self._condense()
+            make = lambda job: makers[job[0]](job[1])
+            for done, ((kind, _), values) in enumerate(zip(jobs, in_order(make, jobs), strict=True), 1):
                 found[kind].insert(0, values)
                 show(done / len(jobs))
         stacked = {kind: np.stack(values) for kind, values in found.items()}
@@ -412,8 +396,7 @@ class _Work:
 
     def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
         """The held-out error of the recommended rank where it matters."""
-        make = lambda: {"values": heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show)}
-        share = 1 - self.store.piece(f"full_rank={rank}", make)["values"].mean()
+        share = 1 - heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show).mean()
         return (
             f"Subjects left out of the fit: at full resolution {rank} components explain {100 * share:.1f} % of their "
             "variance about the other subjects' mean map."

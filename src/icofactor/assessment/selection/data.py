@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from icofactor.cohort.measures import Measures
 from icofactor.estimator.inputs import Input, check_mask
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.design import Design
@@ -23,11 +23,11 @@ from icofactor.factorization.schemes.base import Problem, Scheme, square_root
 from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
 from icofactor.factorization.statistics import Pyramid, Statistics
 from icofactor.factorization.update import State, begin
+from icofactor.io.archive import digest
 from icofactor.preprocessing.centering import means_of
 from icofactor.preprocessing.confounds import Confounds
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.blocks import cut
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.inspect import Inspector
 from icofactor.streaming.passes import Stream
 from icofactor.streaming.runners import one_blas_thread

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from icofactor.assessment.selection.data import Coarse, Cohorts, View
 from icofactor.cohort.people import RowGroups
 from icofactor.factorization.schemes.base import Scheme
+from icofactor.io.archive import digest
 from icofactor.sphere.rotations import FaceSpinner, SiteSpinner
-from icofactor.streaming.checkpoint import digest
 
 
 def spun_cohort(

@@ -28,9 +28,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
-
-import numpy as np
+from typing import Any
 
 from icofactor.cohort.names import check_words
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
@@ -40,7 +38,7 @@ from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.json import MAX_TEXT, read_json
-from icofactor.io.records import Numbers, check_seal, rebuild, sealed
+from icofactor.io.records import check_seal, rebuild, sealed
 from icofactor.io.url import RemotePath, is_url
 from icofactor.sphere.names import HEMISPHERES
 
@@ -90,11 +88,6 @@ class Commit:
         """Name of the folder of the scales of a part's maps; None where they have none."""
         return f"{part}{_SCALE}" if self.rounding.get(part, {}).get("dtype") == "int16" else None
 
-    def digest_of(self, part: str) -> str | None:
-        """Checksum of all maps of a part; None in a store that was made before checksums."""
-        known = [self.checksums.get(name) for name in (part, self.scale_of(part)) if name is not None]
-        return None if None in known else sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
-
     @property
     def arrays(self) -> list[str]:
         """Folders of the arrays of all parts."""
@@ -106,31 +99,6 @@ class Commit:
         """Of the cohort: equal where all but the record of the steps, which has times, is equal."""
         content = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("steps", "rounding")}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """Where maps lie in stores, by which they are known again in a store that has grown.
-
-    Attributes
-    ----------
-    parts : checksum of each part of a store that any of them is in
-    part, column : number of its part, and its place there, of each map
-    """
-
-    parts: tuple[str, ...]
-    part: Annotated[np.ndarray, Numbers("n", "i", least=0)]
-    column: Annotated[np.ndarray, Numbers("n", "i", least=0)]
-
-    def find(self, others: Origin) -> np.ndarray:
-        """The numbers of other maps among these; -1 where a map is not one of them."""
-        mine = {one: number for number, one in enumerate(self.parts)}
-        same = np.array([mine.get(one, -1) for one in others.parts], dtype=np.int64)
-        places = dict(
-            zip(zip(self.part.tolist(), self.column.tolist(), strict=True), range(len(self.part)), strict=True)
-        )
-        wanted = zip(same[others.part].tolist(), others.column.tolist(), strict=True)
-        return np.array([places.get(one, -1) for one in wanted], dtype=np.int64)
 
 
 def version_of(rounded: bool) -> int:

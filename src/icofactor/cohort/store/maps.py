@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.store.arrays import StoredArray
 from icofactor.cohort.store.encoding import decode
-from icofactor.cohort.store.layout import Commit, Origin
+from icofactor.cohort.store.layout import Commit
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
 from icofactor.streaming.blocks import Rows, as_slice
-from icofactor.streaming.checkpoint import digest
 from icofactor.streaming.source import MapSource, Reader, even_slices
 
 
@@ -78,13 +77,6 @@ class StoredMaps:
         found.subjects = chosen if self.subjects is None else self.subjects[chosen]
         found.shape = (len(chosen), self.shape[1])
         return found
-
-    def origin(self) -> Origin | None:
-        """Where the maps lie, by content; None in a store that was made before checksums."""
-        parts = [self.commit.digest_of(name) for name, _ in self.commit.parts]
-        subjects = np.arange(self.shape[0]) if self.subjects is None else self.subjects
-        part = np.searchsorted(self._first, subjects, side="right") - 1
-        return None if None in parts else Origin(tuple(map(str, parts)), part, subjects - self._first[part])
 
     def map_source(self) -> StoreSource:
         """The maps as they are passed over; other processes open the store for themselves."""
@@ -217,11 +209,6 @@ class StoreSource(MapSource):
 
     def sent(self, where: Rows, client: Any) -> None:
         return None
-
-    def identity(self) -> str:
-        """That of the commit, which has the checksums of all maps."""
-        found = f"store {self._identity}"
-        return found if self._subjects is None else f"{found}, of these subjects {digest(self._subjects)}"
 
 
 def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:

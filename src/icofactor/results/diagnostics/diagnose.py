@@ -14,7 +14,7 @@ from scipy.stats import norm
 from icofactor.cohort.people import RowGroups
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.workspace import open_stream
+from icofactor.estimator.stream import open_stream
 from icofactor.factorization.matching import map_similarity
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
