@@ -31,7 +31,7 @@ def cohort() -> ico.Cohort:
     return replace(found, X=(found.X + shift).astype(np.float32), mask=mask, truth=None)
 
 
-@pytest.fixture(params=["float32", "int16"])
+@pytest.fixture(params=["float32", "float16"])
 def grown(request: pytest.FixtureRequest, cohort: ico.Cohort, tmp_path: Path) -> Any:
     """The store of the first wave, and with the second."""
     kept = {"dtype": request.param, "chunk_sites": 100, "chunk_subjects": 8}

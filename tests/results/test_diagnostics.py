@@ -178,7 +178,7 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     assert model.n_constant_sites_ == (flat.sum() if center == "zscore" else 0)
 
 
-@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("int16", 1e-6), ("float32", 1e-10)])
+@pytest.mark.parametrize(("dtype", "close"), [("float16", 1e-6), ("float32", 1e-10)])
 @pytest.mark.parametrize("center", ["mean", "zscore", "none"])
 def test_large_stores_are_described_tile_by_tile(
     center: str, dtype: str, close: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -187,7 +187,7 @@ def test_large_stores_are_described_tile_by_tile(
     site without variance and values around 0: as from whole blocks, medians exactly."""
     cohort = make_cohort(n=31)
     X = np.array(cohort.X)
-    X[:, 7] = 0.0 if dtype == "int16" else 2.5  # only 0 has the same code in every map
+    X[:, 7] = 2.5
     if center != "none":
         X[:, 8] -= X[:, 8].mean()
     mask = np.asarray(cohort.mask) & ((np.arange(cohort.sites.n) < 100) | (np.arange(cohort.sites.n) >= 200))

@@ -78,9 +78,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dtype",
-        choices=["float32", "float16", "int16"],
-        help="type of the stored values. float16 and int16 take half the space and say what rounding changes: float16 "
-        "keeps three digits, int16 65,533 steps over the range of each map (default: float32)",
+        choices=["float32", "float16"],
+        help="type of the stored values; float16 takes half the space and keeps three digits (default: float32)",
     )
     steps = parser.add_argument_group("steps")
     steps.add_argument(
@@ -351,5 +350,3 @@ def _run_files(options: argparse.Namespace) -> None:
     how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}
     made = prepare_cohort(cohort, options.out, changes, **how, progress=not options.quiet)
     print(f"{options.out}: {made!r}")
-    if made.rounding is not None:
-        print(f"Stored as {made.rounding}.")

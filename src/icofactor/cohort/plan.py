@@ -402,8 +402,6 @@ def plan_store(
             raise ArgumentError(name, None, why)
     stored = open_store(folder)
     folder = stored.path
-    if not stored.checked:
-        journal.note(f"{folder} was written before checksums were added: only its maps are checked for damage")
     who = People.of(stored.subjects, stored.participants)
     selection, known = replace(selection, scans=who.known), list(stored.subjects)
     if sessions not in (None, "all"):
