@@ -12,7 +12,7 @@ from icofactor.cli.options import (
     add_inputs,
     add_missing_covariates,
     confounds_of,
-    in_one_pass,
+    memory_of_pass,
     plan_inputs,
     read_by,
     would_read,
@@ -75,15 +75,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     """What would be read, and what it takes."""
-    from icofactor.estimator.workspace import open_stream
-    from icofactor.factorization.gathering import in_tiles
-
     if (plan.n_sites, plan.hemisphere) != (model.n_features_in_, model.hemi_ or plan.hemisphere):
         text = f"has {plan.n_sites} sites ({plan.hemisphere})"
         raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}")
     write = f"and write their loadings on {len(model.components_)} components to {table}."
     held = 2 * int(model.refined_.stats.L.nbytes)  # sums of the fitted subjects, and what is read beside them
-    adjusted = model.covariates_ is not None or model.harmonization_ is not None
-    in_blocks = adjusted and not model.takes_negative  # values that are set to 0 are counted in blocks
-    tiles = plan.stored and not in_blocks and in_tiles(open_stream(plan.read().X, None))
-    return "\n".join([*would_read(plan), write, in_one_pass(plan, held, tiles), "Nothing was written."])
+    return "\n".join([*would_read(plan), write, memory_of_pass(plan, held), "Nothing was written."])
