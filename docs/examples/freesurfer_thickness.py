@@ -79,4 +79,4 @@ print("\n".join((out / "desc-icofactor_loadings.tsv").read_text().splitlines()[:
 #
 #     icofactor fit $SUBJECTS_DIR --measure thickness --smoothing 10 --target fsaverage5 -o out
 #
-# Add ``--dry-run`` to see first what would be read, and how much memory and time it takes.
+# Add ``--dry-run`` to see first what would be read, and how much memory it takes.

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+
+# The usual exit status of a command that Ctrl-C ended.
+INTERRUPTED = 130
 
 
 def main() -> int:
     """`icofactor`."""
-    _prepare()
-    from icofactor.cli.main import main as run
+    _show_all_letters()
+    try:
+        from icofactor.cli.main import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while commands are loaded: a running command has its own message
+        return INTERRUPTED
 
 
 def bids() -> int:
     """`icofactor-bids`."""
-    _prepare()
-    from icofactor.cli.bids import main as run
+    _show_all_letters()
+    try:
+        from icofactor.cli.bids import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
-def _prepare() -> None:
-    end_at_once()
-    if hasattr(sys.stdout, "reconfigure"):  # a letter that Windows' old encodings lack ends no command
+def _show_all_letters() -> None:
+    """Avoid UnicodeEncodeError on legacy Windows consoles."""
+    if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def end_at_once() -> None:
-    """Ctrl-C ends the process without a traceback, except while a command runs: it cleans up (`cli.main`)."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 
 import icofactor
-from icofactor.__main__ import end_at_once
 from icofactor.assessment.associations.design import complete_rows
 from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import ArgumentError, CohortError, render
 from icofactor.factorization.engines import sweeps
 from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
-from icofactor.io.publish import uninterrupted
 from icofactor.progress import Stages, say
 
 HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
@@ -311,124 +309,28 @@ def test_interrupting_a_process(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-class Interrupting:
-    """The signal comes while this goes: Python can only print what a destructor raises."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self) -> None:
-        signal.raise_signal(self.number)
-
-
-@pytest.mark.usefixtures("default_interrupt")
-@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-@pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
-def test_an_interrupt_that_a_destructor_meets_is_not_lost(
-    number: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(options: argparse.Namespace) -> None:
-        Interrupting(number)
-        time.sleep(5)
-
-    monkeypatch.setattr("icofactor.cli.demo.run", run)
-    hook = sys.unraisablehook
-    assert main(["demo", "out"]) == 130
-    assert capsys.readouterr() == ("", f"icofactor demo: {said}; no partial results were left behind\n")
-    assert sys.unraisablehook is hook
-
-
-def test_an_interrupt_before_the_command_or_while_that_is_said_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(sys.modules["icofactor.cli.main"], "_parser", raising(KeyboardInterrupt()))
-        assert main(["demo", "out"]) == 130
-    monkeypatch.setattr("icofactor.cli.demo.run", raising(KeyboardInterrupt()))
-    monkeypatch.setattr(sys.modules["icofactor.cli.main"], "print", raising(KeyboardInterrupt()), raising=False)
-    assert main(["demo", "out"]) == 130
-
-
-@pytest.mark.usefixtures("default_interrupt")
-@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_more_signals_do_not_disturb_the_cleaning_up(
-    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cleaned = []
-
-    def run(options: argparse.Namespace) -> None:
-        try:
-            signal.raise_signal(number)
-        finally:
-            signal.raise_signal(number)
-            cleaned.append(True)
-
-    monkeypatch.setattr("icofactor.cli.demo.run", run)
-    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    assert main(["demo", "out"]) == 130 and cleaned
-    assert capsys.readouterr().err.endswith("no partial results were left behind\n")
-    assert before == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-
-
-@pytest.mark.usefixtures("default_interrupt")
-@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-def test_an_ignored_interrupt_stays_ignored(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Shells start programs in the background with SIGINT ignored."""
-
-    def run(options: argparse.Namespace) -> None:
-        signal.raise_signal(signal.SIGINT)
-        with uninterrupted():
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr("icofactor.cli.demo.run", run)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_at_once()
-    assert main(["demo", "out"]) == 0
-    assert capsys.readouterr() == ("", "")
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_an_interrupt_that_a_library_turns_into_another_error_is_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(options: argparse.Namespace) -> None:
-        try:
-            raise KeyboardInterrupt
-        except BaseException as problem:
-            raise ImportError("the C-extensions failed") from problem
-
-    monkeypatch.setattr("icofactor.cli.demo.run", run)
-    assert main(["demo", "out"]) == 130
-    assert capsys.readouterr().err == "icofactor demo: interrupted; no partial results were left behind\n"
-
-
 EARLY = """
-import atexit, builtins, os, signal, sys
+import builtins, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import icofactor.__main__ as programs
-stop, load = lambda: os.kill(os.getpid(), signal.SIGINT), builtins.__import__
-def loading(name, *more):
+load = builtins.__import__
+def interrupted_load(name, *more):
     if name.startswith("icofactor.cli"):
-        stop()
+        os.kill(os.getpid(), signal.SIGINT)
     return load(name, *more)
-if sys.argv[1] == "first":
-    builtins.__import__ = loading
-else:
-    atexit.register(stop)
-sys.argv[:] = ["icofactor", *sys.argv[3:]]
-sys.exit(getattr(programs, sys.orig_argv[4])())
+builtins.__import__ = interrupted_load
+program = getattr(programs, sys.argv[1])
+sys.argv[:] = ["icofactor", "--version"]
+sys.exit(program())
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 @pytest.mark.parametrize("program", ["main", "bids"])
-@pytest.mark.parametrize("when", ["first", "last"])
-def test_ctrl_c_while_python_loads_or_ends_shows_no_traceback(program: str, when: str) -> None:
-    words = [sys.executable, "-c", EARLY, when, program, "--version"]
+def test_ctrl_c_while_commands_load_shows_no_traceback(program: str) -> None:
+    words = [sys.executable, "-c", EARLY, program]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
-    assert bool(ended.stdout) == (when == "last")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> None:
@@ -438,26 +340,6 @@ def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> N
     env = os.environ | {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=env)
     assert (ended.returncode, ended.stdout.split()) == (0, [rb"\u03bb", rb"\u2264", b"\xbd"])
-
-
-LOADING = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-class Stopping:
-    def find_spec(name, *more):
-        if name == "icofactor.cli.main":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Stopping)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_ctrl_c_while_the_package_of_commands_loads_shows_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(LOADING)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = [sys.executable, "-m", "icofactor.cli", "--version"]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import icofactor as ico
 from helpers.trees import freesurfer_tree, hcp_tree, hemispheres, names, write_mgh, write_npz
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
-from icofactor.cli.estimate import Size, estimate, estimate_pass, in_bytes, in_seconds
+from icofactor.cli.estimate import fit_memory, in_bytes, memory_to_write, pass_memory
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.factorization.recurrence import in_one_line
@@ -328,33 +328,21 @@ def test_a_dry_run_refuses_what_a_fit_would(files: Files, capsys: pytest.Capture
     assert "sub-004" in capsys.readouterr().err
 
 
-def test_estimates_grow_with_the_fit() -> None:
-    small = Size(n_subjects=100, n_sites=10242, n_components=10)
-    more = [
-        Size(200, 10242, 10),
-        Size(100, 40962, 10),
-        Size(100, 10242, 20),
-        Size(100, 10242, 10, polish=5),
-        Size(100, 10242, 10, n_starts=50),
-        Size(100, 10242, 10, tol=0.0),
-        Size(100, 10242, 10, descent=False),
-    ]
-    for size in more:
-        assert estimate(size).seconds > estimate(small).seconds
-        assert estimate(size).memory >= estimate(small).memory
-    assert estimate(small).memory - estimate(replace(small, n_sites=5242)).memory == 5000 * (8 * 100 + 52 * 10)
+def test_estimated_memory() -> None:
+    small = fit_memory(100, 10242, 10, 320, in_memory=True)
+    for larger in ((200, 10242, 10, 320), (100, 40962, 10, 320), (100, 10242, 20, 320), (100, 10242, 10, 1280)):
+        assert fit_memory(*larger, in_memory=True) > small
+    assert small - fit_memory(100, 5242, 10, 320, in_memory=True) == 5000 * (8 * 100 + 52 * 10)
     # a store needs no room for X, however large it is
-    huge = replace(small, n_subjects=20000, n_sites=327684)
-    assert estimate(huge, in_memory=False).memory < 0.1 * estimate(huge).memory
-    # 50,000 people on two hemispheres of fsaverage6, 20 parts, float16: 1.3 GB and about 40 s were measured
-    biobank = Size(50000, 81924, 20, n_columns=640, n_starts=10, n_hard_starts=50, descent=False)
-    needed = estimate(biobank, in_memory=False)
-    assert needed.seconds < estimate(biobank, in_memory=False, adjusted=True).seconds
-    assert 1.3e9 / 2 < needed.memory < 2 * 1.3e9
-    assert needed.seconds < estimate(replace(biobank, n_looks=2), in_memory=False).seconds
-    assert 30 < estimate_pass(50000, 81924, in_memory=False).seconds < 90
+    huge = (20000, 327684, 10, 320)
+    assert fit_memory(*huge, in_memory=False) < 0.1 * fit_memory(*huge, in_memory=True)
+    # 50,000 people on two hemispheres of fsaverage6, 20 parts, float16: 1.3 GB were measured
+    assert 1.3e9 / 2 < fit_memory(50000, 81924, 20, 640, in_memory=False) < 2 * 1.3e9
+    # writing 550 subjects on both hemispheres of fsaverage7 from another store: 1.07 GB were measured
+    written = pass_memory(550, 327684, in_memory=False) + memory_to_write(550, 327684)
+    assert 1.07e9 < written < 1.25 * 1.07e9
+    assert memory_to_write(60, 2562) == 0
     assert [in_bytes(n) for n in (2048, 5 * 2**20, 3 * 2**29)] == ["2 kiB", "5 MiB", "1.5 GiB"]
-    assert [in_seconds(t) for t in (0.2, 30, 120, 9000)] == ["1 s", "30 s", "2 min", "2.5 h"]
 
 
 # ---------------------------------------------------------------------- what is refused

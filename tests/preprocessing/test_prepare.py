@@ -509,7 +509,7 @@ def test_a_dry_run_says_what_it_would_do(
             f"Would read {n_files} files" in out and "of 2 subjects\n  will fail: nobody (all): is in the table" in out
         )
         assert f"and write {kind} on fsaverage4, left hemisphere, to {tmp_path}/{kind}" in out
-        assert "MiB of memory and" in out and out.endswith("Nothing was written.\n")
+        assert "MiB of memory with 1 at a time." in out and out.endswith("Nothing was written.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["participants.tsv"]
     (tmp_path / "myelin.store").mkdir()
     assert main(["prepare", "myelin", str(tree), "-o", str(tmp_path / "myelin.store"), *common]) == 2

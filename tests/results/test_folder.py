@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -22,7 +21,6 @@ from helpers.hostile_fit import small_fit
 from helpers.sidecars import undescribed
 from icofactor.assessment.atlas import Overlap
 from icofactor.errors import ArgumentError, ExistsError, FileError
-from icofactor.io import publish
 from icofactor.io.atomic import atomic_path, remove_abandoned
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import LIST, Publication, list_of, reading
@@ -564,38 +562,6 @@ def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> N
         with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
             FitFolder(out)
         assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
-
-
-@pytest.mark.usefixtures("default_interrupt")
-def test_a_second_interrupt_waits_for_the_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, *EARLIER)
-
-    def twice() -> None:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-
-    with stopped(monkeypatch, 3, twice), pytest.raises(KeyboardInterrupt, match="complete"):
-        write(tmp_path, *LATER, overwrite=True)
-    assert set(contents(tmp_path)) == {*LATER, "dataset_description.json", LIST}
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_an_interrupt_that_comes_just_before_the_cleaning_up_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, plain = [], publish.uninterrupted
-
-    def late(*given: Any) -> Any:
-        waits.append(given)
-        if len(waits) == 1:
-            raise KeyboardInterrupt
-        return plain(*given)
-
-    place = Publication(tmp_path / "out")
-    monkeypatch.setattr(publish, "uninterrupted", late)
-    with pytest.raises(KeyboardInterrupt), place.filled():
-        raise ValueError
-    assert len(waits) == 2 and not list(tmp_path.iterdir())
 
 
 def test_an_error_that_names_no_file_is_about_the_one_being_written(tmp_path: Path) -> None:

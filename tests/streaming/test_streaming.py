@@ -371,9 +371,7 @@ def test_parts_in_memory_at_the_same_time_are_limited(
     assert len(list(pass_over(three, lambda *_: {}))) == len(rows) and used[2:] == [3]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bad"), [*product(["float16", "float32"], [np.nan, np.inf, -np.inf]), ("int16", np.nan)]
-)
+@pytest.mark.parametrize(("dtype", "bad"), list(product(["float16", "float32"], [np.nan, np.inf, -np.inf])))
 def test_bad_values_in_stores_are_named(cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path) -> None:
     X = np.array(cohort.X)
     X[7, 5] = bad

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.stores import BOTH, cohort
+from helpers.stores import cohort
 from icofactor.cli import main
-from icofactor.cohort.load import plan_cohort
 from icofactor.cohort.store import append_store, compact_store, open_store, save_store
 from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
@@ -151,28 +150,6 @@ def test_a_lost_mask_is_not_a_store_without_one(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is missing") as refusal:
         open_store(tmp_path / "a")
     assert refusal.value.path.endswith("mask/zarr.json")
-
-
-def _as_made_before_checksums(folder: Path) -> None:
-    """What icofactor 0.1.0 wrote: the same files, with another record."""
-    file = folder / "commit.json"
-    record = json.loads(file.read_text())
-    for name in ("checksums", "checksum"):
-        del record[name]
-    file.write_text(json.dumps({**record, "version": 1}, indent=1))
-
-
-def test_a_store_made_before_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, store = cohort(6, sites=BOTH), tmp_path / "store"
-    save_store(data, store)
-    _as_made_before_checksums(store)
-    stored = open_store(store)
-    assert not stored.checked
-    np.testing.assert_array_equal(np.asarray(stored.X), data.X)
-    plan = plan_cohort(store, verbose=True)
-    assert "written before checksums" in capsys.readouterr().err and "written before checksums" in plan.journal.steps[0]
-    assert append_store(store, cohort(2, 6, BOTH)).checked, "the next writer adds them"
-    assert compact_store(store).checked
 
 
 def _everything(folder: Path) -> dict[str, bytes]:

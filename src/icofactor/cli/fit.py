@@ -163,13 +163,12 @@ def _model(options: argparse.Namespace) -> Any:
 
 def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str:
     """What would be read, and what it takes."""
-    from icofactor.cli.estimate import Size, estimate, in_bytes, in_seconds, seconds_to_check
+    from icofactor.cli.estimate import fit_memory, in_bytes
     from icofactor.factorization.methods import for_negative_data, method_named
 
     n_fitted = len(scans.rows)
     model.check_shape((n_fitted, plan.n_sites))
     method = method_named(model.method)
-    center = model.centers_by
     if plan.lowest < 0 and not model.takes_negative:
         raise ArgumentError(
             "method",
@@ -178,32 +177,16 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
             f"needs values ≥ 0; use {for_negative_data()}, or shift the maps to values ≥ 0",
         )
     n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
-    n_run = n_starts if method.scheme.n_finished is None else min(n_starts, method.scheme.n_finished)
-    columns = plan.sites.n_roots * 4 ** min(model.level, _FINEST) if plan.sites is not None else 0
-    size = Size(
-        n_subjects=n_fitted,
-        n_sites=plan.n_sites,
-        n_components=model.n_components,
-        n_columns=min(columns, plan.n_sites),
-        n_starts=n_run,
-        n_hard_starts=n_starts if method.scheme.n_finished is not None else 0,
-        n_looks=2 if center == "zscore" else 1,
-        polish=model.polish,
-        descent=method.scheme.sweeps > 0,
-        n_iter=model.n_iter,
-        tol=model.tol,
-    )
-    needed = estimate(size, in_memory=not plan.stored, adjusted=bool(done))
-    reading = plan.seconds + seconds_to_check(size.n_subjects * size.n_sites)
+    n_faces = plan.sites.n_roots * 4 ** min(model.level, _FINEST) if plan.sites is not None else 0
+    n_columns = min(n_faces, plan.n_sites)
+    memory = fit_memory(n_fitted, plan.n_sites, model.n_components, n_columns, in_memory=not plan.stored)
     lines = [
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
-        f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[center]} from "
+        f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[model.centers_by]} from "
         f"{counted(n_starts, 'start')} into {out}.",
-        f"This takes about {in_bytes(needed.memory)} of memory, "
-        + ("" if plan.stored else f"{in_seconds(reading)} to read, ")
-        + f"{in_seconds(needed.seconds)} to fit and a few seconds for the report (estimates for two cores).",
+        f"This takes about {in_bytes(memory)} of memory.",
         "Nothing was written.",
     ]
     return "\n".join(lines)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
 import argparse
 import ast
 import os
-import signal
 import sys
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill, indent, wrap
@@ -20,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from icofactor import __version__
+from icofactor.__main__ import INTERRUPTED
 from icofactor.cli import associate, bench, compare, demo, fit, prepare, report, reproduce, select, transform
 from icofactor.errors import ArgumentError, CohortError, Naming, escaped, in_python, named
 from icofactor.io.url import local
@@ -57,8 +54,6 @@ _ALIASES = {
 
 _PLACES = {"paths": "inputs", "cohort": "inputs", "X": "inputs"}
 """The same for what has no option."""
-_PATIENCE = 2.0
-"""Seconds after a Ctrl-C in which another one does not disturb the cleaning up."""
 EXAMPLES = "examples:"
 
 
@@ -79,7 +74,8 @@ class Help(argparse.HelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None, program: str = "") -> int:
-    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file).
+    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file), or
+    130 after Ctrl-C.
 
     `program` is the name that messages begin with; by default "icofactor" and the command.
     """
@@ -89,8 +85,6 @@ def main(argv: Sequence[str] | None = None, program: str = "") -> int:
                 return _run(argv, program)
             finally:
                 sys.stdout.flush()
-    except KeyboardInterrupt:  # before the command ran, or once more while that was said
-        return 130
     except OSError as problem:  # where our output goes: a pipe whose reader closed it, a full disk
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes the rest there when it ends)
         if not isinstance(problem, BrokenPipeError):
@@ -117,17 +111,15 @@ def _run(argv: Sequence[str] | None, program: str) -> int:
     program = program or f"icofactor {options.command}"
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
     try:
-        with _stopped_by_signals():
-            _check_places(options)
-            return int(COMMANDS[options.command].run(options) or 0)
+        _check_places(options)
+        return int(COMMANDS[options.command].run(options) or 0)
+    except KeyboardInterrupt as stop:
+        what = str(stop) or "interrupted; no partial results were left behind"
+        print(f"{program}: {what}", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         raise
-    except (Exception, KeyboardInterrupt) as problem:
-        stop = _interrupt_behind(problem)
-        if stop is not None:
-            what = str(stop) or "interrupted; no partial results were left behind"
-            print(f"{program}: {what}", file=sys.stderr)
-            return 130
+    except Exception as problem:
         if options.verbose or not isinstance(problem, ValueError | OSError | MemoryError):
             raise
         print(f"{program}: {_as_text(problem, options)}", file=sys.stderr)
@@ -144,74 +136,6 @@ def _check_places(options: argparse.Namespace) -> None:
         for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, Path):
                 local(one, name)
-
-
-def _interrupt_behind(problem: BaseException | None) -> KeyboardInterrupt | None:
-    """The interrupt that led to a problem: a library that is being imported may make another error of it."""
-    while problem is not None and not isinstance(problem, KeyboardInterrupt):
-        problem = problem.__cause__ or problem.__context__
-    return problem
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a command, which then cleans up; signals that follow at once do not disturb it there.
-
-    One that comes during a destructor or callback, where Python can only print a traceback, comes once more.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    hook, coming = sys.unraisablehook, list[threading.Thread]()
-    last, over = float("-inf"), False
-
-    def stop(number: int, frame: object) -> None:
-        nonlocal last
-        early, last = time.monotonic() < last + _PATIENCE, time.monotonic()
-        if not early and not over:
-            reason = ("stopped by SIGTERM; no partial results were left behind",) if number == signal.SIGTERM else ()
-            raise KeyboardInterrupt(*reason)
-
-    def again(lost: Any) -> None:
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
-            hook(lost)
-            return
-        number, left = signal.SIGTERM if lost.exc_value.args else signal.SIGINT, False
-
-        def send() -> None:
-            nonlocal last
-            while not left:  # what is raised in a hook is only printed, too
-                time.sleep(0.005)
-            last = float("-inf")
-            send_signal(caller, number)
-
-        coming.append(threading.Thread(target=send, daemon=True))
-        coming[-1].start()
-        left = True
-
-    caller = threading.get_ident()
-    sys.unraisablehook = again
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in before.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
-    try:
-        for number in ours:
-            signal.signal(number, stop)
-        yield
-    finally:
-        over = True  # what comes now finds nothing to stop
-        for thread in coming:
-            thread.join()
-        for number in ours:
-            signal.signal(number, before[number])
-        sys.unraisablehook = hook
-
-
-def send_signal(thread: int, number: signal.Signals) -> None:
-    """Send a signal to the main thread of this process; Windows can only set it off."""
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(thread, number)
-    else:
-        _thread.interrupt_main(number)
 
 
 def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:

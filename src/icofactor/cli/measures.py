@@ -189,7 +189,6 @@ def plan_measures(
         open=read,
         n_files=sum(plan.n_files for plan in each),
         n_bytes=sum(plan.n_bytes for plan in each),
-        seconds=sum(plan.seconds for plan in each),
         lowest=min(plan.lowest for plan in each),
         stored=all(plan.stored for plan in each),
     )

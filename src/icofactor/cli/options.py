@@ -223,17 +223,12 @@ def would_read(plan: Plan) -> list[str]:
     ]
 
 
-def in_one_pass(plan: Plan, more: int = 0) -> str:
-    """Memory and time of reading these maps and going over them once, as text; the rest as in `estimate_pass`."""
-    from icofactor.cli.estimate import estimate_pass, in_bytes, in_seconds, seconds_to_check
+def memory_of_pass(plan: Plan, more: int) -> str:
+    """Say how much memory reading these maps and going over them once needs, with `more` bytes held besides."""
+    from icofactor.cli.estimate import in_bytes, pass_memory
 
-    size = len(plan.subjects), plan.n_sites
-    needed = estimate_pass(*size, in_memory=not plan.stored, more=more)
-    checked = 0.0 if plan.stored else seconds_to_check(len(plan.subjects) * plan.n_sites)
-    seconds = needed.seconds + plan.seconds + checked
-    return (
-        f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(seconds)} (an estimate for two cores)."
-    )
+    memory = pass_memory(len(plan.subjects), plan.n_sites, in_memory=not plan.stored) + more
+    return f"This takes about {in_bytes(memory)} of memory."
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -241,7 +236,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print what would be read and how much memory and time it needs; write nothing",
+        help="print what would be read and how much memory it needs; write nothing",
     )
 
 

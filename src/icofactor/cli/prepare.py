@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from icofactor.cli.options import (
     add_dry_run,
     add_inputs,
-    in_one_pass,
+    memory_of_pass,
     one_or_two,
     plan_inputs,
     read_by,
@@ -78,9 +78,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dtype",
-        choices=["float32", "float16", "int16"],
-        help="type of the stored values. float16 and int16 take half the space and say what rounding changes: float16 "
-        "keeps three digits, int16 65,533 steps over the range of each map (default: float32)",
+        choices=["float32", "float16"],
+        help="type of the stored values; float16 takes half the space and keeps three digits (default: float32)",
     )
     steps = parser.add_argument_group("steps")
     steps.add_argument(
@@ -283,29 +282,25 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
 
 def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
     """What would be read of an HCP tree, and what it takes."""
-    from icofactor.cli.estimate import estimate_prepare, in_bytes, in_seconds
+    from icofactor.cli.estimate import hcp_memory, in_bytes
     from icofactor.preprocessing._prepare_hcp import failure_lines
 
-    sides = 2 if target.hemisphere == "both" else 1
-    needed = estimate_prepare(kind, plan.sizes, sides, n_procs)
+    memory = hcp_memory(kind, plan.sizes, n_procs)
     n_files, n_bytes = sum(map(len, plan.sizes)), sum(map(sum, plan.sizes))
-    hemispheres = "both hemispheres" if sides == 2 else f"{target.hemisphere} hemisphere"
+    hemispheres = "both hemispheres" if target.hemisphere == "both" else f"{target.hemisphere} hemisphere"
     return "\n".join(
         [
             f"Would read {counted(n_files, 'file')} ({in_bytes(n_bytes)}) of {counted(plan.n_subjects, 'subject')}",
             *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
             f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
-            f"This takes about {in_bytes(needed.memory)} of memory and {in_seconds(needed.seconds)} with {n_procs} "
-            "at a time (an estimate for two cores).",
+            f"This takes about {in_bytes(memory)} of memory with {n_procs} at a time.",
             "Nothing was written.",
         ]
     )
 
 
 def _run_files(options: argparse.Namespace) -> None:
-    import numpy as np
-
-    from icofactor.cli.estimate import writing
+    from icofactor.cli.estimate import memory_to_write
     from icofactor.cohort.problems import some
     from icofactor.cohort.store.read import open_store
     from icofactor.io.publish import check_apart
@@ -343,13 +338,10 @@ def _run_files(options: argparse.Namespace) -> None:
     if options.dry_run:
         to = "write them to" if grown is None else f"add them to the {counted(len(grown.subjects), 'subject')} of"
         print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
-        kind = np.dtype(options.dtype or "float32") if grown is None else grown.X.stored_dtype
-        more = writing(len(plan.subjects), plan.n_sites, kind.itemsize) if plan.stored else 0
-        print(f"{in_one_pass(plan, more)}\nNothing was written.")
+        more = memory_to_write(len(plan.subjects), plan.n_sites) if plan.stored else 0
+        print(f"{memory_of_pass(plan, more)}\nNothing was written.")
         return
     cohort = plan.read()
     how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}
     made = prepare_cohort(cohort, options.out, changes, **how, progress=not options.quiet)
     print(f"{options.out}: {made!r}")
-    if made.rounding is not None:
-        print(f"Stored as {made.rounding}.")

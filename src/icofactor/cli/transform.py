@@ -12,7 +12,7 @@ from icofactor.cli.options import (
     add_inputs,
     add_missing_covariates,
     confounds_of,
-    in_one_pass,
+    memory_of_pass,
     plan_inputs,
     read_by,
     would_read,
@@ -80,4 +80,4 @@ def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
         raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}")
     write = f"and write their loadings on {len(model.components_)} components to {table}."
     held = 2 * int(model.refined_.stats.L.nbytes)  # sums of the fitted subjects, and what is read beside them
-    return "\n".join([*would_read(plan), write, in_one_pass(plan, held), "Nothing was written."])
+    return "\n".join([*would_read(plan), write, memory_of_pass(plan, held), "Nothing was written."])

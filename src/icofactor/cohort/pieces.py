@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,16 +84,12 @@ class Reader:
     ) -> None:
         self._tables = tables or {}
         self.mesh, self.hemisphere, self.measure, self.map_name = mesh, hemisphere, measure, map_name
-        self.seconds = 0.0
-        """Time that reading the first file took."""
         self._kept: dict[Path, Piece | CohortError] = {}
 
     def look(self, path: Path, side: str | None) -> Piece | CohortError:
         """Read a file and keep it; `side` is the hemisphere its name says, or None."""
         if path not in self._kept:
-            begin = time.perf_counter()
             self._kept[path] = self._read(path, side)
-            self.seconds = self.seconds or time.perf_counter() - begin
         return self._kept[path]
 
     def take(self, path: Path, side: str | None) -> Piece | CohortError:

@@ -54,7 +54,6 @@ class Plan:
     journal : what was chosen and left out.
     n_files, n_bytes : files that would be read, and their size.
     lowest : the smallest value in use of the first file; 0 for a store.
-    seconds : to read all, as long as the first file took times their number; 0 for a store.
     stored : whether it is a cohort store, which is opened and not loaded.
     modality : of the maps, as far as names say; "" where they do not.
     measures : how several measures are joined; None for one.
@@ -71,7 +70,6 @@ class Plan:
     n_files: int = 0
     n_bytes: int = 0
     lowest: float = 0.0
-    seconds: float = 0.0
     stored: bool = False
     modality: str = ""
     unknown_sites: CohortError | None = None
@@ -274,7 +272,6 @@ def _plan_read(
         n_files=len(files),
         n_bytes=sum(path.stat().st_size for path in files if path.is_file()),
         lowest=min((_lowest(first, details.mask_array, widths) for first in firsts), default=0.0),
-        seconds=reader.seconds * len(files),
         unknown_sites=unknown,
     )
 
@@ -402,8 +399,6 @@ def plan_store(
             raise ArgumentError(name, None, why)
     stored = open_store(folder)
     folder = stored.path
-    if not stored.checked:
-        journal.note(f"{folder} was written before checksums were added: only its maps are checked for damage")
     who = People.of(stored.subjects, stored.participants)
     selection, known = replace(selection, scans=who.known), list(stored.subjects)
     if sessions not in (None, "all"):

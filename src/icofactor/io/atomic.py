@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import secrets
-import tempfile
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,9 +19,6 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 _WINDOWS = os.name == "nt"
 _TRIES, _PAUSE = 20, 0.05
 """How often, and after how many seconds, Windows is asked again."""
-_DAY = 86400.0
-_READERS = 64
-"""Bytes of a lock's file on Windows: a reader locks one of them, a writer all."""
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}-(.+)", re.DOTALL)
 _FOLDER = os.O_RDONLY | _AT_ONCE | getattr(os, "O_DIRECTORY", 0)
 
@@ -62,17 +57,11 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _claimed(temporary: Path) -> Iterator[None]:
-    """Others can know that the writer of this file lives. On Windows, where open files cannot be moved, another file
-    says so."""
+    """Others can know that the writer of this file lives, except on Windows, which has no such locks."""
     try:
         import fcntl  # noqa: F401
     except ImportError:
-        try:
-            with _locked_file(temporary, with_others=False, wait=True):
-                yield
-        finally:
-            with suppress(OSError):
-                _lock_of(temporary).unlink()
+        yield
         return
     number = _claim(temporary)
     try:
@@ -97,18 +86,14 @@ def _claim(temporary: Path) -> int:
 
 def remove_abandoned(folder: Path, names: Container[str]) -> None:
     """Remove what killed processes left of these files while `atomic_path` wrote them; where that cannot be known,
-    nothing. Windows does not know about writers of other users and machines: there they are at least a day old."""
+    as on Windows, nothing."""
+    try:
+        import fcntl
+    except ImportError:
+        return
     for place in folder.glob(".tmp-*"):
         found = _TEMPORARY.fullmatch(place.name)
         if found is None or found[1] not in names or place.is_symlink() or not place.is_file():
-            continue
-        try:
-            import fcntl
-        except ImportError:
-            with suppress(OSError):
-                if place.stat().st_mtime < time.time() - _DAY and nobody_in(place):
-                    place.unlink()
-                    _lock_of(place).unlink()
             continue
         with suppress(OSError):
             number = os.open(place, os.O_RDONLY | _AT_ONCE)
@@ -181,9 +166,8 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
     # the folder itself is locked, so that no file is left behind
     try:
         import fcntl
-    except ImportError:
-        with _locked_file(folder, with_others, wait) as held:
-            yield held
+    except ImportError:  # Windows
+        yield False
         return
     number = os.open(folder, _FOLDER)
     held = True
@@ -199,58 +183,12 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
         os.close(number)
 
 
-@contextmanager
-def _locked_file(folder: Path, with_others: bool, wait: bool) -> Iterator[bool]:
-    """`alone_in` on Windows, where folders cannot be locked: bytes of a file in the user's temporary folder are.
-
-    Processes of other users and of other machines are not kept out.
-    """
-    try:
-        import msvcrt
-    except ImportError:
-        yield False
-        return
-    number = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT)
-    places = [(at, 1) for at in range(_READERS)] if with_others else [(0, _READERS)]
-    locking = getattr(msvcrt, "locking")  # noqa: B009 - type checkers know it on Windows only
-    try:
-        while (taken := next((place for place in places if _lock(locking, number, *place)), None)) is None:
-            if not wait:
-                raise BlockingIOError(errno.EAGAIN, "another process works in this folder", str(folder))
-            time.sleep(_PAUSE)
-        try:
-            yield True
-        finally:
-            os.lseek(number, taken[0], os.SEEK_SET)
-            locking(number, msvcrt.LK_UNLCK, taken[1])  # type: ignore[attr-defined]
-    finally:
-        os.close(number)
-
-
-def _lock_of(place: Path) -> Path:
-    known = hashlib.sha256(os.path.normcase(os.path.realpath(place)).encode()).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"icofactor-{known}.lock"
-
-
-def _lock(locking: Callable[[int, int, int], None], number: int, at: int, length: int) -> bool:
-    """Whether bytes of a file could be locked now."""
-    os.lseek(number, at, os.SEEK_SET)
-    with suppress(OSError):
-        locking(number, 2, length)  # LK_NBLCK: without waiting
-        return True
-    return False
-
-
 def nobody_in(folder: Path) -> bool:
     """Whether no process is `alone_in` a folder now; False where that cannot be known."""
     try:
         import fcntl
-    except ImportError:
-        try:
-            with _locked_file(folder, with_others=False, wait=False) as held:
-                return held
-        except OSError:
-            return False
+    except ImportError:  # Windows
+        return False
     with suppress(OSError):
         number = os.open(folder, _FOLDER)
         try:

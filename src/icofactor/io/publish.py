@@ -19,13 +19,10 @@ import os
 import re
 import secrets
 import shutil
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from icofactor.errors import ArgumentError, ExistsError, FileError, Phrase, literal
@@ -156,7 +153,7 @@ class Publication:
         try:
             _make(stage, held)
             yield stage / "new"
-            with alone_in(folder), uninterrupted(f"interrupted after the results were complete; {folder} is complete"):
+            with alone_in(folder):
                 recover(folder)
                 remove_leftovers(folder)
                 remove_abandoned(folder, {*self.owned(), *os.listdir(stage / "new")})
@@ -169,11 +166,7 @@ class Publication:
             named = folder.joinpath(*inner[1:]) if inner[:1] in (("new",), ("old",)) else folder
             raise OSError(problem.errno, problem.strerror, str(named)) from problem
         finally:
-            try:
-                _clean(stage, held, missing)
-            except KeyboardInterrupt:  # came before signals waited
-                _clean(stage, held, missing)
-                raise
+            _clean(stage, held, missing)
 
     def _publish(self, stage: Path) -> None:
         folder, new = self.path, stage / "new"
@@ -231,13 +224,12 @@ def _last_written(stage: Path) -> Path:
 
 def _clean(stage: Path, held: ExitStack, made: Iterable[Path]) -> None:
     """Remove a stage that is not needed any more, and folders that were made for nothing."""
-    with uninterrupted():
-        if not (stage / _JOURNAL).exists():
-            shutil.rmtree(stage, ignore_errors=True)
-        held.close()
-        for place in made:
-            with suppress(OSError):
-                place.rmdir()
+    if not (stage / _JOURNAL).exists():
+        shutil.rmtree(stage, ignore_errors=True)
+    held.close()
+    for place in made:
+        with suppress(OSError):
+            place.rmdir()
 
 
 def _move(stage: Path, folder: Path, old: Names, new: Names) -> None:
@@ -290,7 +282,7 @@ def _remove_empty(folder: Path) -> None:
 def settle(folder: Path) -> None:
     """Finish what a killed process had begun to move in a folder, and say so; nothing else is touched."""
     if _journals(folder):
-        with alone_in(folder), uninterrupted():
+        with alone_in(folder):
             recover(folder)
 
 
@@ -365,33 +357,6 @@ def _is_stage(place: Path) -> bool:
 
 def _journals(folder: Path) -> list[Path]:
     return [file for file in folder.glob(f".tmp-*/{_JOURNAL}") if not file.parent.is_symlink()]
-
-
-@contextmanager
-def uninterrupted(message: str = "") -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end of the block, where the process handles them at all."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-
-    def wait(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handled = {number: handler for number, handler in before.items() if callable(handler)}
-    try:
-        for number in handled:
-            signal.signal(number, wait)
-        yield
-    finally:
-        for number, handler in handled.items():
-            signal.signal(number, handler)
-    if came:
-        try:
-            signal.raise_signal(came[0])
-        except KeyboardInterrupt as stop:
-            raise (KeyboardInterrupt(message) if message else stop) from None
 
 
 # ---------------------------------------------------------------------- what is whose

@@ -11,7 +11,6 @@ import numpy as np
 
 from icofactor.cohort.names import smoothing_of
 from icofactor.cohort.people import Scans, people_of
-from icofactor.cohort.store.encoding import rounding_in
 from icofactor.errors import counted
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
@@ -197,8 +196,8 @@ def _preprocessing(provenance: Mapping[str, Any]) -> str:
     smoothed = told.pop() if len(told) == 1 else None
     steps = [] if smoothed is None else [f"The maps had been smoothed with a Gaussian kernel of {smoothed} mm FWHM"]
     steps += [text for step in _records(provenance, "preprocessing") if (text := _step(step))]
-    if (rounding := rounding_in(provenance)) is not None:
-        steps.append(f"The maps were stored as {rounding}")
+    if provenance.get("stored_dtype") == "float16":
+        steps.append("The maps were stored as 16-bit floating-point numbers, which keep three digits")
     return "".join(f"{text}. " for text in steps).rstrip()
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +13,8 @@ from helpers.hostile_fit import small_fit
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.results.colours import diverging
-from icofactor.results.report import charts, drawing, surfaces
-from icofactor.results.report.drawing import _front, has_usual_letters, new_figure, quick_fonts
+from icofactor.results.report import charts, surfaces
+from icofactor.results.report.drawing import _front, new_figure
 from icofactor.results.report.figures import plot_components
 from icofactor.results.report.panels import figure_bytes
 from icofactor.sphere.sites import Sites
@@ -334,27 +333,9 @@ def test_models_that_cannot_be_drawn() -> None:
     assert "all sites of a mesh" in raised.value.expected
 
 
-def test_the_default_font_is_embedded_from_a_small_copy() -> None:
-    from matplotlib import font_manager, rc_context
-
-    with rc_context(quick_fonts()):
-        font = font_manager.findfont(font_manager.FontProperties(weight="bold"))
-        figure = new_figure(2, 1, 72)
-        figure.text(0.1, 0.1, "λ ≤ 3 × 10⁻²", weight="bold")
-        first, second = figure_bytes(figure, "pdf"), figure_bytes(figure, "pdf")
-    assert "icofactor-fonts" in font and first == second and b"DejaVuSans-Bold" in first
-    assert has_usual_letters(figure)
-    figure.text(0.1, 0.5, "Ж")  # a panel with such letters is drawn with the whole font
-    assert not has_usual_letters(figure)
-    with rc_context({"font.family": "serif"}):
-        assert quick_fonts() == {}
-
-
-def test_a_font_that_cannot_be_copied_is_used_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "full").touch()
-    monkeypatch.setattr("matplotlib.get_cachedir", lambda: str(tmp_path / "full"))
-    assert drawing._made_quick.__wrapped__() is False
-    monkeypatch.setattr("matplotlib.get_cachedir", lambda: str(tmp_path))
-    assert drawing._made_quick.__wrapped__() is True
-    (folder,) = tmp_path.glob("icofactor-fonts-*")
-    assert {path.name for path in folder.iterdir()} == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf"}
+def test_equal_figures_are_equal_pdf_files() -> None:
+    figure = new_figure(2, 1, 72)
+    figure.text(0.1, 0.1, "λ ≤ 3 × 10⁻²", weight="bold")
+    first = figure_bytes(figure, "pdf")
+    assert first == figure_bytes(figure, "pdf")
+    assert b"DejaVuSans-Bold" in first and b"/Type3" not in first

@@ -74,8 +74,7 @@ class StoredArray:
     Parameters
     ----------
     folder : where it lies.
-    known : its checksums by the commit; None in a store that was made before checksums, where only those inside the
-        chunks are compared.
+    known : its checksums by the commit; None of an array that no commit names yet.
     """
 
     def __init__(self, folder: Path | RemotePath, known: Checksums | None = None) -> None:

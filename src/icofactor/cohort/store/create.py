@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
 from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
-from icofactor.cohort.store.encoding import Encoder, Rounding, Unstorable, check_dtype, rounding_in
+from icofactor.cohort.store.encoding import RoundingError, Unstorable, check_dtype, to_float16
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
+    VERSION,
     Commit,
     clean,
     is_store,
     locked,
     next_generation,
     read_commit,
-    version_of,
     write_commit,
     write_group,
 )
@@ -89,9 +89,8 @@ def create_store(
         Whether to replace an earlier store; it can be read until the new one is complete.
     chunk_sites, chunk_subjects : int, default=1024 and 512
         Sites × subjects of one file.
-    dtype : {"float32", "float16", "int16"}, default="float32"
-        How values are stored. float16 (three digits, up to 65504) and int16 (65,533 steps over the range of each map)
-        take half the space; `StoredCohort.rounding` describes the rounding.
+    dtype : {"float32", "float16"}, default="float32"
+        How values are stored. float16 takes half the space; it keeps three digits of values up to 65504.
 
     Examples
     --------
@@ -103,7 +102,7 @@ def create_store(
     >>> ico.cohort.create_store(path, pieces).X.shape
     (20, 642)
     """
-    kind = check_dtype(dtype)
+    stored_dtype = check_dtype(dtype)
     if chunk_sites < 1 or chunk_subjects < 1:
         found = Phrase(f"{chunk_sites} and {chunk_subjects}")
         raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
@@ -114,8 +113,8 @@ def create_store(
     try:
         with _writing(folder):
             _check_place(folder, overwrite)  # again: another writer may have finished meanwhile
-            write_group(folder, {"format": FORMAT, "version": version_of(kind != np.float32)})
-            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects), kind)
+            write_group(folder, {"format": FORMAT, "version": VERSION})
+            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects), stored_dtype)
             write_commit(folder, commit, [commit.mesh, *commit.arrays])
     except BaseException:
         if made and not (folder / COMMIT).exists():
@@ -147,8 +146,7 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
         previous = read_commit(folder)
         stored, generation = open_store(folder), next_generation(folder, previous.generation)
         name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
-        kind = stored.X.stored_dtype
-        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks, kind)
+        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks, stored.X.stored_dtype)
         columns = previous.participants.items()
         commit = replace(
             previous,
@@ -157,7 +155,6 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
             subjects=(*previous.subjects, *part.subjects),
             participants={name: join_columns(name, dict(column), part.participants[name]) for name, column in columns},
             steps=(*previous.steps, _step("append", part)),
-            rounding={**previous.rounding, **part.record},
         )
         write_commit(folder, commit, [name for name in commit.arrays if name.startswith(part.name)])
     return open_store(folder)
@@ -185,23 +182,18 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
         if len(previous.parts) > 1:
             generation = next_generation(folder, previous.generation)
             name = f"part-000001-{generation:08x}"
-            kind, scales = stored.X.stored_dtype, stored.X.scales
-            part = _write_part(folder, name, [stored], stored, (), previous.chunks, kind, scales)
-            # what the given maps were is known to the parts only
-            pooled = Rounding.pooled(previous.rounding.values())
-            about = {} if pooled is None else {part.name: asdict(pooled)}
+            part = _write_part(folder, name, [stored], stored, (), previous.chunks, stored.X.stored_dtype)
             commit = replace(
                 previous,
                 generation=generation,
                 parts=((part.name, len(part.subjects)),),
                 steps=(*previous.steps, {**_step("compact", part), "inputs": []}),
-                rounding=about,
             )
             write_commit(folder, commit, commit.arrays)
     return open_store(folder)
 
 
-def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], kind: np.dtype[Any]) -> Commit:
+def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype[Any]) -> Commit:
     rest = iter(cohorts)
     first = next(rest, None)
     if first is None:
@@ -210,7 +202,7 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     mesh = f"mesh-{generation:08x}"
     about = {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh}
     about |= _write_mesh(folder / mesh, first, _quadtree_order(sites))
-    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, kind)
+    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, dtype)
     return Commit(
         generation=generation,
         mesh=mesh,
@@ -223,7 +215,6 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
         subjects=tuple(part.subjects),
         participants=part.participants,
         steps=(_step("create", part),),
-        rounding=part.record,
     )
 
 
@@ -316,20 +307,12 @@ class _Part:
     name : of the folder of their maps.
     subjects, participants : of those written so far.
     inputs : provenance of the cohorts they came from, each once.
-    rounding : what storing their maps changed; None where it changed nothing.
-    before : what storing them had changed where they came from.
     """
 
     name: str
     subjects: list[str] = field(default_factory=list)
     participants: dict[str, Column] = field(default_factory=dict)
     inputs: list[dict[str, Any]] = field(default_factory=list)
-    rounding: Rounding | None = None
-    before: list[Rounding] = field(default_factory=list)
-
-    @property
-    def record(self) -> dict[str, dict[str, Any]]:
-        return {} if self.rounding is None else {self.name: asdict(self.rounding.after(self.before))}
 
     def add(self, cohort: AnyCohort) -> None:
         """Take down who and what a cohort is."""
@@ -341,8 +324,6 @@ class _Part:
         source = plain(cohort.provenance)
         if source not in self.inputs:
             self.inputs.append(source)
-            if (rounding := rounding_in(source)) is not None:
-                self.before.append(rounding)
 
 
 def _write_part(
@@ -352,8 +333,7 @@ def _write_part(
     like: AnyCohort,
     known: Iterable[str],
     chunks: tuple[int, int],
-    kind: np.dtype[Any],
-    scales: NDArray[np.float32] | None = None,
+    dtype: np.dtype[Any],
 ) -> _Part:
     """Maps, subject by subject, into a new array of sites (in quadtree order) × subjects.
 
@@ -362,11 +342,10 @@ def _write_part(
     like : what all cohorts must be like.
     known : subjects that the store has already.
     chunks : sites × subjects of one file.
-    kind, scales : how values are stored; see `Encoder`.
+    dtype : of the stored values.
     """
     part, seen = _Part(name), set(known)
-    encoder = Encoder(kind, like.sites.n, like.mask, scales)
-    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks, encoder)
+    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks, dtype, like.mask)
     for cohort in cohorts:
         problems = _differences(like, cohort)
         twice = sorted(seen.intersection(cohort.subjects))
@@ -383,7 +362,7 @@ def _write_part(
     if not part.subjects:
         raise CohortError(folder, "there are no subjects to write to it")
     try:
-        part.rounding = maps.finish()
+        maps.finish()
     except Unstorable as problem:
         raise CohortError(folder, f"maps cannot be stored: {problem}") from None
     return part
@@ -392,8 +371,19 @@ def _write_part(
 class _Maps:
     """Gathers subjects until they fill the width of a chunk, then writes them, one chunk at a time."""
 
-    def __init__(self, folder: Path, order: NDArray[np.int64], chunks: tuple[int, int], encoder: Encoder) -> None:
-        self._folder, self._order, self._encoder = folder, order, encoder
+    def __init__(
+        self,
+        folder: Path,
+        order: NDArray[np.int64],
+        chunks: tuple[int, int],
+        dtype: np.dtype[Any],
+        mask: NDArray[np.bool_] | None,
+    ) -> None:
+        self._folder = folder
+        self._order = order
+        self._dtype = dtype
+        self._mask = np.ones(len(order), dtype=bool) if mask is None else mask
+        self._rounding = RoundingError()
         self._height, width = min(chunks[0], len(order)), chunks[1]
         self._buffer = np.empty((width, len(order)), dtype=np.float32)
         self._filled = self._written = self._width = 0
@@ -409,26 +399,31 @@ class _Maps:
             if self._filled == len(self._buffer):
                 self._flush()
 
-    def finish(self) -> Rounding | None:
-        """Write what is left, and what zarr wants to know; what rounding changed."""
+    def finish(self) -> None:
+        """Write what is left, and what zarr wants to know."""
         if self._filled:
             self._flush()
         shape, chunks = (len(self._order), self._written), (self._height, self._width)
-        write_metadata(self._folder, shape, chunks, self._encoder.dtype)
-        if self._encoder.scales:
-            write_array(self._folder.with_name(f"{self._folder.name}-scale"), np.concatenate(self._encoder.scales))
-        return self._encoder.rounding()
+        write_metadata(self._folder, shape, chunks, self._dtype)
+        self._rounding.warn_if_coarse()
 
     def _flush(self) -> None:
         # few subjects get narrow chunks, so that a small append takes little space
         self._width = self._width or self._filled
-        codes = self._encoder.encode(self._buffer[: self._filled])
         for number, first in enumerate(range(0, len(self._order), self._height)):
             rows = self._order[first : first + self._height]
-            block = codes[:, rows].T
+            block = self._rounded(self._buffer[: self._filled, rows].T, self._mask[rows])
             write_chunk(self._folder, (number, self._written // self._width), block, (self._height, self._width))
         self._written += self._filled
         self._filled = 0
+
+    def _rounded(self, values: NDArray[np.float32], used: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return maps, sites × subjects, in the type of the store."""
+        if self._dtype == np.float32:
+            return values
+        rounded = to_float16(values)
+        self._rounding.add(values[used], rounded[used])
+        return rounded
 
 
 def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:

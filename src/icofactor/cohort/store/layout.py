@@ -5,15 +5,13 @@
     mesh-00000001/                a group: order, mask and the arrays of the sites
     part-000001-00000001/         maps of the first subjects, sites (in quadtree order) × subjects
     part-000002-00000002/         maps of those appended next, and so on; the last number is that of the commit
-    part-000002-00000002-scale/   where maps are int16: step and offset of each subject's map
 
 A part is written once, to its end, and then never changed. What `commit.json` does not name is not there for a reader,
 so replacing that one file is the commit: before it a reader finds the previous cohort, after it the new one. A killed
 writer leaves at most folders that nobody names; the next writer removes them.
 
 Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and those of all
-chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused. Stores of version 1 have
-only the latter; those of version 3 hold float16 or int16 instead of float32.
+chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from typing import Any
 
 from icofactor.cohort.names import check_words
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
-from icofactor.cohort.store.encoding import Rounding
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
@@ -43,9 +40,9 @@ from icofactor.io.url import RemotePath, is_url
 from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
-_READ = (1, 2, 3)
+VERSION = 4
 COMMIT = "commit.json"
-_MESH, _PART, _SCALE = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}", "-scale"
+_MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,7 @@ class Commit:
     hemisphere, modality, units, subjects : as in `Cohort`.
     participants : column → {"dtype", "values"}.
     steps : what was done, one record per commit.
-    checksums : folder of an array or group → its checksums; empty in a store that was made before checksums.
-    rounding : part → what storing its maps in two bytes changed (`encoding.Rounding`); empty for float32.
+    checksums : folder of an array or group → its checksums.
     """
 
     generation: int
@@ -78,32 +74,17 @@ class Commit:
     participants: Mapping[str, Mapping[str, Any]]
     steps: tuple[Mapping[str, Any], ...]
     checksums: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    rounding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @property
-    def version(self) -> int:
-        return version_of(bool(self.rounding))
-
-    def scale_of(self, part: str) -> str | None:
-        """Name of the folder of the scales of a part's maps; None where they have none."""
-        return f"{part}{_SCALE}" if self.rounding.get(part, {}).get("dtype") == "int16" else None
 
     @property
     def arrays(self) -> list[str]:
         """Folders of the arrays of all parts."""
-        names = [name for name, _ in self.parts]
-        return [*names, *(scale for name in names if (scale := self.scale_of(name)) is not None)]
+        return [name for name, _ in self.parts]
 
     @cached_property
     def identity(self) -> str:
         """Of the cohort: equal where all but the record of the steps, which has times, is equal."""
-        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("steps", "rounding")}
+        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "steps"}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def version_of(rounded: bool) -> int:
-    """Of the format, which earlier versions of icofactor can read where nothing is rounded."""
-    return 3 if rounded else 2
 
 
 def store_place(path: str | os.PathLike[str]) -> Path | RemotePath:
@@ -163,14 +144,14 @@ def read_commit(folder: Path | RemotePath) -> Commit:
         found = read_json(file)
         if not isinstance(found, dict):
             raise Unreadable("is damaged: it is not a record of names and values")
-        kind = found.get("format"), found.get("version")
-        if kind[0] != FORMAT or kind[1] not in _READ:
-            raise Unreadable(f"is {kind[0]!r} of version {kind[1]!r}; this icofactor reads versions {_READ}")
-        if kind[1] == 1 and isinstance(folder, RemotePath):
-            raise Unreadable("has no checksums, without which nothing is read from a URL")
-        content = found if kind[1] == 1 else check_seal(found, {})
+        form, version = found.get("format"), found.get("version")
+        if form != FORMAT or version != VERSION:
+            raise Unreadable(
+                f"is {form!r} of version {version!r}; this icofactor reads version {VERSION}: write the store again"
+            )
+        content = check_seal(found, {})
         commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
-        _check_commit(commit, checked=kind[1] > 1)
+        _check_commit(commit)
         return commit
 
 
@@ -185,25 +166,22 @@ def _check_mark(folder: Path | RemotePath, finished: bool) -> None:
             if finished:
                 raise
             found = None
-        if found in [group_record({"format": FORMAT, "version": version}) for version in _READ]:
+        # an earlier version is refused by its commit
+        if found in [group_record({"format": FORMAT, "version": version}) for version in range(1, VERSION + 1)]:
             return
         if finished:
             raise Unreadable("is damaged: it is not the record of a cohort store that this icofactor reads")
     raise CohortError(folder, "is not a cohort store of icofactor")
 
 
-def _check_commit(commit: Commit, checked: bool) -> None:
+def _check_commit(commit: Commit) -> None:
     # the names become paths: they must not lead out of the store
     named = [commit.mesh, *(name for name, _ in commit.parts)]
     for name, form in zip(named, [_MESH, *[_PART] * len(commit.parts)], strict=True):
         if not re.fullmatch(form, name):
             raise Unreadable(f"is damaged: {name[:80]!r} is not the name of a mesh or part")
-        if checked and name not in commit.checksums:
+        if name not in commit.checksums:
             raise Unreadable(f"is damaged: it lacks the checksum of {name}")
-    if commit.rounding and set(commit.rounding) != {name for name, _ in commit.parts}:
-        raise Unreadable("is damaged: it lacks what rounding changed in some part")
-    for record in commit.rounding.values():
-        rebuild(Rounding, dict(record), {})
     for name, sums in commit.checksums.items():
         if set(sums) != ({"metadata"} if name == commit.mesh else {"metadata", "chunks"}):
             raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
@@ -229,8 +207,7 @@ def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
     for name in fresh:
         _flush(folder / name)
     content = asdict(replace(commit, checksums=_checksums(folder, commit)))
-    content = content if commit.rounding else {name: value for name, value in content.items() if name != "rounding"}
-    header = {"format": FORMAT, "version": commit.version, **content}
+    header = {"format": FORMAT, "version": VERSION, **content}
     header = json.loads(json.dumps(header, allow_nan=False))  # tuples are lists
     write_durably(folder / COMMIT, json.dumps(sealed(header, {}), indent=1))
 
@@ -266,7 +243,7 @@ def clean(folder: Path, commit: Commit | None) -> None:
     """Remove what no commit names: leavings of killed writers, and of the cohort before."""
     named = set() if commit is None else {commit.mesh, *commit.arrays}
     for place in folder.iterdir():
-        if place.is_dir() and place.name not in named and re.fullmatch(f"{_MESH}|{_PART}({_SCALE})?", place.name):
+        if place.is_dir() and place.name not in named and re.fullmatch(f"{_MESH}|{_PART}", place.name):
             shutil.rmtree(place, ignore_errors=True)
         elif place.name.startswith(".tmp-") and place.is_file():
             place.unlink(missing_ok=True)

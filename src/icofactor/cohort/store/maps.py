@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.store.arrays import StoredArray
-from icofactor.cohort.store.encoding import decode
+from icofactor.cohort.store.encoding import DTYPES
 from icofactor.cohort.store.layout import Commit
 from icofactor.errors import CohortError
 from icofactor.io.url import RemotePath
@@ -58,12 +58,6 @@ class StoredMaps:
         return sum(part.bytes_read for part in self._parts)
 
     @property
-    def scales(self) -> NDArray[np.float32] | None:
-        """Step, offset and presence of NaN of every subject's map in a store of int16."""
-        found = [part.scale for part in self._parts if part.scale is not None]
-        return np.concatenate(found) if found else None
-
-    @property
     def sizes(self) -> list[int]:
         """Bytes of every file of maps."""
         return [part.chunk_bytes for part in self._parts for _ in range(part.n_chunks)]
@@ -98,7 +92,7 @@ class StoredMaps:
         rows = slice(first, max(first, last))
         if self.subjects is None and len(self._parts) == 1:
             return self._parts[0].read((rows, slice(0, self.shape[0])))
-        found = np.result_type(*(part.type_read for part in self._parts))
+        found = np.result_type(*(part.dtype for part in self._parts))
         block = np.empty((rows.stop - rows.start, self.shape[0]), dtype=found)
         for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
             if self.subjects is None:
@@ -148,26 +142,19 @@ class _Part(StoredArray):
     """The maps that one append wrote, sites (order on disk) × subjects."""
 
     def __init__(self, store: Path | RemotePath, name: str, commit: Commit) -> None:
-        super().__init__(store / name, commit.checksums.get(name))
-        kind = commit.rounding.get(name, {}).get("dtype", "float32")
-        if self.dtype.name != kind or len(self.shape) != 2:
-            raise CohortError(self.folder, f"contains {self.dtype} {self.shape}, not maps in {kind}")
+        super().__init__(store / name, commit.checksums[name])
+        if self.dtype.name not in DTYPES or len(self.shape) != 2:
+            raise CohortError(self.folder, f"contains {self.dtype} {self.shape}, not maps in float32 or float16")
         self.n_sites, self.n_subjects = self.shape
         self.bytes_read, self._counting = 0, threading.Lock()
-        self.type_read = np.dtype(np.float16 if self.dtype == np.float16 else np.float32)
-        self.scale: NDArray[np.float32] | None = None
-        if (scale := commit.scale_of(name)) is not None:
-            self.scale = StoredArray(store / scale, commit.checksums[scale]).read()
-            if self.scale.shape != (self.n_subjects, 3) or self.scale.dtype != np.float32:
-                raise CohortError(store / scale, f"contains {self.scale.dtype} {self.scale.shape}, not scales of maps")
 
     def read(self, where: tuple[slice, ...] | None = None) -> NDArray[Any]:
-        """Values, of `type_read`: float16 stays as it is, since blocks of sites are decoded with other steps."""
+        """Values as they are stored."""
         found = super().read(where)
         if where is not None and found.size:
             with self._counting:
                 self.bytes_read += len(self.touched(where)) * self.chunk_bytes
-        return found if self.scale is None else decode(found, self.scale if where is None else self.scale[where[1]])
+        return found
 
 
 class StoreSource(MapSource):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
 from icofactor.cohort.store.arrays import GROUP, MOST_METADATA, StoredArray, reading
-from icofactor.cohort.store.encoding import Rounding, rounding_in
 from icofactor.cohort.store.layout import (
     COMMIT,
     Commit,
-    present,
     read_commit,
     shared_provenance,
     store_place,
@@ -134,16 +132,6 @@ class StoredCohort(CohortBase):
         n = self.sites.n
         return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
 
-    @property
-    def rounding(self) -> Rounding | None:
-        """What storing the maps in two bytes per value changed, here or where they came from; None: nothing."""
-        return rounding_in(self.provenance)
-
-    @property
-    def checked(self) -> bool:
-        """Whether checksums cover every file; the first stores had them only for the chunks of maps."""
-        return bool(self.X.commit.checksums)
-
     def __repr__(self) -> str:
         return (
             f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}"
@@ -200,8 +188,12 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
         _check_mesh(sites, order, mask)
     with reading(folder / COMMIT, "record of a cohort store"):
         participants = {name: decode_column(dict(column)) for name, column in commit.participants.items()}
+    maps = StoredMaps(folder, commit, order)
+    provenance = shared_provenance(commit.steps)
+    if maps.stored_dtype == np.float16:
+        provenance["stored_dtype"] = "float16"
     return StoredCohort(
-        X=StoredMaps(folder, commit, order),
+        X=maps,
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
@@ -209,19 +201,11 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
         modality=commit.modality,
         units=commit.units,
         participants=participants,
-        provenance=shared_provenance(commit.steps) | _rounded(commit),
+        provenance=provenance,
         path=folder,
         generation=commit.generation,
         order=order,
     )
-
-
-def _rounded(commit: Commit) -> dict[str, Any]:
-    """What rounding changed; of maps in float32, that of those that had been rounded before."""
-    inputs = (source for step in commit.steps for source in step.get("inputs", []))
-    before = [source["rounding"] for source in inputs if rounding_in(source) is not None]
-    found = Rounding.pooled(commit.rounding.values() or before)
-    return {} if found is None else {"rounding": asdict(found)}
 
 
 def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:
@@ -232,25 +216,24 @@ def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None
 
 def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
     """The arrays of the sites, their order and the mask."""
-    mark, known = folder / commit.mesh / GROUP, commit.checksums
-    if known:
-        with reading(mark):
-            if sha256(read_text(mark, MOST_METADATA).encode()).hexdigest() != known[commit.mesh]["metadata"]:
-                raise Unreadable("is damaged: its checksum is wrong")
+    mark, checksums = folder / commit.mesh / GROUP, commit.checksums
+    with reading(mark):
+        if sha256(read_text(mark, MOST_METADATA).encode()).hexdigest() != checksums[commit.mesh]["metadata"]:
+            raise Unreadable("is damaged: its checksum is wrong")
     arrays: dict[str, Any] = {}
     for name in (*SITE_ARRAYS, "order", "mask"):
         place = f"{commit.mesh}/{name}"
-        if name in _OPTIONAL and not (place in known if known else present(folder / place)):
+        if name in _OPTIONAL and place not in checksums:
             arrays[name] = None
             continue
         with reading(folder / COMMIT, "record of a cohort store"):
-            sums = known[place] if known else None
-        arrays[name] = StoredArray(folder / place, sums).read()
+            array_checksums = checksums[place]
+        arrays[name] = StoredArray(folder / place, array_checksums).read()
         arrays[name].setflags(write=False)
     if commit.sites.get("regions") is not None:
-        for name in (one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in known):
+        for name in (one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in checksums):
             place = f"{commit.mesh}/{REGIONS}{name}"
-            arrays[f"regions/{name}"] = StoredArray(folder / place, known[place]).read()
+            arrays[f"regions/{name}"] = StoredArray(folder / place, checksums[place]).read()
     return arrays
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.errors import ArgumentError
-from icofactor.io.atomic import atomic_path
 from icofactor.results.report.surfaces import Floats, Hemisphere, Ints, vertex_normals
 from icofactor.sphere.names import hemispheres
 
@@ -26,9 +23,6 @@ VIEWS: dict[str, tuple[float, float, float]] = {
     "anterior": (0, 1, 0),
     "posterior": (0, -1, 0),
 }
-_QUICK = "icofactor DejaVu Sans"
-_USUAL = ((0x20, 0x7F), (0xA0, 0x180), (0x391, 0x3CA), (0x2010, 0x2027), (0x2070, 0x2090), (0x2200, 0x2270))
-"""Letters of most figures: Latin, Greek, punctuation, superscripts, mathematics."""
 PANEL = (1.55, 1.15)
 """Width and height of one view, in inches."""
 _FINE = 2
@@ -260,89 +254,6 @@ def camera(side: str, view: str) -> tuple[Floats, Floats, Floats]:
         toward[0] *= -1
     up = np.array([0.0, 1.0, 0.0]) if toward[2] else np.array([0.0, 0.0, 1.0])
     return toward, np.cross(up, toward), up
-
-
-def quick_fonts() -> dict[str, Any]:
-    """Settings of matplotlib by which its default font is embedded sooner; empty where another font is chosen."""
-    from matplotlib import rcParams
-
-    default = rcParams["font.family"] == ["sans-serif"] and rcParams["font.sans-serif"][:1] == ["DejaVu Sans"]
-    return {"font.family": [_QUICK]} if default and _made_quick() else {}
-
-
-def has_usual_letters(figure: Any) -> bool:
-    """Whether `quick_fonts` have all letters of a figure."""
-    from matplotlib.text import Text
-
-    letters = set().union(*(map(ord, text.get_text()) for text in figure.findobj(Text)))
-    return all(letter == 10 or any(first <= letter < last for first, last in _USUAL) for letter in letters)
-
-
-@cache
-def _made_quick() -> bool:
-    """Give matplotlib a copy of its font with the usual letters, and without tables of ligatures.
-
-    For every PDF fontTools reads the whole font, which takes longer than drawing. The copy stays where matplotlib
-    keeps what it has made from fonts.
-    """
-    from matplotlib import __version__, font_manager, get_cachedir
-
-    key = hashlib.sha256(repr((__version__, _USUAL)).encode()).hexdigest()[:12]
-    listed, copies = font_manager.fontManager.ttflist, []
-    for weight in ("normal", "bold"):
-        path = font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans", weight=weight))
-        entry = next((one for one in listed if one.fname == path), None)
-        copy = Path(get_cachedir()) / f"icofactor-fonts-{key}" / Path(path).name
-        if entry is None or not (copy.is_file() or _made_copy(Path(path), copy)):
-            return False
-        copies.append(replace(entry, fname=str(copy), name=_QUICK))
-    listed += copies
-    return True
-
-
-def _made_copy(path: Path, copy: Path) -> bool:
-    """Whether the usual letters of a font could be written."""
-    from fontTools import subset  # type: ignore[import-untyped]
-    from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
-
-    font = TTFont(path, recalcTimestamp=False)
-    for table in {"GSUB", "GPOS", "GDEF", "FFTM"} & set(font.keys()):
-        del font[table]
-    few = subset.Subsetter(subset.Options(glyph_names=True, notdef_outline=True))
-    few.populate(unicodes=[code for first, last in _USUAL for code in range(first, last)])
-    few.subset(font)
-    try:
-        copy.parent.mkdir(exist_ok=True)
-        with atomic_path(copy, overwrite=True) as temporary:
-            font.save(temporary)
-    except OSError:  # no room, no permission: figures take longer, and look the same
-        return False
-    return True
-
-
-def print_pdf(figure: Any, stream: Any) -> None:
-    """A figure as PDF, its pictures at its `dpi`."""
-    from matplotlib.backends.backend_pdf import PdfFile, RendererPdf
-
-    class Pdf(PdfFile):
-        def _writePng(
-            self, img: Any, *more: Any
-        ) -> Any:  # at the default compression: three times as long for 1/6 less
-            img.save = partial(img.save, compress_level=2)
-            return super()._writePng(img, *more)
-
-    dpi, (width, height) = figure.dpi, figure.get_size_inches()
-    figure.dpi = 72  # of PDF itself
-    file = Pdf(stream, metadata={"CreationDate": None})  # equal figures are equal files
-    try:
-        file.newPage(width, height)
-        renderer = RendererPdf(file, dpi, height, width)
-        figure.draw(renderer)
-        renderer.finalize()
-        file.finalize()
-    finally:
-        file.close()
-        figure.dpi = dpi
 
 
 def new_figure(width: float, height: float, dpi: int) -> Any:

@@ -33,7 +33,6 @@ from icofactor.results.report.charts import (
     draw_subjects,
 )
 from icofactor.results.report.content import clearest_columns
-from icofactor.results.report.drawing import has_usual_letters, print_pdf, quick_fonts
 from icofactor.results.report.figures import plot_components, plot_maps
 
 if TYPE_CHECKING:
@@ -52,19 +51,13 @@ def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
     A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale. PNG files are
     compressed by a second thread while the PDF is drawn.
     """
-    from matplotlib import rc_context
-
     listed = drawings_of(fit)
     with ThreadPoolExecutor(1) as pool:
         for number, (name, draw) in enumerate(listed):
-            with rc_context(quick_fonts()):
-                figure = draw()
-            usual = has_usual_letters(figure)
-            with rc_context(quick_fonts() if usual else {}):
-                figure = figure if usual else draw()
-                png = pool.submit(_png_bytes, _pixels(figure, DPI), DPI)
-                figure.set_layout_engine("none")  # where things are is known now
-                pdf = figure_bytes(figure, "pdf")
+            figure = draw()
+            png = pool.submit(_png_bytes, _pixels(figure, DPI), DPI)
+            figure.set_layout_engine("none")  # the layout is known now
+            pdf = figure_bytes(figure, "pdf")
             yield f"{name}.png", png.result(), (number + 0.5) / len(listed)
             yield f"{name}.pdf", pdf, (number + 1) / len(listed)
 
@@ -82,14 +75,23 @@ def drawn_components(fit: FitDescription) -> bytes:
 
 
 def figure_bytes(figure: Any, kind: str, dpi: float = DPI) -> bytes:
-    """A figure as a PNG or PDF file, equal for equal figures. Its own `savefig` draws everything twice."""
-    from matplotlib import rc_context
-
+    """A figure as a PNG or PDF file, equal for equal figures."""
     if kind == "png":
         return _png_bytes(_pixels(figure, dpi), dpi)
-    figure.dpi, stream = dpi, io.BytesIO()
-    with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse the default, Type 3
-        print_pdf(figure, stream)
+    return _pdf_bytes(figure, dpi)
+
+
+def _pdf_bytes(figure: Any, dpi: float) -> bytes:
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    figure.dpi = dpi
+    stream = io.BytesIO()
+    # many journals refuse Type 3, matplotlib's default, and take TrueType (42)
+    with rc_context({"pdf.fonttype": 42}):
+        # without a date, equal figures are equal files
+        # `savefig` would draw the figure twice
+        FigureCanvasPdf(figure).print_pdf(stream, metadata={"CreationDate": None})
     return stream.getvalue()
 
 
