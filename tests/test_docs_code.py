@@ -239,7 +239,14 @@ def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.
 
 
 PAGES_OF_COMMANDS = [
-    *("associations", "covariates", "harmonization", "measures", "parcels", "people", "report", "scale", "selection")
+    "associations",
+    "covariates",
+    "harmonization",
+    "measures",
+    "parcels",
+    "people",
+    "report",
+    "selection",
 ]
 QUICK = {
     "demo": "--n-subjects 12 --n-components 2 --hemisphere left --no-figures",
