@@ -52,13 +52,12 @@ def draw_starts(
     n_components: int,
     seeds: np.random.SeedSequence,
     indices: Iterable[int],
-    compiled: bool = False,
     n_best: int | None = None,
 ) -> tuple[Array, Array]:
     """The random starts numbered `indices` as one batch, or at least the best of them (`Scheme.draw_many`)."""
     L, row_sums = to_numpy(p.L).astype(np.float64, copy=False), to_numpy(p.row_sums)
     streams = [stream(seeds, i) for i in indices]
-    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal, compiled, n_best)
+    B, C = method.scheme.draw_many(streams, L, row_sums, n_components, p.literal, n_best)
     return method.scheme.settle(p, asarray_like(B, p.L), asarray_like(C, p.L))
 
 
