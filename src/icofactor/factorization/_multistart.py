@@ -265,8 +265,7 @@ class _Race:
     def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
         """The starts from `first` to before `last`."""
         halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
-        compiled = self.engine.name == "cpu"
-        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last), compiled)
+        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
         state = begin(self.p, self.method.scheme, B, C)
         chosen = self._promising(state.objective)
         path = np.repeat(state.objective[:, None], self.n_iter + 1, axis=1)

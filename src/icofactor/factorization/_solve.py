@@ -67,14 +67,12 @@ class Course:
     tol : a run ends when it has `update.settled`; 0 never
     halve_at : after these updates the worse half of the runs that still go on ends
     on_update : called with the number of updates made, not necessarily after each
-    single : whether updates may be made in float32; the compiled engine does so
     """
 
     n_iter: int
     tol: float = 0.0
     halve_at: Collection[int] = ()
     on_update: Callable[[int], None] | None = None
-    single: bool = False
 
 
 def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:

@@ -52,12 +52,11 @@ def draw_starts(
     n_components: int,
     seeds: np.random.SeedSequence,
     indices: Iterable[int],
-    compiled: bool = False,
     n_best: int | None = None,
 ) -> tuple[Array, Array]:
     """The random starts numbered `indices` as one batch, or at least the best of them (`Scheme.draw_many`)."""
     streams = [stream(seeds, i) for i in indices]
-    B, C = method.scheme.draw_many(streams, p.L, p.row_sums, n_components, p.literal, compiled, n_best)
+    B, C = method.scheme.draw_many(streams, p.L, p.row_sums, n_components, p.literal, n_best)
     return method.scheme.settle(p, B, C)
 
 

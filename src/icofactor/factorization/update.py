@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from icofactor.factorization.arrays import Array, T, namespace, turned, where_each
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
@@ -147,12 +145,11 @@ def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bo
 
     The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
     other; runs that begin on no `plateau` need not meet it. `objectives` holds one array of all runs per update, at
-    least as many as window and lookback reach. A test holds the compiled copy in `engines.kernels` to this.
+    least as many as window and lookback reach. The other engines call this very function: it is the one stopping rule.
     """
     now = objectives[-1 - TOL_WINDOW] - objectives[-1]
     few = now <= tol * abs(objectives[-1])
     if not plateau:
         return few
     then = objectives[-1 - TOL_WINDOW - TOL_LOOKBACK] - objectives[-1 - TOL_LOOKBACK]
-    with np.errstate(invalid="ignore"):
-        return few & ((now <= SHRUNK * then) | (now <= ARRIVED * tol * abs(objectives[-1])))
+    return few & ((now <= SHRUNK * then) | (now <= ARRIVED * tol * abs(objectives[-1])))

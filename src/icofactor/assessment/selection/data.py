@@ -41,10 +41,6 @@ TOL, MOST_UPDATES = 1e-5, 100_000
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
 """Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
 with `TOL` halves of real thickness agreed no better."""
-SINGLE, REACH, LARGE = 0.05, (1e-20, 1e30), 20_000
-"""Least share of the squares left at the start for which updates are made in float32: its rounding is then a tenth of
-what `HARD_TOL` asks for, or less. Their least and largest sum, far from the ends of float32. And the least number of
-entries of L: smaller problems take no time in float64."""
 
 _AT_ONCE = 2048
 """Of so many subjects sums are copied at a time."""
@@ -406,7 +402,7 @@ class Fitter:
         """Runs to their end."""
         engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
         with one_blas_thread():
-            return engine.iterate(p, self.chosen, state, self._course(p, state))
+            return engine.iterate(p, self.chosen, state, self._course())
 
     def _raced(self, stats: Statistics, rank: int, *where: int) -> Fit:
         """A fit from starts of which the better go on: random ones are halved, of hard ones the best few are run."""
@@ -414,20 +410,17 @@ class Fitter:
         check_problem(stats, method, rank)
         p = Problem.of(stats, scheme)
         engine = choose_engine(self.engine, p, method, rank, SCREENING_UPDATES)
-        hard, seeds, compiled = scheme.n_finished is not None, self.seeds(rank, *where), engine.name == "cpu"
+        hard, seeds = scheme.n_finished is not None, self.seeds(rank, *where)
         halve_at = {COMPARED_AT} if hard else {SWEEPING_UPDATES >> i for i in range(1, 5)}
         with one_blas_thread():
-            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), compiled, FINISHED if hard else None)
+            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), FINISHED if hard else None)
             state = begin(p, scheme, *starts)
             if hard:
                 state = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
-            run = engine.iterate(p, method, state, self._course(p, state, halve_at))
+            run = engine.iterate(p, method, state, self._course(halve_at))
         best = int(np.argmin(run.objectives[:, -1]))
         return Fit(run.state.B[best], run.state.C[best], p.penalty, float(run.errors[best, -1]))
 
-    def _course(self, p: Problem, state: State, halve_at: Collection[int] = ()) -> Course:
-        """To the end. Float32 is exact enough where what is not explained is not small, as of deviations."""
-        n_iter = SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES
-        held = p.L.size >= LARGE and REACH[0] < p.sq_norm < REACH[1]
-        exact = bool(self.chosen.scheme.sweeps) or (self.tol >= HARD_TOL and np.min(state.error) > SINGLE * p.sq_norm)
-        return Course(n_iter, self.tol, halve_at, single=held and bool(exact))
+    def _course(self, halve_at: Collection[int] = ()) -> Course:
+        """To the end."""
+        return Course(SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES, self.tol, halve_at)

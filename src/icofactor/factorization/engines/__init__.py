@@ -1,4 +1,4 @@
-"""Where the loop runs: the generic functions on NumPy, compiled kernels on the CPU, or JAX on whatever it finds.
+"""Where the loop runs: the generic functions on NumPy, compiled for the CPU, or JAX on whatever it finds.
 
 An engine is a function with the signature `Iterate`. This package is the only place that names numba or jax. Which
 engines can run a scheme is declared by the scheme (`Scheme.kernel`, `Scheme.jax`).
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
-from icofactor.factorization._solve import Course, Run
+from icofactor.factorization._solve import Course, Run, iterate_in_groups
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import State
@@ -101,9 +101,7 @@ def operations(p: Problem, n_components: int) -> float:
 
 
 def _numpy(reason: str) -> Engine:
-    from icofactor.factorization.engines import cpu
-
-    return Engine("numpy", cpu.iterate_short, reason)
+    return Engine("numpy", iterate_in_groups, reason)
 
 
 def _cpu(p: Problem, method: Method, reason: str) -> Engine:

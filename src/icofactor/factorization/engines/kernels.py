@@ -1,409 +1,511 @@
-"""Compiled kernels: the updates of `schemes` for groups of small problems that share K and L.
+"""The updates of `schemes`, compiled: many starts of one small problem.
 
-Layout. A group of g starts is stored component-major and stacked: Bt (g·n_d, n_k) holds every start's Bᵀ, C is
-(g·n_d, n_subjects), CC and G are (g·n_d, n_d); the rows of a start begin at r. BᵀLᵀ and C L are then two ordinary
-matrix products for the whole group; what remains (CCᵀ, G, G C, the division) are short loops over contiguous rows. A
-group fits in the second-level cache and makes all its updates on one thread, so starts never wait for each other and
-their answers do not depend on the number of threads.
+The NumPy functions are the definition, and tests hold these to them. Factors lie with one row per component: B here is
+the transpose of B there, so that the loops run over memory in its order. Every start is on its own, from its first
+update to its last, so answers depend neither on the other starts nor on the number of threads. Equation numbers are
+those of docs/notation.md.
 
-The formulas are those of the generic functions, which the tests hold them to; equation numbers as in docs/notation.md.
-Constants come in an array `c` of the data's type, so that float32 stays float32.
-
-Functions take whole arrays and row numbers rather than rows: every view of an array costs compilation time.
+numba does not see that a function of another file has changed: touch this file after a change of `update.settled`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
-from icofactor.factorization.engines import sweeps
-from icofactor.factorization.engines.cpu import Group, Rule, Shared, Span
-from icofactor.factorization.engines.sweeps import clipped_powers, compiled
-from icofactor.factorization.update import ARRIVED, SHRUNK
+from icofactor.factorization import update
+from icofactor.factorization.schemes.projective import STEPS
 
-DICTIONARY, RIDGE, SPARSE, PROJECTIVE = 0, 1, 2, 3
-PLAIN, NESTEROV, LOGARITHMIC = 0, 1, 2
-TINY, PENALTY, STEP, HALF, SIXTEENTH, THIRD, SAFE, ZERO, ONE, TWO, LOWEST = range(11)
-Loose = Any  # numba infers the types; annotations below would only repeat "array"
-_part = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called by kernels only: compiles sooner
+# numba infers the types of arrays and of the tuples below.
+Array = Any
 
+# Sums may be taken in any order, so that they are vectorised; NaN and infinity keep their meaning.
+compiled = partial(njit, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
+settled = compiled(update.settled)
 
-@_part
-def _top(number: int) -> int:
-    """The first row, 0, as a number like any other: a literal 0 would have everything compiled twice."""
-    return number - number
-
-
-@_part
-def _copy(source: Loose, target: Loose, r: int, end: int) -> None:
-    """Rows r to end of `source` into `target`."""
-    for i in range(r, end):
-        for j in range(source.shape[1]):
-            target[i, j] = source[i, j]
-
-
-@_part
-def _symmetric(X: Loose, Y: Loose, r: int, n_d: int, zero: Loose, out: Loose) -> None:
-    """out = X Yᵀ of one start, known to be symmetric: four sums at a time share a row of X."""
-    for i in range(n_d):
-        whole = (i + 1) - (i + 1) % 4
-        for j in range(0, whole, 4):
-            s0, s1, s2, s3 = zero, zero, zero, zero
-            for s in range(X.shape[1]):
-                x = X[r + i, s]
-                s0 += x * Y[r + j, s]
-                s1 += x * Y[r + j + 1, s]
-                s2 += x * Y[r + j + 2, s]
-                s3 += x * Y[r + j + 3, s]
-            out[r + i, j], out[r + i, j + 1], out[r + i, j + 2], out[r + i, j + 3] = s0, s1, s2, s3
-        for j in range(whole, i + 1):
-            s0 = zero
-            for s in range(X.shape[1]):
-                s0 += X[r + i, s] * Y[r + j, s]
-            out[r + i, j] = s0
-        for j in range(i):
-            out[r + j, i] = out[r + i, j]
+# The updates, by the names that schemes give (`Scheme.kernel`).
+UPDATES = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
+DICTIONARY, RIDGE, SPARSE, PROJECTIVE, DESCENT = range(5)
+PLAIN, NESTEROV, LOGARITHMIC = range(3)
+GOING, CONVERGED, DIVERGED = range(3)
+# The smallest normal number: 0 ⊘ 0 = 0.
+TINY = float(np.finfo(np.float64).tiny)
+# What rounding may add to the objective, relative to ‖X‖².
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+# The largest factor of eq. 8 that is always safe.
+SAFE_FACTOR = float(np.sqrt(6.0) - 1.0)
+LARGEST_LOG_GROWTH = float(np.log(10.0))
+LOG_2 = float(np.log(2.0))
 
 
-@_part
-def _combine(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
-    """Row o of out = row a of A times the n rows of X from x on, five at a time so that sums stay in registers."""
-    m = X.shape[1]
-    if n >= 5:
-        a0, a1, a2, a3, a4 = A[a, 0], A[a, 1], A[a, 2], A[a, 3], A[a, 4]
-        for s in range(m):
-            out[o, s] = a0 * X[x, s] + a1 * X[x + 1, s] + a2 * X[x + 2, s] + a3 * X[x + 3, s] + a4 * X[x + 4, s]
-    else:
-        a0 = A[a, 0]
-        for s in range(m):
-            out[o, s] = a0 * X[x, s]
-    for j in range(5, n - n % 5, 5):
-        a0, a1, a2, a3, a4 = A[a, j], A[a, j + 1], A[a, j + 2], A[a, j + 3], A[a, j + 4]
-        y = x + j
-        for s in range(m):
-            out[o, s] += a0 * X[y, s] + a1 * X[y + 1, s] + a2 * X[y + 2, s] + a3 * X[y + 3, s] + a4 * X[y + 4, s]
-    for j in range(max(n - n % 5, 1), n):
-        a0 = A[a, j]
-        for s in range(m):
-            out[o, s] += a0 * X[x + j, s]
+class Rules(NamedTuple):
+    """How to update and when to stop; `sweeps` is 0 but for coordinate descent."""
+
+    update: int
+    extrapolation: int
+    literal: bool
+    plain_updates: int
+    sweeps: int
+    tol: float
+    first_look: int
+    plateau: bool
 
 
-@_part
-def _product(A: Loose, a: int, X: Loose, x: int, n: int, out: Loose, o: int) -> None:
-    """out = A X for a small square A; their rows begin at a, x and o."""
-    for i in range(n):
-        _combine(A, a + i, X, x, n, out, o + i)
+class Numbers(NamedTuple):
+    """The problem. K has one row if it is diagonal."""
+
+    L: Array
+    Lt: Array
+    K: Array
+    diagonal: bool
+    row_sums: Array
+    weights: Array
+    ones: Array
+    penalty: float
+    literal_step: float
+    sq_norm: float
 
 
-@_part
-def _dot(X: Loose, r: int, end: int, M: Loose, out: Loose) -> None:
-    """Rows r to end of out = X M. Every place where a product is written out costs compilation time."""
-    np.dot(X[r:end], M, out[r:end])
+class Starts(NamedTuple):
+    """All starts, updated in place; `past_B`, `past_C`: their last plain updates."""
+
+    B: Array
+    C: Array
+    past_B: Array
+    past_C: Array
+    tau: Array
+    objectives: Array
+    errors: Array
+    status: Array
+    n_updates: Array
 
 
-@_part
-def _project(X: Loose, r: int, end: int, L: Loose, Lt: Loose, turned: Loose, out: Loose) -> None:
-    """Rows r to end of out = X Lᵀ. Without a turned copy: some subjects at a time, which BLAS does not copy first."""
-    if len(Lt) == L.shape[1]:
-        _dot(X, r, end, Lt, out)
-        return
-    some = min(max(1_000_000 // (8 * (end - r) * L.shape[1]), 1) * 8, len(L))
-    for s in range(0, len(L), some):
-        np.dot(L[s : s + some], X[r:end].T, turned[s : s + some])
-    for j in range(r, end):
-        for s in range(len(L)):
-            out[j, s] = turned[s, j - r]
+class Point(NamedTuple):
+    """Factors of one start and their products: K B, G = BᵀKB, BᵀLᵀ, CCᵀ and LᵀCᵀ."""
 
-
-@_part
-def _times_K(K: Loose, diagonal: bool, Bt: Loose, out: Loose) -> None:
-    """(K B)ᵀ; a diagonal K is its one row."""
-    if diagonal:
-        for j in range(Bt.shape[0]):
-            for k in range(Bt.shape[1]):
-                out[j, k] = K[0, k] * Bt[j, k]
-    else:
-        _dot(Bt, _top(len(K)), len(Bt), K, out)
-
-
-@_part
-def _inverse_eigenvalue(A: Loose, r: int, n: int, P: Loose, Q: Loose, c: Loose) -> Loose:
-    """1 / (tr A¹⁶)^(1/16), the inverse of an upper bound of the largest eigenvalue; 0 for a zero matrix."""
-    top = _top(r)
-    trace = c[ZERO]
-    for i in range(n):
-        trace += A[r + i, i]
-    if not trace > 0:
-        return c[ZERO]
-    for i in range(n):
-        for j in range(n):
-            Q[i, j] = A[r + i, j] / trace
-    for _ in range(3):
-        _copy(Q, P, top, n)
-        _product(P, top, P, top, n, Q, top)
-    total = c[ZERO]
-    for i in range(n):
-        for j in range(n):
-            total += Q[i, j] * Q[i, j]
-    return c[ONE] / (trace * total ** c[SIXTEENTH])
-
-
-@_part
-def _plain(scheme: int, literal: bool, r: int, n_d: int, x: Loose, up: Loose, down: Loose, A: Loose, row_sums: Loose,
-           weights: Loose, c: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
-    """The plain update of one factor, eq. 2 to 7: B from LᵀCᵀ, KBCCᵀ and CCᵀ, or C from BᵀLᵀ, GC and G."""
-    tiny, penalty, zero, n = c[TINY], c[PENALTY], c[ZERO], x.shape[1]
-    if scheme == DICTIONARY:
-        bend = zero if literal else _inverse_eigenvalue(A, r, n_d, P, Q, c)
-        for j in range(n_d):
-            for k in range(n):
-                step = c[STEP] if literal else (bend / row_sums[k] if row_sums[k] > 0 else zero)
-                z = x[r + j, k] - step * (down[j, k] - up[r + j, k])
-                edge = penalty * weights[k] * step
-                y[r + j, k] = max(z - edge, zero) - max(-z - edge, zero)
-        return
-    ridge, lasso = (penalty, zero) if scheme == RIDGE else (zero, penalty)
-    for j in range(n_d):
-        if literal:
-            for k in range(n):
-                b = x[r + j, k]
-                y[r + j, k] = b * max(up[r + j, k] - (ridge * b + lasso), zero) / max(down[j, k], tiny)
-        else:
-            for k in range(n):
-                b = x[r + j, k]
-                y[r + j, k] = b * up[r + j, k] / max(down[j, k] + weights[k] * (ridge * b + lasso), tiny)
-
-
-@_part
-def _update_B(scheme: int, literal: bool, r: int, n_d: int, Bt: Loose, KB: Loose, LC: Loose, CC: Loose, G: Loose,
-              row_sums: Loose, weights: Loose, c: Loose, down: Loose, more: Loose, P: Loose, Q: Loose,
-              y: Loose) -> None:  # fmt: skip
-    top = _top(r)
-    _product(CC, r, KB, r, n_d, down, top)
-    if scheme < PROJECTIVE:
-        _plain(scheme, literal, r, n_d, Bt, LC, down, CC, row_sums, weights, c, P, Q, y)
-        return
-    _product(G, r, LC, r, n_d, more, top)  # eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB
-    for j in range(n_d):
-        for k in range(Bt.shape[1]):
-            ratio = c[TWO] * LC[r + j, k] / max(down[j, k] + more[j, k], c[TINY])
-            factor = c[HALF] + c[HALF] * ratio
-            if not literal and factor > c[SAFE]:
-                factor = min(factor, max(ratio ** c[THIRD], c[SAFE]))
-            y[r + j, k] = Bt[r + j, k] * factor
-
-
-@_part
-def _update_C(scheme: int, literal: bool, r: int, n_d: int, BL: Loose, C: Loose, G: Loose, ones: Loose, c: Loose,
-              down: Loose, P: Loose, Q: Loose, y: Loose) -> None:  # fmt: skip
-    """From the new B."""
-    if scheme >= PROJECTIVE:
-        _copy(BL, y, r, r + n_d)
-    else:
-        _product(G, r, C, r, n_d, down, _top(r))
-        _plain(scheme, literal, r, n_d, C, BL, down, G, ones, ones, c, P, Q, y)
-
-
-@_part
-def _extrapolate(kind: int, signed: bool, r: int, n_d: int, y: Loose, before: Loose, weight: Loose, c: Loose, g: Loose,
-                 bits: Loose, exponents: Loose, out: Loose) -> None:  # fmt: skip
-    """eq. 10 and 11."""
-    low, n = c[LOWEST if signed else ZERO], y.shape[1]
-    for j in range(r, r + n_d):
-        if kind == NESTEROV:
-            for k in range(n):
-                out[j, k] = max(y[j, k] + weight * (y[j, k] - before[j, k]), low)
-        else:
-            for k in range(n):
-                base = np.float64(before[j, k] if before[j, k] > 0 else c[ONE])
-                g[k] = max(np.float64(y[j, k] if before[j, k] > 0 else c[ONE]) / base, 1e-300)
-            clipped_powers(g, bits, exponents, n, np.float64(weight))
-            for k in range(n):
-                out[j, k] = y[j, k] * g[k]
-
-
-@_part
-def _balance(scheme: int, r: int, n_d: int, Bt: Loose, KB: Loose, C: Loose, G: Loose, weights: Loose,
-             c: Loose) -> None:  # fmt: skip
-    """Scale component by component so that the penalty is least; products stay."""
-    n_k, n_s = Bt.shape[1], C.shape[1]
-    for j in range(n_d):
-        size_B, size_C = c[ZERO], c[ZERO]
-        for k in range(n_k):
-            size_B += weights[k] * (Bt[r + j, k] * Bt[r + j, k] if scheme == RIDGE else abs(Bt[r + j, k]))
-        for s in range(n_s):
-            size_C += C[r + j, s] * C[r + j, s] if scheme == RIDGE else abs(C[r + j, s])
-        if size_B > 0 and size_C > 0:
-            scale = np.sqrt(size_C / size_B)
-            if scheme == RIDGE:
-                scale = np.sqrt(scale)
-            back = c[ONE] / scale
-            for k in range(n_k):
-                Bt[r + j, k] *= scale
-                KB[r + j, k] *= scale
-            for s in range(n_s):
-                C[r + j, s] *= back
-            for i in range(n_d):
-                G[r + i, j] *= scale
-                G[r + j, i] *= scale
-
-
-@_part
-def _objective(scheme: int, r: int, n_d: int, Bt: Loose, C: Loose, LC: Loose, CC: Loose, G: Loose, weights: Loose,
-               zero: Loose, penalty: float, sq_norm: float) -> tuple[float, float]:  # fmt: skip
-    """The error (eq. 1) and the objective; components are added in float64."""
-    n_k, n_s, E, size = Bt.shape[1], C.shape[1], sq_norm, 0.0
-    for j in range(r, r + n_d):
-        fit, both, part, more = zero, zero, zero, zero
-        for k in range(n_k):
-            fit += LC[j, k] * Bt[j, k]
-        for i in range(n_d):
-            both += G[j, i] * CC[j, i]
-        E += np.float64(both) - 2.0 * np.float64(fit)
-        if scheme == RIDGE:
-            for k in range(n_k):
-                part += weights[k] * Bt[j, k] * Bt[j, k]
-            more = CC[j, j - r]
-        elif scheme < PROJECTIVE:
-            for k in range(n_k):
-                part += weights[k] * abs(Bt[j, k])
-            for s in range(n_s):
-                more += abs(C[j, s])
-        size += np.float64(part) + np.float64(more)
-    if scheme in (DICTIONARY, SPARSE):
-        return E, 0.5 * E + penalty * size
-    return E, E + penalty * size
-
-
-@_part
-def _settled(path: Loose, i: int, t: int, tol: float, settle: Loose) -> bool:
-    """The rule of `tol`: `update.settled`, for start i after update t."""
-    if tol <= 0 or t < settle[0]:
-        return False
-    now = path[i, t - settle[1]] - path[i, t]
-    if settle[2] == 0:  # no plateau
-        return now <= tol * abs(path[i, t])
-    then = path[i, t - settle[1] - settle[2]] - path[i, t - settle[2]]
-    return now <= tol * abs(path[i, t]) and (now <= SHRUNK * then or now <= ARRIVED * tol * abs(path[i, t]))
+    B: Array
+    C: Array
+    KB: Array
+    G: Array
+    BL: Array
+    CC: Array
+    LC: Array
 
 
 @compiled
-def run_group(rule: Rule, shared: Shared, group: Group, span: Span) -> None:
-    """Updates of a group of starts, in place."""
-    scheme, kind, literal, _, plain_updates = rule
-    L, Lt, K, diagonal, row_sums, weights, c, penalty, sq_norm = shared
-    Bt, C, yB, yC, tau, objectives, errors, done, made = group
-    known, age, t0, n_updates, tol, settle = span
-    g = len(tau)
-    n_k, n_s, dtype = Bt.shape[1], C.shape[1], Bt.dtype
-    n_d = len(Bt) // g
-    slack = 16.0 * 2.220446049250313e-16 * sq_norm
-    signed, both = scheme == DICTIONARY, not literal and scheme < PROJECTIVE
-    growth = np.empty(max(n_k, n_s))
-    bits, exponents = growth.view(np.int64), np.empty_like(growth)
-    down_B, more, down_C = np.empty((n_d, n_k), dtype), np.empty((n_d, n_k), dtype), np.empty((n_d, n_s), dtype)
-    ones, turned = np.ones(n_s, dtype), np.empty((n_s, n_d), dtype)
-    P, Q = np.empty((n_d, n_d), dtype), np.empty((n_d, n_d), dtype)
-    Bn, Cn, yBn, yCn, BL = np.empty_like(Bt), np.empty_like(C), np.empty_like(yB), np.empty_like(yC), np.empty_like(C)
-    LC, LCn, KB, KBn = np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt), np.empty_like(Bt)
-    CC = np.empty((g * n_d, n_d), dtype)
-    CCn, G, Gn = np.empty_like(CC), np.empty_like(CC), np.empty_like(CC)
-    top = _top(g)
-    B0, C0, uphill = Bt, C, np.zeros(g, np.bool_)
-    _dot(C, top, g * n_d, L, LC)
-    _times_K(K, diagonal, Bt, KB)
-    for r in range(0, g * n_d, n_d):
-        _symmetric(C, C, r, n_d, c[ZERO], CC)
-        _symmetric(Bt, KB, r, n_d, c[ZERO], G)
+def run_starts(
+    rules: Rules, p: Numbers, starts: Starts, numbers: Array, age: int, has_past: bool, first: int, last: int
+) -> None:
+    """Update the starts of these numbers from update `first` on to `last`, or to where each ends.
 
-    turns = 0
-    for u in range(n_updates):
-        t = t0 + u + 1
-        ended = True
-        for i in range(g):
-            ended = ended and done[i] > 0
-        if ended:  # the rest of the path repeats
-            for i in range(g):
-                objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
-            continue
-        turns += 1
-        going = kind != PLAIN and age + u >= plain_updates and (known or u > 0)
-        for i in range(g):
-            r = i * n_d
-            _update_B(scheme, literal, r, n_d, Bt, KB, LC, CC, G, row_sums, weights, c, down_B, more, P, Q, yBn)
-            if going:
-                weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-                _extrapolate(kind, signed, r, n_d, yBn, yB, weight, c, growth, bits, exponents, Bn)
-            else:
-                _copy(yBn, Bn, r, r + n_d)
-        _project(Bn, top, g * n_d, L, Lt, turned, BL)
-        _times_K(K, diagonal, Bn, KBn)
-        # the candidate; then, for starts that it would take uphill, the plain update (restart)
-        any_uphill = False
-        for again in (False, True):
-            if again and not any_uphill:
+    `age` is how many updates they had made by `first`, some perhaps in an earlier run; `has_past`: whether their last
+    plain updates are known.
+    """
+    for i in numbers:
+        n_components, n_columns = starts.B[i].shape
+        n_subjects = starts.C[i].shape[1]
+        point = new_point(n_components, n_columns, n_subjects)
+        candidate = new_point(n_components, n_columns, n_subjects)
+        plain_B, plain_C = np.empty_like(point.B), np.empty_like(point.C)
+        past_B, past_C = starts.past_B[i].copy(), starts.past_C[i].copy()
+        space_B, space_C = np.empty_like(point.B), np.empty_like(point.C)
+        objectives, errors = starts.objectives[i], starts.errors[i]
+        tau = starts.tau[i]
+        point.B[:] = starts.B[i]
+        point.C[:] = starts.C[i]
+        multiply_by_B(p, point)
+        multiply_by_C(p, point)
+        for t in range(first + 1, last + 1):
+            made = t - 1 - first
+            extrapolates = rules.extrapolation != PLAIN and age + made >= rules.plain_updates and (has_past or made > 0)
+            weight = (tau - 1.0) / (tau + 1.0) if extrapolates else 0.0
+            update_B(rules, p, point, plain_B, space_B, space_C)
+            propose(rules, p, point, plain_B, plain_C, past_B, past_C, weight, candidate, space_C)
+            errors[t], objectives[t] = error_and_objective(rules, p, candidate)
+            uphill = not objectives[t] <= objectives[t - 1] + ROUNDING * p.sq_norm
+            if extrapolates and uphill and not rules.literal:
+                tau = 1.0
+                propose(rules, p, point, plain_B, plain_C, past_B, past_C, 0.0, candidate, space_C)
+                errors[t], objectives[t] = error_and_objective(rules, p, candidate)
+            if extrapolates:
+                tau = (1.0 + np.sqrt(1.0 + 4.0 * tau * tau)) / 2.0
+            point, candidate = candidate, point
+            plain_B, past_B = past_B, plain_B
+            plain_C, past_C = past_C, plain_C
+            starts.n_updates[i] = t
+            if not np.isfinite(objectives[t]):
+                starts.status[i] = DIVERGED
                 break
-            for i in range(g):
-                r = i * n_d
-                if again:
-                    if not uphill[i]:
-                        continue
-                    _copy(yBn, Bn, r, r + n_d)
-                    _project(Bn, r, r + n_d, L, Lt, turned, BL)
-                    _times_K(K, diagonal, Bn[r : r + n_d], KBn[r : r + n_d])
-                _symmetric(Bn, KBn, r, n_d, c[ZERO], Gn)
-                _update_C(scheme, literal, r, n_d, BL, C, Gn, ones, c, down_C, P, Q, yCn)
-                if going and both and not again:
-                    weight = (tau[i] - c[ONE]) / (tau[i] + c[ONE])
-                    _extrapolate(kind, signed, r, n_d, yCn, yC, weight, c, growth, bits, exponents, Cn)
-                else:
-                    _copy(yCn, Cn, r, r + n_d)
-                if both:
-                    _balance(scheme, r, n_d, Bn, KBn, Cn, Gn, weights, c)
-                _symmetric(Cn, Cn, r, n_d, c[ZERO], CCn)
-                if again:
-                    _dot(Cn, r, r + n_d, L, LCn)
-            if not again:
-                _dot(Cn, top, g * n_d, L, LCn)
-            for i in range(g):
-                if done[i] or (again and not uphill[i]):
-                    continue
-                E, value = _objective(scheme, i * n_d, n_d, Bn, Cn, LCn, CCn, Gn, weights, c[ZERO], penalty, sq_norm)
-                uphill[i] = going and not literal and not again and not value <= objectives[i, t - 1] + slack
-                any_uphill = any_uphill or uphill[i]
-                objectives[i, t], errors[i, t] = value, E
-                if going:
-                    was = c[ONE] if again else tau[i]
-                    tau[i] = (c[ONE] + np.sqrt(c[ONE] + c[TWO] * c[TWO] * was * was)) / c[TWO]
-        for i in range(g):
-            if done[i]:
-                objectives[i, t], errors[i, t] = objectives[i, t - 1], errors[i, t - 1]
-                r, end = i * n_d, (i + 1) * n_d
-                for old, new in ((Bt, Bn), (KB, KBn), (C, Cn), (LC, LCn), (CC, CCn), (G, Gn), (yB, yBn), (yC, yCn)):
-                    _copy(old, new, r, end)
-                continue
-            made[i] = t
-            if not np.isfinite(objectives[i, t]):
-                done[i] = 2
-            elif _settled(objectives, i, t, tol, settle):
-                done[i] = 1
-        Bt, Bn, KB, KBn, C, Cn = Bn, Bt, KBn, KB, Cn, C
-        LC, LCn, CC, CCn, G, Gn = LCn, LC, CCn, CC, Gn, G
-        yB, yBn, yC, yCn = yBn, yB, yCn, yC
-    if turns % 2:  # the newest state lies in the buffers made here: bring it home
-        _copy(Bt, B0, top, g * n_d)
-        _copy(C, C0, top, g * n_d)
-        _copy(yB, yBn, top, g * n_d)
-        _copy(yC, yCn, top, g * n_d)
+            if rules.tol > 0 and t >= rules.first_look and settled(objectives[: t + 1], rules.tol, rules.plateau):
+                starts.status[i] = CONVERGED
+                break
+        starts.tau[i] = tau
+        starts.B[i] = point.B
+        starts.C[i] = point.C
+        starts.past_B[i] = past_B
+        starts.past_C[i] = past_C
 
 
-def compile_for(dtype: str) -> None:
-    """Compile `run_group` into the cache."""
-    run_group.compile(sweeps.types_of_loops(dtype))
+@compiled
+def new_point(n_components: int, n_columns: int, n_subjects: int) -> Point:
+    """Return memory for a point."""
+    return Point(
+        np.empty((n_components, n_columns)),
+        np.empty((n_components, n_subjects)),
+        np.empty((n_components, n_columns)),
+        np.empty((n_components, n_components)),
+        np.empty((n_components, n_subjects)),
+        np.empty((n_components, n_components)),
+        np.empty((n_components, n_columns)),
+    )
 
 
-def is_cached(dtype: str) -> bool:
-    """Whether `run_group` for this type lies in the cache; then it is loaded from there."""
-    return sweeps.is_cached(run_group, sweeps.types_of_loops(dtype))
+@compiled
+def copy(source: Array, target: Array) -> None:
+    """Copy a matrix; numba is slower at `target[:] = source`."""
+    for j in range(source.shape[0]):
+        for k in range(source.shape[1]):
+            target[j, k] = source[j, k]
+
+
+@compiled
+def times_K(p: Numbers, B: Array, product: Array) -> None:
+    """Set `product` to K B."""
+    if p.diagonal:
+        for j in range(B.shape[0]):
+            for k in range(B.shape[1]):
+                product[j, k] = p.K[0, k] * B[j, k]
+    else:
+        np.dot(B, p.K, product)
+
+
+@compiled
+def multiply_by_B(p: Numbers, point: Point) -> None:
+    """Make the products of B."""
+    times_K(p, point.B, point.KB)
+    np.dot(point.KB, point.B.T, point.G)
+    np.dot(point.B, p.Lt, point.BL)
+
+
+@compiled
+def multiply_by_C(p: Numbers, point: Point) -> None:
+    """Make the products of C."""
+    np.dot(point.C, point.C.T, point.CC)
+    np.dot(point.C, p.L, point.LC)
+
+
+@compiled
+def propose(
+    rules: Rules,
+    p: Numbers,
+    point: Point,
+    plain_B: Array,
+    plain_C: Array,
+    past_B: Array,
+    past_C: Array,
+    weight: float,
+    candidate: Point,
+    space_C: Array,
+) -> None:
+    """`update.propose`: the candidate from the plain update of B, with this weight of the momentum."""
+    B, C = candidate.B, candidate.C
+    free = rules.update < PROJECTIVE
+    extrapolate(rules, plain_B, past_B, weight, B)
+    multiply_by_B(p, candidate)
+    if free:
+        update_C(rules, p, point.C, candidate, plain_C, space_C)
+    else:
+        copy(candidate.BL, plain_C)
+    if free and not rules.literal:
+        extrapolate(rules, plain_C, past_C, weight, C)
+        balance(rules, p, candidate)
+    else:
+        copy(plain_C, C)
+    multiply_by_C(p, candidate)
+
+
+@compiled
+def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Array, space_C: Array) -> None:
+    """The plain update of B."""
+    if rules.update == DESCENT:
+        descend(p, point, plain_B, space_B, space_C)
+        return
+    if rules.sweeps > 0:
+        ridge, lasso = penalties(rules, p)
+        plain_B[:] = point.B
+        sweep(rules.sweeps, point.CC, point.LC, p.K, p.diagonal, p.row_sums, p.weights, ridge, lasso, plain_B, space_B)
+        return
+    np.dot(point.CC, point.KB, space_B)
+    if rules.update == PROJECTIVE:
+        multiply_by_factor(rules, point, space_B, plain_B)
+    else:
+        penalised_update(rules, p, point.B, point.LC, space_B, point.CC, p.row_sums, p.weights, plain_B)
+
+
+@compiled
+def update_C(rules: Rules, p: Numbers, C: Array, candidate: Point, plain_C: Array, space: Array) -> None:
+    """The plain update of C, from the products of the new B."""
+    G, BL = candidate.G, candidate.BL
+    if rules.sweeps > 0:
+        ridge, lasso = penalties(rules, p)
+        copy(C, plain_C)
+        sweep(rules.sweeps, G, BL, p.ones[None, :], True, p.ones, p.ones, ridge, lasso, plain_C, space)
+    else:
+        np.dot(G, C, space)
+        penalised_update(rules, p, C, BL, space, G, p.ones, p.ones, plain_C)
+
+
+@compiled
+def penalties(rules: Rules, p: Numbers) -> tuple[float, float]:
+    """Return λ as the weights of squares and of absolute values."""
+    if rules.update == RIDGE:
+        return p.penalty, 0.0
+    return 0.0, p.penalty
+
+
+@compiled
+def penalised_update(
+    rules: Rules, p: Numbers, X: Array, up: Array, down: Array, A: Array, row_sums: Array, weights: Array, new: Array
+) -> None:
+    """The update of one factor, eq. 2 to 7: of B from LᵀCᵀ, KBCCᵀ and CCᵀ, of C from BᵀLᵀ, GC and G."""
+    if rules.update == DICTIONARY:
+        step = 0.0 if rules.literal else inverse_of_largest_eigenvalue(A)
+        for j in range(X.shape[0]):
+            for k in range(X.shape[1]):
+                length = p.literal_step
+                if not rules.literal:
+                    length = step / row_sums[k] if row_sums[k] > 0 else 0.0
+                z = X[j, k] - length * (down[j, k] - up[j, k])
+                threshold = p.penalty * weights[k] * length
+                new[j, k] = max(z - threshold, 0.0) - max(-z - threshold, 0.0)
+        return
+    ridge, lasso = penalties(rules, p)
+    for j in range(X.shape[0]):
+        if rules.literal:
+            for k in range(X.shape[1]):
+                x = X[j, k]
+                new[j, k] = x * max(up[j, k] - (ridge * x + lasso), 0.0) / max(down[j, k], TINY)
+        else:
+            for k in range(X.shape[1]):
+                x = X[j, k]
+                new[j, k] = x * up[j, k] / max(down[j, k] + weights[k] * (ridge * x + lasso), TINY)
+
+
+@compiled
+def inverse_of_largest_eigenvalue(A: Array) -> float:
+    """The inverse of `dictionary.largest_eigenvalue`, (tr A¹⁶)^(1/16); 0 for a zero matrix."""
+    trace = 0.0
+    for i in range(len(A)):
+        trace += A[i, i]
+    if not trace > 0:
+        return 0.0
+    power = A / trace
+    for _ in range(3):
+        power = np.dot(power, power)
+    return 1.0 / (trace * np.sum(power * power) ** (1 / 16))
+
+
+@compiled
+def multiply_by_factor(rules: Rules, point: Point, KB_CC: Array, new: Array) -> None:
+    """Eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB."""
+    np.dot(point.G, point.LC, new)
+    for j in range(new.shape[0]):
+        for k in range(new.shape[1]):
+            ratio = 2.0 * point.LC[j, k] / max(KB_CC[j, k] + new[j, k], TINY)
+            factor = 0.5 + 0.5 * ratio
+            if not rules.literal and factor > SAFE_FACTOR:
+                factor = min(factor, max(ratio ** (1 / 3), SAFE_FACTOR))
+            new[j, k] = point.B[j, k] * factor
+
+
+@compiled
+def sweep(
+    n_sweeps: int,
+    A: Array,
+    pull: Array,
+    K: Array,
+    diagonal: bool,
+    row_sums: Array,
+    weights: Array,
+    ridge: float,
+    lasso: float,
+    Z: Array,
+    steps: Array,
+) -> None:
+    """`nonnegative.sweep`, several times: every row of Z in turn at its best, in place.
+
+    Of B, A is CCᵀ and `pull` is LᵀCᵀ; of C, A is G and `pull` is BᵀLᵀ.
+    """
+    n_rows, n_columns = Z.shape
+    mixed = np.empty((1, n_columns))
+    for j in range(n_rows):
+        for k in range(n_columns):
+            steps[j, k] = 1.0 / max(A[j, j] * row_sums[k] + ridge * weights[k], TINY)
+    for _ in range(n_sweeps):
+        for j in range(n_rows):
+            for k in range(n_columns):
+                mixed[0, k] = A[j, 0] * Z[0, k]
+            for i in range(1, n_rows):
+                share = A[j, i]
+                for k in range(n_columns):
+                    mixed[0, k] += share * Z[i, k]
+            if diagonal:
+                for k in range(n_columns):
+                    mixed[0, k] *= K[0, k]
+            else:
+                mixed = np.dot(mixed, K)
+            for k in range(n_columns):
+                z = Z[j, k]
+                change = steps[j, k] * (pull[j, k] - mixed[0, k] - weights[k] * (ridge * z + lasso))
+                Z[j, k] = max(z + change, 0.0)
+
+
+@compiled
+def descend(p: Numbers, point: Point, new: Array, step: Array, C_step: Array) -> None:
+    """`projective.descend`: a projected gradient step of the best length."""
+    n_components, n_columns = point.B.shape
+    # G − 2I: ⟨LᵀCᵀ, B⟩ is the trace of CCᵀ.
+    G = point.G.copy()
+    for j in range(n_components):
+        G[j, j] -= 2.0
+    np.dot(point.CC, point.KB, step)
+    np.dot(G, point.LC, new)
+    for j in range(n_components):
+        inverse = 1.0 / point.CC[j, j] if point.CC[j, j] > 0 else 0.0
+        for k in range(n_columns):
+            scale = inverse / p.row_sums[k] if p.row_sums[k] > 0 else 0.0
+            step[j, k] = max(point.B[j, k] - scale * (step[j, k] + new[j, k]), 0.0) - point.B[j, k]
+    np.dot(step, p.Lt, C_step)
+    times_K(p, step, new)
+    mixed_A = np.dot(point.C, C_step.T)
+    mixed_G = np.dot(point.KB, step.T)
+    A2 = np.dot(C_step, C_step.T)
+    G2 = np.dot(new, step.T)
+    length = length_of_least_error(point.CC, mixed_A + mixed_A.T, A2, G, mixed_G + mixed_G.T, G2)
+    for j in range(n_components):
+        for k in range(n_columns):
+            new[j, k] = point.B[j, k] + length * step[j, k]
+
+
+@compiled
+def length_of_least_error(A0: Array, A1: Array, A2: Array, G0: Array, G1: Array, G2: Array) -> float:
+    """`projective.length_of_least_error`; here G₀ is G − 2I."""
+    first = np.sum(G1 * A0) + np.sum(G0 * A1)
+    second = np.sum(G2 * A0) + np.sum(G1 * A1) + np.sum(G0 * A2)
+    third = np.sum(G2 * A1) + np.sum(G1 * A2)
+    fourth = np.sum(G2 * A2)
+    best = 0.0
+    least = 0.0
+    for s in STEPS:
+        error = s * (first + s * (second + s * (third + s * fourth)))
+        if error < least:
+            least = error
+            best = s
+    return best
+
+
+@compiled
+def extrapolate(rules: Rules, y: Array, past: Array, weight: float, new: Array) -> None:
+    """Eq. 10 and 11; a weight of 0 gives the plain update."""
+    if weight == 0.0:
+        copy(y, new)
+    elif rules.extrapolation == NESTEROV:
+        lowest = -np.inf if rules.update == DICTIONARY else 0.0
+        for j in range(y.shape[0]):
+            for k in range(y.shape[1]):
+                new[j, k] = max(y[j, k] + weight * (y[j, k] - past[j, k]), lowest)
+    else:
+        for j in range(y.shape[0]):
+            for k in range(y.shape[1]):
+                growth = y[j, k] / past[j, k] if past[j, k] > 0 else 1.0
+                new[j, k] = max(growth, 1e-300)
+        flat = new.reshape(-1)
+        clipped_powers(flat, flat.view(np.int64), weight)
+        for j in range(y.shape[0]):
+            for k in range(y.shape[1]):
+                new[j, k] *= y[j, k]
+
+
+@compiled
+def clipped_powers(x: Array, bits: Array, weight: float) -> None:
+    """x ← clip(x^weight, 0.1, 10) of positive normal numbers, right to about 1e-15; `bits` is x seen as integers.
+
+    A call of pow is not vectorised, and would take most of the time. The logarithm is exponent · ln 2 plus a series in
+    f/(2 + f) of the mantissa 1 + f, which lies in [√½, √2); the power is 2^whole times a Taylor series on ±½ ln 2.
+    """
+    exponents = np.empty_like(x)
+    for k in range(len(x)):
+        mantissa = (bits[k] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
+        # Above √2, whose bits these are, the mantissa is halved.
+        above = mantissa >= 0x3FF6A09E667F3BCD
+        exponents[k] = np.float64((bits[k] >> 52) - 1023 + (1 if above else 0))
+        bits[k] = mantissa - (0x0010000000000000 if above else 0)
+    for k in range(len(x)):
+        f = x[k] - 1.0
+        r = f / (2.0 + f)
+        z = r * r
+        tail = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23)))))
+        series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
+        power = weight * (2.0 * r * series + exponents[k] * LOG_2)
+        power = min(max(power, -LARGEST_LOG_GROWTH), LARGEST_LOG_GROWTH)
+        whole = np.floor(power / LOG_2 + 0.5)
+        y = power - whole * LOG_2
+        high = 1 / 5040 + y * (1 / 40320 + y * (1 / 362880 + y * (1 / 3628800 + y * (1 / 39916800 + y / 479001600))))
+        x[k] = 1.0 + y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * high))))))
+        exponents[k] = whole
+    for k in range(len(x)):
+        bits[k] += np.int64(exponents[k]) << 52
+    for k in range(len(x)):
+        x[k] = min(max(x[k], 0.1), 10.0)
+
+
+@compiled
+def balance(rules: Rules, p: Numbers, point: Point) -> None:
+    """Scale each component so that the penalty is least; B C stays."""
+    B, C, KB, G = point.B, point.C, point.KB, point.G
+    squared = rules.update == RIDGE
+    for j in range(len(B)):
+        size_B, size_C = 0.0, 0.0
+        for k in range(B.shape[1]):
+            size_B += p.weights[k] * (B[j, k] * B[j, k] if squared else abs(B[j, k]))
+        for s in range(C.shape[1]):
+            size_C += C[j, s] * C[j, s] if squared else abs(C[j, s])
+        if size_B > 0 and size_C > 0:
+            scale = (size_C / size_B) ** (0.25 if squared else 0.5)
+            inverse = 1.0 / scale
+            for k in range(B.shape[1]):
+                B[j, k] *= scale
+                KB[j, k] *= scale
+            for s in range(C.shape[1]):
+                C[j, s] *= inverse
+            for i in range(len(G)):
+                G[i, j] *= scale
+                G[j, i] *= scale
+
+
+@compiled
+def error_and_objective(rules: Rules, p: Numbers, point: Point) -> tuple[float, float]:
+    """Eq. 1, and the objective."""
+    B, C = point.B, point.C
+    error = p.sq_norm
+    size = 0.0
+    for j in range(len(B)):
+        for k in range(B.shape[1]):
+            error -= 2.0 * point.LC[j, k] * B[j, k]
+        for i in range(len(B)):
+            error += point.G[j, i] * point.CC[j, i]
+        if rules.update == RIDGE:
+            for k in range(B.shape[1]):
+                size += p.weights[k] * B[j, k] * B[j, k]
+            size += point.CC[j, j]
+        elif rules.update < PROJECTIVE:
+            for k in range(B.shape[1]):
+                size += p.weights[k] * abs(B[j, k])
+            for s in range(C.shape[1]):
+                size += abs(C[j, s])
+    if rules.update == DICTIONARY or rules.update == SPARSE:
+        return error, 0.5 * error + p.penalty * size
+    return error, error + p.penalty * size

@@ -269,11 +269,9 @@ class Scheme(ABC):
         row_sums: np.ndarray,
         n_components: int,
         literal: bool,
-        compiled: bool = False,
         n_best: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`draw` for several starts, each with its own stream, as one batch; `compiled`: kernels may be used; `n_best`:
-        how many of them are wanted at least, where starts differ in how good they are."""
+        """`draw` for several starts, each with its own stream, as one batch; `n_best`: how many of them are wanted at least, where starts differ in how good they are."""
         B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
         return np.stack(B), np.stack(C)
 

@@ -71,7 +71,6 @@ class Parts(ProjectiveNMF):
         row_sums: np.ndarray,
         n_components: int,
         literal: bool,
-        compiled: bool = False,
         n_best: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Hard starts, softened: B of unit columns in the metric of the faces' sizes."""
@@ -86,8 +85,8 @@ class Parts(ProjectiveNMF):
             profiles = np.array(profiles / (np.abs(profiles).max() or 1.0), np.float32, order="C")
         draws = np.stack([rng.random(n_components) for rng in streams])
         groups = [draws[i : i + HARD_GROUP] for i in range(0, len(draws), HARD_GROUP)]
-        one = lambda some: soften(*_best(*hard_parts(profiles, some, compiled=compiled), n_best))
-        workers = 1 if L.size < SHORT and not compiled else None
+        one = lambda some: soften(*_best(*hard_parts(profiles, some), n_best))
+        workers = 1 if L.size < SHORT else None
         B = np.concatenate(list(in_order(one, groups, workers))).astype(np.float64, copy=False)
         B[:, held] /= root[held, None]
         return B, np.swapaxes(B, 1, 2) @ L.T
@@ -96,9 +95,7 @@ class Parts(ProjectiveNMF):
         return descend(p, B, C, t)
 
 
-def hard_parts(
-    profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS, compiled: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def hard_parts(profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS) -> tuple[np.ndarray, np.ndarray]:
     """Partitions of faces by weighted spherical k-means, one per row of `draws`.
 
     Face k with profile y_k over subjects belongs to the part whose unit profile c_j has the largest (c_jᵀy_k)₊; c_j is
@@ -109,7 +106,6 @@ def hard_parts(
     profiles : (n_faces, n_subjects) y, each divided by the root of the face's size
     draws : (n_starts, n_parts) numbers in [0, 1), by which the first faces are chosen (k-means++)
     sweeps : at most
-    compiled : whether the kernel makes them
 
     Returns
     -------
@@ -118,18 +114,7 @@ def hard_parts(
     """
     energy = np.einsum("ij,ij->i", profiles, profiles)
     centres = _spread_seeds(profiles, energy, draws)
-    if not compiled:
-        return hard_sweeps(profiles, energy, centres, sweeps)
-    from numba import typeof
-
-    from icofactor.factorization.engines import cpu
-    from icofactor.factorization.engines import sweeps as kernels
-
-    fit, own = np.zeros((*draws.shape, len(profiles)), profiles.dtype), np.full((len(draws), len(profiles)), -1)
-    given = profiles, np.ascontiguousarray(profiles.T), energy, centres, fit, own, sweeps
-    cpu.compile_kernels({kernels.hard_sweeps: tuple(map(typeof, given))}, 2)
-    kernels.hard_sweeps(*given)
-    return fit, own
+    return hard_sweeps(profiles, energy, centres, sweeps)
 
 
 def hard_sweeps(
