@@ -237,7 +237,6 @@ def kill_and_go_on(stored: Any, work: Path, seed: int) -> CorticalFactorization:
 def test_a_killed_process_goes_on_to_the_same_bits(
     seed: int, stored: Any, undisturbed: CorticalFactorization, tmp_path: Path
 ) -> None:
-    """Three of the thirty of `icofactor_lab/docs_tables/scale.py kill`."""
     assert_same_bits(kill_and_go_on(stored, tmp_path / "work", seed), undisturbed)
 
 

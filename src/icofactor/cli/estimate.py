@@ -1,7 +1,6 @@
 """How much memory and time a fit needs, before it is made: a few lines measured once, not a promise.
 
-Seconds are those of two cores of an AMD EPYC (dgemm 100 GFLOP/s on both);
-`python -m icofactor_lab.docs_tables.scale estimates` shows the estimates beside what it measures.
+Seconds are those of two cores of an AMD EPYC (dgemm 100 GFLOP/s on both).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def product(x: Array, y: Array) -> Array:
     """x @ y of each matrix of a batch, for a short inner dimension.
 
     On an accelerator a batch of such small products is sooner made by multiplying and summing, which JAX fuses with
-    what surrounds it, than by its library of matrix products (icofactor_lab/docs_tables/gpu.py). NumPy makes tall ones
+    what surrounds it, than by its library of matrix products. NumPy makes tall ones
     as they lie (`turned`).
     """
     if x.ndim > 2 and isinstance(x, np.ndarray):
