@@ -4,9 +4,10 @@
     python -m benchmarks peers                 # some of them
     python -m benchmarks gpu                   # on a machine with a GPU
     python -m benchmarks --quick --out OUT     # tiny sizes: to see that everything runs
+    make bench OUT=folder ARGS="peers"         # in an environment of its own
 
-Run the benchmarks of time on idle cores. They use real cortical thickness where ICOFACTOR_TEST_DATA names its folder,
-else simulated maps. The tables of this version are in benchmarks/results.
+Tables go to OUT, by default to benchmarks/results, where those of this version are. Run the benchmarks of time on idle
+cores. They use real cortical thickness where ICOFACTOR_TEST_DATA names its folder, else simulated maps.
 """
 
 from __future__ import annotations

@@ -21,15 +21,16 @@ def elapsed(work: Callable[[], object]) -> float:
 
 
 def seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median time of several calls, after one that is not counted."""
-    work()
+    """Return the median time of several calls, after one that is not counted; one call alone is not repeated."""
+    if repeats > 1:
+        work()
     return statistics.median(elapsed(work) for _ in range(repeats))
 
 
-def product_seconds(size: int = 2000) -> float:
+def product_seconds(size: int = 1500) -> float:
     """Return the time of a product of square matrices of float64, the unit in which machines are compared."""
     matrix = np.random.default_rng(0).random((size, size))
-    return seconds(lambda: matrix @ matrix, repeats=5)
+    return seconds(lambda: matrix @ matrix, repeats=3)
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:

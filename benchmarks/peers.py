@@ -17,7 +17,7 @@ from sklearn.decomposition import non_negative_factorization
 
 import icofactor as ico
 from benchmarks.data import left_faces
-from benchmarks.measure import Row, show
+from benchmarks.measure import Row, seconds, show
 from benchmarks.opnmf import opnmf
 
 N_COMPONENTS = 10
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Row]:
         *sklearn_points(maps, "cd", quick),
         *sklearn_points(maps, "mu", quick),
         *opnmf_points(maps, quick),
-        *icofactor_points(maps, faces),
+        *icofactor_points(maps, faces, n_fits=1 if quick else 5),
     ]
     rows = []
     for problem in ("NMF", "projective"):
@@ -86,8 +86,8 @@ def opnmf_points(maps: np.ndarray, quick: bool) -> Iterator[Row]:
         yield {**row, "error": error_of(maps, maps @ state.W, state.W.T)}
 
 
-def icofactor_points(maps: np.ndarray, faces: ico.Sites) -> Iterator[Row]:
-    """Fit icofactor; the median time of five fits."""
+def icofactor_points(maps: np.ndarray, faces: ico.Sites, n_fits: int) -> Iterator[Row]:
+    """Fit icofactor; the median time of several fits."""
     fits: list[tuple[str, str, dict[str, Any]]] = [
         ("NMF", "CD-PNNMF", {}),
         ("NMF", "CD-PNNMF", {"n_starts": 1, "refinement": None}),
@@ -97,13 +97,7 @@ def icofactor_points(maps: np.ndarray, faces: ico.Sites) -> Iterator[Row]:
     ]
     for problem, method, options in fits:
         model = ico.CorticalFactorization(N_COMPONENTS, method=method, mesh=faces, random_state=0, **options)
-        # The first fit may compile.
-        model.fit(maps)
-        times = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            model.fit(maps)
-            times.append(time.perf_counter() - begin)
+        value = seconds(lambda model=model: model.fit(maps), n_fits)
         label = f"icofactor, {method}" + (", one start" if options else "")
-        row = {"problem": problem, "solver": label, "iterations": model.n_iter_, "seconds": float(np.median(times))}
+        row = {"problem": problem, "solver": label, "iterations": model.n_iter_, "seconds": value}
         yield {**row, "error": model.error_ / model.total_variance_}

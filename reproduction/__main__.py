@@ -4,8 +4,10 @@
     python -m reproduction OUT                              # simulated data in place of the paper's fourteen datasets
     python -m reproduction OUT --cohort thickness.store     # your data: cohort stores, or anything `load_cohort` reads
     python -m reproduction OUT --only timing,convergence    # some experiments; the others keep their tables in OUT
+    make reproduce OUT=folder ARGS="--quick"                # in an environment of its own
 
-The maps of the Human Connectome Project can be prepared with `icofactor prepare` and given with --cohort.
+With make, OUT is reproduction-output by default. The maps of the Human Connectome Project can be prepared with
+`icofactor prepare` and given with --cohort.
 """
 
 from __future__ import annotations
