@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def icofactor_points(maps: np.ndarray, faces: ico.Sites, n_fits: int) -> Iterato
     ]
     for problem, method, options in fits:
         model = ico.CorticalFactorization(N_COMPONENTS, method=method, mesh=faces, random_state=0, **options)
-        value = seconds(lambda model=model: model.fit(maps), n_fits)
+        value = seconds(partial(model.fit, maps), n_fits)
         label = f"icofactor, {method}" + (", one start" if options else "")
         row = {"problem": problem, "solver": label, "iterations": model.n_iter_, "seconds": value}
         yield {**row, "error": model.error_ / model.total_variance_}

@@ -85,7 +85,9 @@ def turned(X: np.ndarray, sites: ico.Sites, seed: int) -> np.ndarray:
     result = np.empty_like(X)
     for side in np.unique(sites.hemisphere):
         members = np.flatnonzero(sites.hemisphere == side)
-        points = sites.coordinates[members]
+        # The spheres are mirror images in x: homologous places of both hemispheres stay homologous.
+        mirror = np.array([1.0 if side == 0 else -1.0, 1.0, 1.0])
+        points = sites.coordinates[members] * mirror
         tree = KDTree(points)
         for person, rotation in enumerate(rotations):
             # Every site takes the value of the site that is nearest to where it is turned to.
