@@ -23,6 +23,7 @@ def smooth_maps(points: np.ndarray, n_subjects: int, seed: int = 0, batch: int =
     closeness = np.exp(12 * (points @ centres.T - 1))
     regions = (closeness / closeness.sum(axis=1, keepdims=True)).astype(np.float32)
     people = np.random.default_rng([seed, batch])
+    # Deviations from the mean are skewed, as those of thickness are.
     deviations = (0.07 * (people.gamma(2.0, size=(n_subjects, 10)) - 2)).astype(np.float32)
     noise = people.standard_normal((n_subjects, len(points)), dtype=np.float32)
     return np.maximum(2.5 * (1 + deviations @ regions.T) + 0.15 * noise, 0.01)
@@ -47,5 +48,5 @@ def left_faces(n_subjects: int, mesh: str = "fsaverage5") -> tuple[np.ndarray, i
     """Return maps of the left hemisphere on faces, subjects × faces, and the faces."""
     cohort = both_hemispheres(n_subjects, mesh)
     faces = ico.Sites.named(mesh, on="faces")
-    left = np.asarray(cohort.X)[:, : cohort.sites.n // 2]
-    return np.ascontiguousarray(left[:, faces.triangles].mean(axis=2)), faces
+    left_vertices = np.asarray(cohort.X)[:, : cohort.sites.n // 2]
+    return np.ascontiguousarray(left_vertices[:, faces.triangles].mean(axis=2)), faces

@@ -72,11 +72,11 @@ def updated(data: np.ndarray, W: np.ndarray) -> np.ndarray:
 
 def nndsvd(data: np.ndarray, n_components: int) -> np.ndarray:
     """Return the non-negative start of Boutsidis & Gallopoulos (2008) from the SVD of sites × subjects."""
-    left, singular, right = np.linalg.svd(data, full_matrices=False)
+    site_vectors, singular, subject_vectors = np.linalg.svd(data, full_matrices=False)
     W = np.empty((len(data), n_components))
     for component in range(n_components):
-        u = left[:, component]
-        v = right[component]
+        u = site_vectors[:, component]
+        v = subject_vectors[component]
         # The side, positive or negative, that carries more of the product.
         sides = [(np.maximum(sign * u, 0), np.maximum(sign * v, 0)) for sign in (1, -1)]
         lengths = [np.linalg.norm(a) * np.linalg.norm(b) for a, b in sides]

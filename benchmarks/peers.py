@@ -42,13 +42,15 @@ def run(quick: bool) -> list[Row]:
     ]
     rows = []
     for problem in ("NMF", "projective"):
-        chosen = [point for point in points if point["problem"] == problem]
-        best = min(point["error"] for point in chosen)
-        for solver in dict.fromkeys(point["solver"] for point in chosen):
-            path = [point for point in chosen if point["solver"] == solver]
+        solver_points = [point for point in points if point["problem"] == problem]
+        best = min(point["error"] for point in solver_points)
+        for solver in dict.fromkeys(point["solver"] for point in solver_points):
+            path = [point for point in solver_points if point["solver"] == solver]
             times = [point["seconds"] for point in path if point["error"] <= NEAR * best]
-            near = min(times) if times else "never"
-            rows.append(show({**path[-1], "error / best": path[-1]["error"] / best, f"seconds to {NEAR} × best": near}))
+            first = min(times) if times else "never"
+            rows.append(
+                show({**path[-1], "error / best": path[-1]["error"] / best, f"seconds to {NEAR} × best": first})
+            )
     return rows
 
 

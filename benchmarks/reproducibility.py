@@ -67,11 +67,11 @@ def run(quick: bool) -> list[Row]:
             for name, solver in SOLVERS.items():
                 measured = agreement([X[people] for people in parts], sites, solver, n_components)
                 by_chance = agreement([null[people] for people in parts], sites, solver, n_components)
-                measured |= {f"{what}, null": value for what, value in by_chance.items()}
+                measured |= {f"{measure}, null": value for measure, value in by_chance.items()}
                 agreements.setdefault((name, n_components), []).append(measured)
     rows = []
     for (name, n_components), splits in agreements.items():
-        medians = {what: float(np.median([split[what] for split in splits])) for what in splits[0]}
+        medians = {measure: float(np.median([split[measure] for split in splits])) for measure in splits[0]}
         rows.append(show({"method": name, "components": n_components, "splits": len(splits), **medians}))
     return rows
 

@@ -42,9 +42,9 @@ def run(quick: bool) -> list[Row]:
     return list(rows)
 
 
-def timing_row(what: str, value: float, limit: float | str = "") -> Row:
+def timing_row(label: str, value: float, limit: float | str = "") -> Row:
     """Return a time, its ratio to a matrix product now, and the limit that it must keep."""
-    return show({"what": what, "value": value, "unit": "s", "products": value / product_seconds(), "limit": limit})
+    return show({"what": label, "value": value, "unit": "s", "products": value / product_seconds(), "limit": limit})
 
 
 def product_rows() -> Iterator[Row]:
@@ -114,9 +114,9 @@ def selection_rows(quick: bool) -> Iterator[Row]:
 def process_rows(quick: bool) -> Iterator[Row]:
     """Time the import, over that of numpy, and the demo, each in processes of its own."""
     repeats = 1 if quick else 9
-    both = seconds(lambda: run_python("-c", "import numpy, icofactor"), repeats)
+    with_icofactor = seconds(lambda: run_python("-c", "import numpy, icofactor"), repeats)
     numpy_alone = seconds(lambda: run_python("-c", "import numpy"), repeats)
-    yield timing_row("import over numpy's", both - numpy_alone, 0.1)
+    yield timing_row("import over numpy's", with_icofactor - numpy_alone, 0.1)
     size = ["--n-subjects", "12", "--n-components", "2", "--no-figures"] if quick else []
     with tempfile.TemporaryDirectory() as folder:
         demo = ("-m", "icofactor", "demo", folder, "--overwrite", *size)

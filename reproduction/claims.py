@@ -165,14 +165,14 @@ def judge_trapped(table: Frame) -> Iterator[Verdict]:
     for setting, rows in settings_of(table):
         pairs = extrapolated_pairs(rows)
         fewer = (pairs.trapped_LE < pairs.trapped_E).sum()
-        more = (pairs.trapped_LE > pairs.trapped_E).sum()
+        more_often = (pairs.trapped_LE > pairs.trapped_E).sum()
         fewer_zeros = (pairs.zeros_in_B_LE < pairs.zeros_in_B_E).sum()
         measured = (
             f"trapped: E- {pairs.trapped_E.mean():.1%}, LE- {pairs.trapped_LE.mean():.1%} of starts "
-            f"(fewer in {fewer}, more in {more} of {len(pairs)}); "
+            f"(fewer in {fewer}, more in {more_often} of {len(pairs)}); "
             f"zeros in B: E- {pairs.zeros_in_B_E.mean():.1%}, LE- {pairs.zeros_in_B_LE.mean():.1%}"
         )
-        verdict = HOLDS if fewer and not more else PARTLY if fewer or fewer_zeros else FAILS
+        verdict = HOLDS if fewer and not more_often else PARTLY if fewer or fewer_zeros else FAILS
         yield Verdict(claim, "3.2", setting, measured, verdict)
 
 

@@ -62,6 +62,7 @@ def method_runs(stats: ico.Statistics, setting: Setting, method: str, study: Stu
     sizes = study.sizes
     followed = []
     for seed in range(sizes.runs):
+        # Runs of one number start alike for all methods of a scheme, so that their errors can be compared.
         seeds = np.random.SeedSequence([study.seed, seed])
         solution = ico.solve(
             stats, method, sizes.n_components, n_iter=sizes.updates, rules=setting.rules, random_state=seeds
@@ -94,6 +95,7 @@ def setting_rows(dataset: Dataset, setting: Setting, runs: dict[str, Runs]) -> l
         plateau = min(plateau, energy.sum() * (0.5 if scheme == "DL" else 1.0))
         lowest = min(runs[method].objectives[:, -1].min() for method in methods)
         descent = max(plateau - lowest, TINY)
+        # An extrapolated method should reach this error in fewer updates.
         goal = np.median(runs[scheme].errors[:, -1])
         for method in methods:
             ends = runs[method].objectives[:, -1]

@@ -78,6 +78,7 @@ def simulated_datasets(sizes: Sizes, seed: int) -> list[Dataset]:
     return datasets
 
 
+# Experiments load the same dataset many times in a row.
 @lru_cache(maxsize=2)
 def simulated_maps(sizes: Sizes, modality: str, side: Any, seed: int) -> Maps:
     """Simulate one dataset."""
@@ -107,12 +108,12 @@ def hemisphere_maps(cohort: Any, side: str) -> Maps:
     if cohort.hemisphere == "both":
         in_side = cohort.sites.hemisphere == (1 if side == "right" else 0)
     values = np.asarray(cohort.X)[:, in_side].T.astype(np.float64)
-    known = np.ones(len(values), dtype=bool)
+    has_data = np.ones(len(values), dtype=bool)
     if cohort.mask is not None:
-        known = np.asarray(cohort.mask)[in_side]
+        has_data = np.asarray(cohort.mask)[in_side]
     mesh = ico.Sites.named(cohort.sites.name, on="faces")
     assert mesh.triangles is not None
     # A face has the mean of its three corners.
-    on_faces = np.where(known[:, None], values, 0.0)[mesh.triangles].mean(axis=1)
-    cortex = np.asarray(known[mesh.triangles].all(axis=1))
-    return Maps(values[known], on_faces, mesh, cortex)
+    on_faces = np.where(has_data[:, None], values, 0.0)[mesh.triangles].mean(axis=1)
+    cortex = np.asarray(has_data[mesh.triangles].all(axis=1))
+    return Maps(values[has_data], on_faces, mesh, cortex)

@@ -52,6 +52,7 @@ class Program:
         norm = float(np.linalg.norm(L))
         self.step = 0.1 / norm
         self.penalty = {"DL": 5.0, "PNNMF": 1 / norm, "SPNNMF": 0.5, "PPNMF": 0.0}[self.scheme]
+        # Momentum is measured between plain updates, not between extrapolated ones.
         self.plain_B = B
         self.tau = FIRST_TAU
         self.age = 0

@@ -25,6 +25,7 @@ def write_page(study: Study) -> None:
     for path in sorted((study.folder / "figures").glob("*.png")):
         picture = base64.b64encode(path.read_bytes()).decode()
         parts.append(f'<h2>{path.stem}</h2><img alt="{path.stem}" src="data:image/png;base64,{picture}">')
+    # Tables are long: they open on a click.
     for name in TABLES:
         parts.append(f"<details><summary>Table: {name}.tsv</summary>{table_html(study, name)}</details>")
     head = f'<head><meta charset="utf-8"><title>The paper, repeated</title><style>{STYLE}</style></head>'

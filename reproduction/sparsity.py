@@ -35,6 +35,7 @@ def dataset_rows(dataset: Dataset, setting: Setting, study: Study) -> list[dict]
     rows = []
     for method in ico.PAPER_METHODS:
         row = {"number": dataset.number, "dataset": dataset.name, "setting": setting.key, "method": method}
+        # A row without numbers says that the method diverged.
         try:
             row |= measures(source, design, stats, setting, method, study)
         except ValueError as error:

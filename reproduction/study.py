@@ -91,6 +91,7 @@ def overlap(maps: np.ndarray) -> float:
     """Return the mean cosine between the columns, without signs: 0 where no two share a site."""
     length = np.linalg.norm(maps, axis=0)
     used = length > 0
+    # The sign of a map of dictionary learning is arbitrary.
     unit = np.abs(maps[:, used]) / length[used]
     n_maps = unit.shape[1]
     if n_maps < 2:

@@ -32,8 +32,8 @@ def run(study: Study) -> None:
             "formula": million_in_numpy(stats, method, study),
             **full_resolution(maps.vertices, method, study),
         }
-        for what, values in seconds.items():
-            rows.append({"method": method, "what": what, "seconds": np.median(values), "repeats": len(values)})
+        for quantity, values in seconds.items():
+            rows.append({"method": method, "what": quantity, "seconds": np.median(values), "repeats": len(values)})
     study.write_table("timing", rows)
     study.save_figure("1_timing", draw(rows))
 
@@ -89,6 +89,7 @@ def million_in_numpy(stats: ico.Statistics, method: str, study: Study) -> list[f
 def full_resolution(vertices: np.ndarray, method: str, study: Study) -> dict[str, list[float]]:
     """Return the seconds of one update with a column for every vertex, for each way to make the products."""
     sizes = study.sizes
+    # With a column for every vertex D is the identity, so L is the data themselves.
     L = np.ascontiguousarray(vertices.T)
     K = sp.csr_array(sp.eye_array(len(vertices)))
     B, C = random_factors(L, sizes.n_components, study.seed)
@@ -117,10 +118,10 @@ def draw(rows: list[dict]) -> Figure:
     axes = figure.subplots()
     kinds = ("compiled", "formula", "without M", "ordered", "as read")
     for kind, marker in zip(kinds, "os^vD", strict=True):
-        chosen = [row for row in rows if row["what"] == kind]
+        kind_rows = [row for row in rows if row["what"] == kind]
         label = "10⁶ coarse updates" if kind in kinds[:2] else "one full update"
-        seconds = [row["seconds"] for row in chosen]
-        axes.plot(seconds, [row["method"] for row in chosen], marker, label=f"{label}, {kind}")
+        seconds = [row["seconds"] for row in kind_rows]
+        axes.plot(seconds, [row["method"] for row in kind_rows], marker, label=f"{label}, {kind}")
     axes.set_xscale("log")
     axes.set_xlabel("seconds")
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)

@@ -97,7 +97,7 @@ def test_benchmarks_run(name: str, tmp_path: Path) -> None:
         pytest.importorskip("jax")
     command = [sys.executable, "-m", "benchmarks", name, "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert len(table(tmp_path / f"{name}.tsv")) > 1
+    assert len(table(tmp_path / f"{name}.tsv")) > 0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
