@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Folder of the results: of `make demo`, `make reproduce` and `make bench`, each with a default of its own.
 OUT ?= demo-output
 # The lowest Python of pyproject.toml, and an environment with the lowest version of every dependency.
 PYTHON_LOWEST ?= python3.11
 VENV_LOWEST ?= .venv-lowest
 BIN_LOWEST := $(VENV_LOWEST)/bin
 
-.PHONY: demo check test test-lowest lint docs clean
+.PHONY: demo check test test-lowest lint docs reproduce bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("icofactor needs Python 3.11 or later, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -20,6 +21,10 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(BIN)/python pyproject.toml
@@ -58,6 +63,16 @@ test-lowest: $(VENV_LOWEST)/.installed
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
+
+# The experiments of the paper and its claims, about half an hour: make reproduce [OUT=folder] [ARGS="--quick"]
+reproduce: OUT = reproduction-output
+reproduce: $(VENV)/.installed-bench
+	$(BIN)/python -m reproduction $(OUT) $(ARGS)
+
+# Speeds, other tools, reproducibility; on idle cores: make bench [OUT=folder] [ARGS="speeds --quick"]
+bench: OUT = benchmarks/results
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks --out $(OUT) $(ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -100,7 +100,7 @@ def _plain_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: 
 
 def _titles(app: Any, name: str, source: list[str]) -> None:
     """[people.md](people.md), which suits a repository, has the title of that page or section as its text here."""
-    source[0] = re.sub(r"\[\w+\.md\]\(", "[](", source[0].replace("[measured.md](", "[Evidence]("))
+    source[0] = re.sub(r"\[\w+\.md\]\(", "[](", source[0])
 
 
 def setup(app: Any) -> None:

@@ -32,7 +32,6 @@ SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--
         (["--help"], "demo"),
         (["--version"], f"icofactor {icofactor.__version__}"),
         (["demo", "--help"], "icofactor demo demo-output"),
-        (["bench", "--help"], "icofactor bench -o"),
         (["fit", "--help"], "icofactor fit $SUBJECTS_DIR"),
         (["transform", "--help"], "icofactor transform out/model.zip"),
     ],

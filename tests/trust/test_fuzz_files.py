@@ -1,7 +1,4 @@
-"""Damaged and hostile files of every kind: refused by name with an error of icofactor's, or read.
-
-`python -m icofactor_lab.docs_tables.fuzz` does the same with thousands of files.
-"""
+"""Damaged and hostile files of every kind: refused by name with an error of icofactor's, or read."""
 
 from __future__ import annotations
 

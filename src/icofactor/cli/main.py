@@ -17,7 +17,7 @@ from typing import Any
 
 from icofactor import __version__
 from icofactor.__main__ import INTERRUPTED
-from icofactor.cli import associate, bench, compare, demo, fit, prepare, report, reproduce, select, transform
+from icofactor.cli import associate, compare, demo, fit, prepare, report, select, transform
 from icofactor.errors import ArgumentError, CohortError, Naming, escaped, in_python, named
 from icofactor.io.url import local
 
@@ -30,8 +30,6 @@ COMMANDS: dict[str, ModuleType] = {
     "associate": associate,
     "compare": compare,
     "report": report,
-    "reproduce": reproduce,
-    "bench": bench,
 }
 """Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
 # what functions call their arguments, where the command line calls them otherwise

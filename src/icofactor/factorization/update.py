@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from icofactor.factorization.arrays import Array, T, namespace, turned, where_each
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
@@ -18,7 +20,7 @@ from icofactor.factorization.schemes.base import Problem, Scheme, Terms, error, 
 TOL_WINDOW = 10
 """`tol` looks at the relative decrease of the objective over this many updates."""
 TOL_LOOKBACK = 50
-"""No run that began on a plateau ends by `tol` unless its steps shrank since so many updates ago (docs/defaults.md)."""
+"""No run that began on a plateau ends by `tol` unless its steps shrank since so many updates ago."""
 SHRUNK = 0.9
 """Steps have shrunk when the decrease over a window is at most this part of the earlier one."""
 ARRIVED = 1e-4
@@ -103,7 +105,7 @@ def propose(p: Problem, method: Method, s: State, weight: Array | None = None) -
         C = extrapolate(y_C, s.y_C, weight, scheme.signed_loadings)
     balance = None if p.literal else scheme.balance(p, B, C)
     if balance is not None:
-        # y_B and y_C stay as they came: remembering them balanced takes about twice the updates (docs/defaults.md)
+        # y_B and y_C stay as they came: remembering them balanced takes about twice the updates
         B, C, G = B * balance, C / T(balance), G * (balance * T(balance))
     t, E, objective = evaluate(p, scheme, B, C, G)
     return State(B, C, t, E, objective, y_B, y_C, s.tau, s.age + 1)

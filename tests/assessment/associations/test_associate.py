@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 import icofactor as ico
+from helpers import null_cohorts
 from icofactor.errors import ArgumentError
 from icofactor.io.tables import read_table
-from icofactor_lab.docs_tables import associations as lab
 
 N = 60
 RNG = np.random.default_rng(5)
@@ -270,22 +270,22 @@ def test_bad_input_is_one_clear_line(argument: str, change: dict[str, Any], says
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", lab.KINDS)
+@pytest.mark.parametrize("kind", null_cohorts.KINDS)
 def test_p_values_are_uniform_where_there_is_nothing(kind: str) -> None:
-    for p in lab.null_p(kind, 500, at_once=20).values():
+    for p in null_cohorts.null_p(kind, 500, at_once=20).values():
         assert stats.kstest(p, "uniform").pvalue > 0.01
 
 
 @pytest.mark.slow
 def test_repeated_scans_without_groups_find_what_is_not_there() -> None:
-    for p in lab.null_p("repeated", 500, at_once=20, grouped=False).values():
+    for p in null_cohorts.null_p("repeated", 500, at_once=20, grouped=False).values():
         assert stats.kstest(p, "uniform").pvalue < 1e-6 and np.mean(p <= 0.05) > 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", lab.KINDS)
+@pytest.mark.parametrize("kind", null_cohorts.KINDS)
 def test_intervals_cover_a_planted_effect(kind: str) -> None:
-    assert 0.93 <= lab.covered(kind, 500, at_once=20) <= 0.97
+    assert 0.93 <= null_cohorts.covered(kind, 500, at_once=20) <= 0.97
 
 
 def test_200_people_10_components_3_terms_5000_permutations_in_seconds() -> None:

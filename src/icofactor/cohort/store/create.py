@@ -47,8 +47,8 @@ from icofactor.sphere.sites import Sites
 
 AnyCohort = Cohort | StoredCohort
 CHUNK_SITES, CHUNK_SUBJECTS = 1024, 512
-"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a chunk's sites in memory
-(docs/measured.md); few subjects, since these are in memory when they are written."""
+"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a chunk's sites in memory;
+few subjects, since these are in memory when they are written."""
 
 
 def save_store(

@@ -271,7 +271,10 @@ class Scheme(ABC):
         literal: bool,
         n_best: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`draw` for several starts, each with its own stream, as one batch; `n_best`: how many of them are wanted at least, where starts differ in how good they are."""
+        """Draw several starts as one batch, each from its own stream.
+
+        `n_best` is how many of them are wanted at least, for schemes that keep only the best.
+        """
         B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
         return np.stack(B), np.stack(C)
 

@@ -28,7 +28,7 @@ from icofactor.factorization.schemes.base import (
 )
 
 SWEEPS = 12
-"""Sweeps over B and over C per update (docs/benchmarks.md)."""
+"""Sweeps over B and over C per update."""
 _BY_SWEEPS: dict[str, Any] = {
     "updates": "by coordinate descent",
     "update_references": (

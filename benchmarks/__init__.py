@@ -1,0 +1,4 @@
+"""Comparisons of icofactor with the machine, with other tools and with itself: `make bench`, or `python -m benchmarks`.
+
+A benchmark is one module with a function `run(quick)` that returns the rows of its table.
+"""
