@@ -332,6 +332,30 @@ def test_ctrl_c_while_commands_load_shows_no_traceback(program: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
+LOST = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import icofactor.__main__ as programs
+from icofactor.cli import demo
+class Interrupting:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def run(options):
+    Interrupting()
+    time.sleep(20)
+demo.run = run
+sys.argv[:] = ["icofactor", "demo", "out"]
+sys.exit(programs.main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_in_a_destructor_ends_the_command() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert ended.stderr == "icofactor demo: interrupted; no partial results were left behind\n"
+
+
 def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> None:
     """As on Windows, where a pipe may be cp1252."""
     code = "import sys, icofactor.__main__ as m, icofactor.cli; "

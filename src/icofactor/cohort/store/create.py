@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
 from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
-from icofactor.cohort.store.encoding import RoundingError, Unstorable, check_dtype, to_float16
+from icofactor.cohort.store.encoding import RoundingCheck, Unstorable, check_dtype, to_float16
 from icofactor.cohort.store.layout import (
     COMMIT,
     FORMAT,
@@ -383,7 +383,7 @@ class _Maps:
         self._order = order
         self._dtype = dtype
         self._mask = np.ones(len(order), dtype=bool) if mask is None else mask
-        self._rounding = RoundingError()
+        self._rounding = RoundingCheck()
         self._height, width = min(chunks[0], len(order)), chunks[1]
         self._buffer = np.empty((width, len(order)), dtype=np.float32)
         self._filled = self._written = self._width = 0

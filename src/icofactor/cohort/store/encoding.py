@@ -37,7 +37,7 @@ def to_float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     return rounded
 
 
-class RoundingError:
+class RoundingCheck:
     """Compares what rounding to float16 changed with the spread between subjects."""
 
     def __init__(self) -> None:
