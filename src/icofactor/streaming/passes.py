@@ -28,8 +28,9 @@ from icofactor.streaming.blocks import (
 from icofactor.streaming.runners import Runner, Threads
 from icofactor.streaming.source import Adjusted, MapSource, Reader, Subset, transposed
 
-ONE_THREAD_BYTES = 32 * 2**20
-"""Maps in memory up to this size, in float64, are worked on by one thread: more wait for each other in Python."""
+# Maps up to this size, in float64, are worked on in float64, which takes no longer there; and by one thread where they
+# are in memory, as more would wait for each other in Python.
+SMALL_BYTES = 32 * 2**20
 READ_BYTES = 2**30
 """Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
 read fewer than they could, as disks are slower. Parts count as float64."""
@@ -63,7 +64,7 @@ class Stream:
         """Some sites × all subjects in float64; only these are read."""
         places = sites if self._place is None else self._place[sites]
         self.bytes_read += self.source.size(places)
-        return as_block(self.source.read(places)).astype(np.float64, copy=False)
+        return as_block(self.source.read(places))
 
     @cached_property
     def _place(self) -> np.ndarray | None:
@@ -97,7 +98,8 @@ def pass_over(
     """
     stream = stream_of(X)
     source, runner = stream.source, stream.runner
-    if isinstance(runner, Threads) and source.held and 8 * source.shape[0] * source.shape[1] <= ONE_THREAD_BYTES:
+    small = 8 * source.shape[0] * source.shape[1] <= SMALL_BYTES
+    if isinstance(runner, Threads) and source.held and small:
         runner = runner.at_most(1)
     elif isinstance(runner, Threads) and not source.held:
         runner = runner.at_most(_n_at_once(source))
@@ -111,7 +113,7 @@ def pass_over(
         reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
         return [*reader(where, runner.remote), block, *mine]
 
-    results = runner.run(partial(_work, task, step), {} if shared is None else shared, item, len(parts))
+    results = runner.run(partial(_work, task, step, not small), {} if shared is None else shared, item, len(parts))
     for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
         stream.bytes_read += source.size(where)
         yield rows(where), found
@@ -128,6 +130,7 @@ def _n_at_once(source: MapSource) -> int:
 def _work(
     task: PartTask,
     step: int,
+    single: bool,
     shared: Mapping[str, Any],
     read: Reader,
     change: BlockChange | None,
@@ -135,7 +138,7 @@ def _work(
     *own: Any,
 ) -> Arrays:
     """Read a part and do the task."""
-    return task(blocks_of(read(block), step, change), shared, *own)
+    return task(blocks_of(read(block), step, change, single), shared, *own)
 
 
 def each_block(task: BlockTask) -> PartTask:
