@@ -100,7 +100,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     penalty : "paper" or float, default="paper"
         Penalty λ of the method. "paper" is that of the paper, scaled to the data under default rules.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
-        Where updates run. `starts_.engine` is the choice of "auto".
+        Where updates run; "jax" makes the starts only. `starts_.engine` is the choice of "auto".
     random_state : int, RandomState or None, default=0
         Seed. The same int gives the same bits.
     harmonize : ComBat or None, default=None

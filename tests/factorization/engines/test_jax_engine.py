@@ -16,15 +16,15 @@ from helpers.problems import masked_sites, positive_data, relative, small
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Course, Run, iterate, solve
+from icofactor.factorization._refine import Refinement
+from icofactor.factorization._solve import Course, Run, iterate
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine
 from icofactor.factorization.engines import jax as jax_engine
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
-from icofactor.factorization.statistics import Data, Statistics
+from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
 
 pytestmark = pytest.mark.slow
@@ -176,19 +176,6 @@ def test_one_start_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax_engine, "batch_bytes", lambda: 1)
     alone = multistart(small().stats, "LE-PNNMF", 2, engine="jax", **given)
     np.testing.assert_allclose(alone.objectives, expected.objectives, rtol=1e-9)
-
-
-@pytest.mark.parametrize(("name", "kind", "rules"), [("LE-PNNMF", "partition", "default"), ("E-DL", "smooth", "paper")])
-def test_refine(name: str, kind: str, rules: str) -> None:
-    """Each division changes n_k; the columns added to fill a bucket change nothing."""
-    problem = small(kind)
-    data, schedule = Data(problem.X, problem.design.sites), Refinement(3, 2, 6)
-    start = solve(problem.stats, name, 2, n_iter=20, rules=rules, random_state=0)
-    one, other = (refine(data, problem.design, problem.stats, start, schedule, engine=e) for e in ("numpy", "jax"))
-    np.testing.assert_array_equal(other.design.faces, one.design.faces)
-    np.testing.assert_allclose(other.solution.objective, one.solution.objective, rtol=1e-9)
-    assert other.solution.B.shape == one.solution.B.shape
-    assert relative(other.solution.B, one.solution.B) < 1e-9
 
 
 def test_the_estimator_takes_it() -> None:

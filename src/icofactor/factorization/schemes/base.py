@@ -173,7 +173,7 @@ class Scheme(ABC):
     for its name: estimator, engines, lift, selection, bootstrap, report and command line read the attributes below.
 
     The mathematics are pure functions over an array namespace, with leading batch axes (see this module's docstring).
-    Write them with the functions of `arrays` and they run on NumPy, JAX, torch and CuPy; otherwise set `jax = False`.
+    Write them with the functions of `arrays` and they run on NumPy and JAX; otherwise set `jax = False`.
 
     To write: `draw`, `settle`, `update_B`, `update_C`, `objective`, `paper_penalty`, `name` and `text`. With free
     non-negative factors `NonNegativeScheme` has the start, with ½E + λ(‖B‖₁ + ‖C‖₁) `AbsoluteScheme` has the objective.
