@@ -116,15 +116,6 @@ def test_limits_are_those_of_the_code(page: str, sentence: str) -> None:
     assert sentence in text
 
 
-def test_the_time_to_compile_is_the_measured_one() -> None:
-    """Stated in three places: the measurement is in docs/benchmarks.md."""
-    measured = re.search(r"nothing compiled before \|[^|]*\| ([\d.]+) s", (ROOT / "docs/benchmarks.md").read_text())
-    assert measured
-    about = f"about {float(measured[1]):.0f} s"
-    for path in ("README.md", "docs/methods.md", "src/icofactor/factorization/engines/cpu.py"):
-        assert about in (ROOT / path).read_text(encoding="utf-8"), path
-
-
 def test_commands_are_run_in_one_way() -> None:
     for page in PAGES:
         assert "PYTHONPATH" not in page.read_text(encoding="utf-8"), page

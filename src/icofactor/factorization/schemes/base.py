@@ -225,7 +225,7 @@ class Scheme(ABC):
     """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
     updates are needed, and interpreted code and GPUs are slow at them."""
     kernel: str | None = None
-    """Name of the compiled CPU kernel with the same updates (`engines.cpu.KERNELS`); None: NumPy runs it."""
+    """Name of the same updates in compiled code (`engines.kernels.UPDATES`); None: NumPy runs it."""
     jax = True
     """Whether JAX can trace the functions; where not, NumPy runs it."""
     divergence_advice = ""
@@ -271,7 +271,10 @@ class Scheme(ABC):
         literal: bool,
         n_best: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`draw` for several starts, each with its own stream, as one batch; `n_best`: how many of them are wanted at least, where starts differ in how good they are."""
+        """`draw` for several starts, each with its own stream, as one batch.
+
+        `n_best`: how many of them are wanted at least, where starts differ in how good they are.
+        """
         B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
         return np.stack(B), np.stack(C)
 
