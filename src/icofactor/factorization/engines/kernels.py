@@ -5,7 +5,7 @@ the transpose of B there, so that the loops run over memory in its order. Every 
 update to its last, so answers depend neither on the other starts nor on the number of threads. Equation numbers are
 those of docs/notation.md.
 
-numba does not see that a function of another file has changed: touch this file after a change of `update.settled`.
+numba does not see that another file has changed: touch this one after a change of `update.settled` or its constants.
 """
 
 from __future__ import annotations
