@@ -241,14 +241,11 @@ def test_the_truth_is_found_from_every_seed(variability: float) -> None:
         assert np.mean(loadings) >= 0.95
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_best_of_hard_starts_are_drawn_like_all_of_them(compiled: bool) -> None:
+def test_the_best_of_hard_starts_are_drawn_like_all_of_them() -> None:
     """In float32: the partitions that explain most, in their order."""
-    if compiled:
-        pytest.importorskip("numba")
     method = METHODS["parts"]
     p = Problem.of(ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme)
-    every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), compiled=compiled, n_best=n)[0] for n in (None, 4))
+    every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), n_best=n)[0] for n in (None, 4))
     profiles = (p.L / np.sqrt(p.row_sums)).T
     draws = np.stack([stream(seeds_of(0), i).random(3) for i in range(12)])
     explained = np.square(hard_parts(profiles, draws)[0].max(axis=1)).sum(axis=1)

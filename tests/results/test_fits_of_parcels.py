@@ -29,7 +29,6 @@ from icofactor.assessment.atlas import overlap
 from icofactor.cli.main import main
 from icofactor.cohort.store import append_store, open_store
 from icofactor.errors import CohortError
-from icofactor.factorization.engines import cpu
 from icofactor.io.cifti import read_pscalar, write_pscalar
 from icofactor.io.gifti import read_gifti, write_maps
 from icofactor.results.description import read_fit
@@ -187,11 +186,8 @@ def test_pscalar_to_page_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("atlas", "one_by_one"), [(True, cpu.ONE_BY_ONE), (False, cpu.ONE_BY_ONE), (False, 0)])
-def test_a_store_of_parcels_gives_the_fit_of_the_tables(
-    atlas: bool, one_by_one: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "ONE_BY_ONE", one_by_one)
+@pytest.mark.parametrize("atlas", [True, False])
+def test_a_store_of_parcels_gives_the_fit_of_the_tables(atlas: bool, tmp_path: Path) -> None:
     aparcstats2table(tmp_path / "in", toy_values(24))
     parcels = ["--parcels", *map(str, write_toy_atlas(tmp_path))] if atlas else []
     store = tmp_path / "t.store"

@@ -35,7 +35,7 @@ class Extrapolation:
     signed : whether it can be used where values may be negative
     text : how the methods paragraph continues after "updates"
     references : cited there
-    kernel : number of the compiled kernels' copy of the formula; None: they have none
+    kernel : number of the same formula in `engines.kernels`; None: it has none
     """
 
     formula: Callable[[Array, Array, Array, bool], Array]

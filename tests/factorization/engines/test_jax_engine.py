@@ -124,16 +124,6 @@ def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
     np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
 
 
-def test_float32() -> None:
-    for name in ("LE-PNNMF", "DL"):
-        p, state = posed(name)
-        found = jax_engine.iterate(p, METHODS[name], state, WHOLE, dtype=np.float32)
-        expected = iterate(p, METHODS[name], state, WHOLE)
-        assert found.state.B.dtype == np.float64
-        np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-4)
-        assert relative(found.objectives, expected.objectives) > 1e-12, "that was float64"
-
-
 # ---------------------------------------------------------------- ends
 
 
@@ -146,10 +136,7 @@ def test_tol_ends_each_run_at_its_own_update() -> None:
         assert_same(jax_engine.iterate(p, METHODS[name], state, Course(200, tol=tol)), expected)
 
 
-@pytest.mark.parametrize("worth", [np.inf, 0.0], ids=["frozen", "dropped"])
-def test_halving(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether runs that ended stay in the batch or leave it, nothing else changes."""
-    monkeypatch.setattr(jax_engine, "WORTH_SHRINKING", {"cpu": worth, "gpu": worth})
+def test_halving() -> None:
     p, state = posed("E-PNNMF", n_starts=7)
     told: list[int] = []
     found = jax_engine.iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20}, on_update=told.append))

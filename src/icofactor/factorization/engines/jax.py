@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ import numpy as np
 
 from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.arrays import Array, where_each
-from icofactor.factorization.engines import operations
 from icofactor.factorization.extrapolation import TAU_START, momentum, next_tau
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem, Terms
@@ -29,7 +28,6 @@ from icofactor.factorization.update import (
     TOL_WINDOW,
     State,
     carries_C,
-    evaluate,
     propose,
     risen,
 )
@@ -39,8 +37,6 @@ STRETCH, SHORT_STRETCH = 25, 10
 """Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
 UNROLL = 5
 """Ticks written out one after the other on an accelerator, where the loop itself costs; on the CPU one."""
-WORTH_SHRINKING = {"cpu": 5e10, "gpu": 1e13}
-"""Operations saved from which it pays to compile anew for a smaller batch (a few seconds)."""
 _MEMORY_SHARE, _DEFAULT_BYTES = 0.25, 256 * 2**20
 _FEW_RUNS = 16
 
@@ -152,17 +148,16 @@ def _compiled() -> Callable[..., tuple[_Runs, _Path, Array]]:
 # ---------------------------------------------------------------- on the host
 
 
-def iterate(p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating] = np.float64) -> Run:
+def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`solver.iterate` on JAX's device; NumPy arrays come in and go out.
 
     Runs end at the very update at which they would there: by `tol`, by halving, or out of the finite numbers. Those
-    that ended stay in the batch, held still, until leaving them out is worth compiling anew. With dtype float32 the
-    updates are, and the last errors are computed in float64. The user's JAX settings stay as they are. `on_update` is
-    called after stretches of updates, not after each.
+    that ended stay in the batch, held still. The user's JAX settings stay as they are. `on_update` is called after
+    stretches of updates, not after each.
     """
     n_iter, halve_at = course.n_iter, course.halve_at
     with settings():
-        batch = _Batch(p, method, state, course, dtype)
+        batch = _Batch(p, method, state, course)
         for mark in sorted({h for h in halve_at if 0 < h < n_iter} | {n_iter}) if n_iter else []:
             batch.reach(mark)
             if mark in halve_at:
@@ -211,47 +206,38 @@ def bucket(n: int, power_of_two: bool = False) -> int:
     return -(-n // step) * step
 
 
-@dataclass
-class _Recorded:
-    """What a stretch recorded, and which runs its columns are."""
-
-    where: np.ndarray
-    path: _Path
-
-
 class _Batch:
-    """The runs: on the device while they go, on the host when they are done."""
+    """The runs on the device, and what was recorded of them."""
 
-    def __init__(self, p: Problem, method: Method, state: State, course: Course, dtype: type[np.floating]) -> None:
-        self.p, self.method, self.state, self.dtype = p, method, state, dtype
+    def __init__(self, p: Problem, method: Method, state: State, course: Course) -> None:
+        self.p, self.method, self.state = p, method, state
         self.n_iter, self.tol, self.on_update = course.n_iter, course.tol, course.on_update
         self.n = len(state.error)
         self.n_k = bucket(p.L.shape[1], power_of_two=self.n < _FEW_RUNS)
         self.n_ticks = STRETCH if self.n_iter >= STRETCH else SHORT_STRETCH
         free = p.literal or method.extrapolation is None
         self.together = not course.halve_at and self.tol == 0 and free
-        self.where, self.at = np.arange(self.n), 0
-        self.recorded: list[_Recorded] = []
-        self.finished: list[tuple[np.ndarray, _Runs]] = []
+        self.at = 0
+        self.recorded: list[_Path] = []
         self.numbers = self._numbers()
         self.runs = self._loaded()
 
     def _rows(self, x: np.ndarray, axis: int) -> np.ndarray:
-        """`x` in the engine's type, with zero rows of B up to the bucket: 0 ⊘ 0 = 0, so they stay zero."""
+        """`x` in float64, with zero rows of B up to the bucket: 0 ⊘ 0 = 0, so they stay zero."""
         pad = [(0, 0)] * x.ndim
         pad[axis] = (0, self.n_k - x.shape[axis])
-        return np.pad(np.asarray(x, dtype=self.dtype), pad)
+        return np.pad(np.asarray(x, dtype=np.float64), pad)
 
     def _numbers(self) -> tuple[Array, ...]:
         p = self.p
         K = np.asarray(p.K.toarray() if hasattr(p.K, "toarray") else p.K)  # sparse, or not
         K = self._rows(K, 0) if K.ndim == 1 else self._rows(self._rows(K, 0), 1)
         arrays = (self._rows(p.L, 1), K, self._rows(p.row_sums, 0), self._rows(p.weights, 0))
-        return tuple(map(jnp.asarray, (*arrays, *map(self.dtype, (p.penalty, p.sq_norm, p.L_norm)))))
+        return tuple(map(jnp.asarray, (*arrays, *map(np.float64, (p.penalty, p.sq_norm, p.L_norm)))))
 
     def _loaded(self) -> _Runs:
         """The state on the device."""
-        s, flat = self.state, lambda x: np.asarray(x, dtype=self.dtype)
+        s, flat = self.state, lambda x: np.asarray(x, dtype=np.float64)
         extrapolating = self.method.extrapolation is not None
         y_B, y_C = (s.B, s.C) if s.y_B is None else (s.y_B, s.y_C)
         false = np.zeros(self.n, dtype=bool)
@@ -269,19 +255,10 @@ class _Batch:
         )
         plain = false | (s.y_B is None or s.age < self.method.plain_updates)
         runs = _Runs(state, np.zeros(self.n, dtype=np.int32), plain, false, false, None)
-        return self._filled(runs, np.arange(self.n), self.n)
-
-    def _filled(self, runs: _Runs, index: np.ndarray, size: int) -> _Runs:
-        """The runs at `index`, and ended copies of the first up to `size`."""
-        spare = size - len(index)
-        index = np.concatenate([index, np.repeat(index[:1], spare)])
-        window = runs.window
-        runs = jax.tree.map(lambda x: jnp.asarray(x[index]), runs._replace(window=None))
-        ended = runs.ended | jnp.asarray(np.arange(len(index)) >= len(index) - spare)
-        if self.tol > 0:
-            kept = TOL_WINDOW + TOL_LOOKBACK + 1
-            window = jnp.tile(runs.state.objective, (kept, 1)) if window is None else window[:, index]
-        return runs._replace(ended=ended, window=window)
+        runs = jax.tree.map(jnp.asarray, runs)
+        if self.tol == 0:
+            return runs
+        return runs._replace(window=jnp.tile(runs.state.objective, (TOL_WINDOW + TOL_LOOKBACK + 1, 1)))
 
     # ------------------------------------------------------------ going on
 
@@ -300,19 +277,18 @@ class _Batch:
                 self.on_update(made)
             if left == 0:
                 break
-            self._shrink(left, made)
         self.at = mark
 
     def _dispatch(self, mark: int) -> Array:
         """Start a stretch; a look at how far it got, which need not be ready yet."""
-        done = sum(len(piece.path.objective) for piece in self.recorded)
+        done = sum(len(path.objective) for path in self.recorded)
         n_ticks = min(self.n_ticks, mark - done) if self.together else self.n_ticks
         self.runs, path, look = _compiled()(
             self.numbers,
             self.runs,
             np.int32(mark),
             np.int32(self.state.age),
-            self.dtype(self.tol),
+            np.float64(self.tol),
             method=self.method,
             literal=self.p.literal,
             signed=self.p.signed,
@@ -320,46 +296,27 @@ class _Batch:
             n_ticks=n_ticks,
             unroll=UNROLL if has_accelerator() else 1,
         )
-        self.recorded.append(_Recorded(self.where, path))
+        self.recorded.append(path)
         return look
 
     def halve(self, mark: int) -> None:
         """The worse half of those still going ends, those that end at this very update counted in."""
-        n = len(self.where)
-        made, ended, objective = (np.array(x)[:n] for x in (self.runs.made, self.runs.ended, self.runs.state.objective))
+        made, ended, objective = map(np.asarray, (self.runs.made, self.runs.ended, self.runs.state.objective))
         active = np.flatnonzero(~ended | (made == mark))
         rank = np.argsort(np.argsort(np.where(ended, np.inf, objective)[active], kind="stable"))
-        drop = np.zeros(len(self.runs.ended), dtype=bool)
+        drop = np.zeros(self.n, dtype=bool)
         drop[active[rank >= max(1, len(active) // 2)]] = True
         self.runs = self.runs._replace(ended=self.runs.ended | jnp.asarray(drop))
-        self._shrink(int((~np.asarray(self.runs.ended)).sum()), mark)
 
     @property
     def all_ended(self) -> bool:
         return bool(np.asarray(self.runs.ended).all())
 
-    def _shrink(self, left: int, made: int) -> None:
-        """Set ended runs aside, where the updates saved are worth compiling for a smaller batch."""
-        saved = len(self.runs.ended) - bucket(max(left, 1))
-        work = saved * (self.n_iter - made) * operations(self.p, self.state.B.shape[-1])
-        if left == 0 or work < WORTH_SHRINKING["gpu" if has_accelerator() else "cpu"]:
-            return
-        runs = jax.device_get(self.runs)
-        going = ~runs.ended[: len(self.where)]
-        self._finish(runs, np.flatnonzero(~going))
-        self.where, self.runs = self.where[going], self._filled(runs, np.flatnonzero(going), bucket(int(going.sum())))
-
-    def _finish(self, runs: _Runs, index: np.ndarray) -> None:
-        part = jax.tree.map(lambda x: x[index], runs._replace(window=None))
-        self.finished.append((self.where[index], part))
-
     # ------------------------------------------------------------ the end
 
     def run(self) -> Run:
         """The batch as the generic loop would return it."""
-        self._finish(jax.device_get(self.runs), np.arange(len(self.where)))
-        order = np.argsort(np.concatenate([where for where, _ in self.finished]))
-        runs = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *(part for _, part in self.finished))
+        runs = jax.device_get(self.runs._replace(window=None))
         objectives, errors = self._histories(int(runs.made.max()))
         if self.together:  # runs that left the finite numbers went on among the others
             made = _updates_to_the_end(objectives)
@@ -367,9 +324,6 @@ class _Batch:
             runs = runs._replace(state=state, made=made)
             objectives, errors = (x[:, : runs.made.max() + 1] for x in (objectives, errors))
         state = self._state(runs)
-        if self.dtype is not np.float64:
-            last = np.arange(self.n), runs.made
-            objectives[last], errors[last] = state.objective, state.error
         for i in np.flatnonzero(runs.made < objectives.shape[1] - 1):
             objectives[i, runs.made[i] :], errors[i, runs.made[i] :] = (
                 x[i, runs.made[i]] for x in (objectives, errors)
@@ -380,31 +334,29 @@ class _Batch:
     def _state(self, runs: _Runs) -> State:
         n_k, double = self.p.L.shape[1], lambda x: np.ascontiguousarray(x, dtype=np.float64)
         s, B, C = runs.state, double(runs.state.B[:, :n_k]), double(runs.state.C)
-        if self.dtype is np.float64 and s.terms is not None:
-            t, E, objective = Terms(double(s.terms.LC[:, :n_k]), *s.terms[1:]), s.error, s.objective
-        else:
-            t, E, objective = evaluate(self.p, self.method.scheme, B, C)
+        assert s.terms is not None
+        terms = Terms(double(s.terms.LC[:, :n_k]), *s.terms[1:])
         known = self.state.y_B is not None or runs.made.any()
         y_B = double(s.y_B[:, :n_k]) if known and s.y_B is not None else None
         y_C = None if y_B is None else C if s.y_C is None else double(s.y_C)
-        return State(B, C, t, E, objective, y_B, y_C, double(s.tau), self.state.age + int(runs.made.max()))
+        return State(B, C, terms, s.error, s.objective, y_B, y_C, double(s.tau), self.state.age + int(runs.made.max()))
 
     def _histories(self, n_updates: int) -> tuple[np.ndarray, np.ndarray]:
         """Objectives and errors by update, from what was recorded by tick."""
         shape = (self.n, n_updates + 1)
         objectives, errors = np.empty(shape), np.empty(shape)
         objectives[:, 0], errors[:, 0] = self.state.objective, self.state.error
-        done, paths = 0, jax.device_get([piece.path for piece in self.recorded])
-        for piece, path in zip(self.recorded, paths, strict=True):
-            n = len(piece.where)
+        every_run = np.arange(self.n)
+        done = 0
+        for path in jax.device_get(self.recorded):
             steps = np.arange(done + 1, done + 1 + len(path.objective))
             done = int(steps[-1])
-            in_step = path.made is None or (n == self.n and bool((path.made[:, :n] == steps[:, None]).all()))
-            for whole, part in ((objectives, path.objective), (errors, path.error)):
+            in_step = path.made is None or bool((path.made == steps[:, None]).all())
+            for history, recorded in ((objectives, path.objective), (errors, path.error)):
                 if in_step:
-                    whole[:, steps] = part[:, :n].T
+                    history[:, steps] = recorded.T
                 else:  # a tick that made no update repeats what stands there
-                    whole[piece.where[None, :], path.made[:, :n]] = part[:, :n]
+                    history[every_run, path.made] = recorded
         return objectives, errors
 
 

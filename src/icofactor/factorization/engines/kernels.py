@@ -5,7 +5,7 @@ the transpose of B there, so that the loops run over memory in its order. Every 
 update to its last, so answers depend neither on the other starts nor on the number of threads. Equation numbers are
 those of docs/notation.md.
 
-numba does not see that a function of another file has changed: touch this file after a change of `update.settled`.
+numba does not see that another file has changed: touch this one after a change of `update.settled` or its constants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Array = Any
 
 # Sums may be taken in any order, so that they are vectorised; NaN and infinity keep their meaning.
 compiled = partial(njit, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
-settled = compiled(update.settled)
+# Without what Python needs to call a function, it is compiled in half the time.
+inner = partial(compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+settled = inner(update.settled)
 
 # The updates, by the names that schemes give (`Scheme.kernel`).
 UPDATES = {"dictionary": 0, "ridge": 1, "sparse": 2, "projective": 3, "descent": 4}
@@ -110,12 +112,14 @@ def run_starts(
         point = new_point(n_components, n_columns, n_subjects)
         candidate = new_point(n_components, n_columns, n_subjects)
         plain_B, plain_C = np.empty_like(point.B), np.empty_like(point.C)
-        past_B, past_C = starts.past_B[i].copy(), starts.past_C[i].copy()
+        past_B, past_C = np.empty_like(point.B), np.empty_like(point.C)
         space_B, space_C = np.empty_like(point.B), np.empty_like(point.C)
         objectives, errors = starts.objectives[i], starts.errors[i]
         tau = starts.tau[i]
-        point.B[:] = starts.B[i]
-        point.C[:] = starts.C[i]
+        copy(starts.B[i], point.B)
+        copy(starts.C[i], point.C)
+        copy(starts.past_B[i], past_B)
+        copy(starts.past_C[i], past_C)
         multiply_by_B(p, point)
         multiply_by_C(p, point)
         for t in range(first + 1, last + 1):
@@ -143,13 +147,13 @@ def run_starts(
                 starts.status[i] = CONVERGED
                 break
         starts.tau[i] = tau
-        starts.B[i] = point.B
-        starts.C[i] = point.C
-        starts.past_B[i] = past_B
-        starts.past_C[i] = past_C
+        copy(point.B, starts.B[i])
+        copy(point.C, starts.C[i])
+        copy(past_B, starts.past_B[i])
+        copy(past_C, starts.past_C[i])
 
 
-@compiled
+@inner
 def new_point(n_components: int, n_columns: int, n_subjects: int) -> Point:
     """Return memory for a point."""
     return Point(
@@ -163,7 +167,7 @@ def new_point(n_components: int, n_columns: int, n_subjects: int) -> Point:
     )
 
 
-@compiled
+@inner
 def copy(source: Array, target: Array) -> None:
     """Copy a matrix; numba is slower at `target[:] = source`."""
     for j in range(source.shape[0]):
@@ -171,7 +175,19 @@ def copy(source: Array, target: Array) -> None:
             target[j, k] = source[j, k]
 
 
-@compiled
+@inner
+def multiply(X: Array, Y: Array, product: Array) -> None:
+    """Set `product` to X Y. Every np.dot in the source costs time to compile, so there are two."""
+    np.dot(X, Y, product)
+
+
+@inner
+def multiply_transposed(X: Array, Y: Array, product: Array) -> None:
+    """Set `product` to X Yᵀ."""
+    np.dot(X, Y.T, product)
+
+
+@inner
 def times_K(p: Numbers, B: Array, product: Array) -> None:
     """Set `product` to K B."""
     if p.diagonal:
@@ -179,25 +195,25 @@ def times_K(p: Numbers, B: Array, product: Array) -> None:
             for k in range(B.shape[1]):
                 product[j, k] = p.K[0, k] * B[j, k]
     else:
-        np.dot(B, p.K, product)
+        multiply(B, p.K, product)
 
 
-@compiled
+@inner
 def multiply_by_B(p: Numbers, point: Point) -> None:
     """Make the products of B."""
     times_K(p, point.B, point.KB)
-    np.dot(point.KB, point.B.T, point.G)
-    np.dot(point.B, p.Lt, point.BL)
+    multiply_transposed(point.KB, point.B, point.G)
+    multiply(point.B, p.Lt, point.BL)
 
 
-@compiled
+@inner
 def multiply_by_C(p: Numbers, point: Point) -> None:
     """Make the products of C."""
-    np.dot(point.C, point.C.T, point.CC)
-    np.dot(point.C, p.L, point.LC)
+    multiply_transposed(point.C, point.C, point.CC)
+    multiply(point.C, p.L, point.LC)
 
 
-@compiled
+@inner
 def propose(
     rules: Rules,
     p: Numbers,
@@ -227,7 +243,7 @@ def propose(
     multiply_by_C(p, candidate)
 
 
-@compiled
+@inner
 def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Array, space_C: Array) -> None:
     """The plain update of B."""
     if rules.update == DESCENT:
@@ -235,17 +251,17 @@ def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Ar
         return
     if rules.sweeps > 0:
         ridge, lasso = penalties(rules, p)
-        plain_B[:] = point.B
+        copy(point.B, plain_B)
         sweep(rules.sweeps, point.CC, point.LC, p.K, p.diagonal, p.row_sums, p.weights, ridge, lasso, plain_B, space_B)
         return
-    np.dot(point.CC, point.KB, space_B)
+    multiply(point.CC, point.KB, space_B)
     if rules.update == PROJECTIVE:
         multiply_by_factor(rules, point, space_B, plain_B)
     else:
         penalised_update(rules, p, point.B, point.LC, space_B, point.CC, p.row_sums, p.weights, plain_B)
 
 
-@compiled
+@inner
 def update_C(rules: Rules, p: Numbers, C: Array, candidate: Point, plain_C: Array, space: Array) -> None:
     """The plain update of C, from the products of the new B."""
     G, BL = candidate.G, candidate.BL
@@ -254,11 +270,11 @@ def update_C(rules: Rules, p: Numbers, C: Array, candidate: Point, plain_C: Arra
         copy(C, plain_C)
         sweep(rules.sweeps, G, BL, p.ones[None, :], True, p.ones, p.ones, ridge, lasso, plain_C, space)
     else:
-        np.dot(G, C, space)
+        multiply(G, C, space)
         penalised_update(rules, p, C, BL, space, G, p.ones, p.ones, plain_C)
 
 
-@compiled
+@inner
 def penalties(rules: Rules, p: Numbers) -> tuple[float, float]:
     """Return λ as the weights of squares and of absolute values."""
     if rules.update == RIDGE:
@@ -266,7 +282,7 @@ def penalties(rules: Rules, p: Numbers) -> tuple[float, float]:
     return 0.0, p.penalty
 
 
-@compiled
+@inner
 def penalised_update(
     rules: Rules, p: Numbers, X: Array, up: Array, down: Array, A: Array, row_sums: Array, weights: Array, new: Array
 ) -> None:
@@ -294,7 +310,7 @@ def penalised_update(
                 new[j, k] = x * up[j, k] / max(down[j, k] + weights[k] * (ridge * x + lasso), TINY)
 
 
-@compiled
+@inner
 def inverse_of_largest_eigenvalue(A: Array) -> float:
     """The inverse of `dictionary.largest_eigenvalue`, (tr A¹⁶)^(1/16); 0 for a zero matrix."""
     trace = 0.0
@@ -302,16 +318,24 @@ def inverse_of_largest_eigenvalue(A: Array) -> float:
         trace += A[i, i]
     if not trace > 0:
         return 0.0
-    power = A / trace
+    power, square = np.empty_like(A), np.empty_like(A)
+    for i in range(len(A)):
+        for j in range(len(A)):
+            power[i, j] = A[i, j] / trace
     for _ in range(3):
-        power = np.dot(power, power)
-    return 1.0 / (trace * np.sum(power * power) ** (1 / 16))
+        multiply(power, power, square)
+        copy(square, power)
+    total = 0.0
+    for i in range(len(A)):
+        for j in range(len(A)):
+            total += power[i, j] * power[i, j]
+    return 1.0 / (trace * total ** (1 / 16))
 
 
-@compiled
+@inner
 def multiply_by_factor(rules: Rules, point: Point, KB_CC: Array, new: Array) -> None:
     """Eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB."""
-    np.dot(point.G, point.LC, new)
+    multiply(point.G, point.LC, new)
     for j in range(new.shape[0]):
         for k in range(new.shape[1]):
             ratio = 2.0 * point.LC[j, k] / max(KB_CC[j, k] + new[j, k], TINY)
@@ -321,7 +345,7 @@ def multiply_by_factor(rules: Rules, point: Point, KB_CC: Array, new: Array) -> 
             new[j, k] = point.B[j, k] * factor
 
 
-@compiled
+@inner
 def sweep(
     n_sweeps: int,
     A: Array,
@@ -340,7 +364,7 @@ def sweep(
     Of B, A is CCᵀ and `pull` is LᵀCᵀ; of C, A is G and `pull` is BᵀLᵀ.
     """
     n_rows, n_columns = Z.shape
-    mixed = np.empty((1, n_columns))
+    mixed, product = np.empty((1, n_columns)), np.empty((1, n_columns))
     for j in range(n_rows):
         for k in range(n_columns):
             steps[j, k] = 1.0 / max(A[j, j] * row_sums[k] + ridge * weights[k], TINY)
@@ -356,47 +380,60 @@ def sweep(
                 for k in range(n_columns):
                     mixed[0, k] *= K[0, k]
             else:
-                mixed = np.dot(mixed, K)
+                multiply(mixed, K, product)
+                copy(product, mixed)
             for k in range(n_columns):
                 z = Z[j, k]
                 change = steps[j, k] * (pull[j, k] - mixed[0, k] - weights[k] * (ridge * z + lasso))
                 Z[j, k] = max(z + change, 0.0)
 
 
-@compiled
+@inner
 def descend(p: Numbers, point: Point, new: Array, step: Array, C_step: Array) -> None:
     """`projective.descend`: a projected gradient step of the best length."""
     n_components, n_columns = point.B.shape
+    # What is added along the step by its product with B or C, twice, and with itself.
+    A1, A2, G1, G2 = (np.empty_like(point.G), np.empty_like(point.G), np.empty_like(point.G), np.empty_like(point.G))
     # G − 2I: ⟨LᵀCᵀ, B⟩ is the trace of CCᵀ.
-    G = point.G.copy()
+    G = np.empty_like(point.G)
+    copy(point.G, G)
     for j in range(n_components):
         G[j, j] -= 2.0
-    np.dot(point.CC, point.KB, step)
-    np.dot(G, point.LC, new)
+    multiply(point.CC, point.KB, step)
+    multiply(G, point.LC, new)
     for j in range(n_components):
         inverse = 1.0 / point.CC[j, j] if point.CC[j, j] > 0 else 0.0
         for k in range(n_columns):
             scale = inverse / p.row_sums[k] if p.row_sums[k] > 0 else 0.0
             step[j, k] = max(point.B[j, k] - scale * (step[j, k] + new[j, k]), 0.0) - point.B[j, k]
-    np.dot(step, p.Lt, C_step)
+    multiply(step, p.Lt, C_step)
     times_K(p, step, new)
-    mixed_A = np.dot(point.C, C_step.T)
-    mixed_G = np.dot(point.KB, step.T)
-    A2 = np.dot(C_step, C_step.T)
-    G2 = np.dot(new, step.T)
-    length = length_of_least_error(point.CC, mixed_A + mixed_A.T, A2, G, mixed_G + mixed_G.T, G2)
+    multiply_transposed(point.C, C_step, A1)
+    multiply_transposed(point.KB, step, G1)
+    multiply_transposed(C_step, C_step, A2)
+    multiply_transposed(new, step, G2)
+    for i in range(n_components):
+        for j in range(i + 1):
+            A1[i, j] += A1[j, i]
+            G1[i, j] += G1[j, i]
+            A1[j, i] = A1[i, j]
+            G1[j, i] = G1[i, j]
+    length = length_of_least_error(point.CC, A1, A2, G, G1, G2)
     for j in range(n_components):
         for k in range(n_columns):
             new[j, k] = point.B[j, k] + length * step[j, k]
 
 
-@compiled
+@inner
 def length_of_least_error(A0: Array, A1: Array, A2: Array, G0: Array, G1: Array, G2: Array) -> float:
     """`projective.length_of_least_error`; here G₀ is G − 2I."""
-    first = np.sum(G1 * A0) + np.sum(G0 * A1)
-    second = np.sum(G2 * A0) + np.sum(G1 * A1) + np.sum(G0 * A2)
-    third = np.sum(G2 * A1) + np.sum(G1 * A2)
-    fourth = np.sum(G2 * A2)
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(A0)):
+        for j in range(len(A0)):
+            first += G1[i, j] * A0[i, j] + G0[i, j] * A1[i, j]
+            second += G2[i, j] * A0[i, j] + G1[i, j] * A1[i, j] + G0[i, j] * A2[i, j]
+            third += G2[i, j] * A1[i, j] + G1[i, j] * A2[i, j]
+            fourth += G2[i, j] * A2[i, j]
     best = 0.0
     least = 0.0
     for s in STEPS:
@@ -407,7 +444,7 @@ def length_of_least_error(A0: Array, A1: Array, A2: Array, G0: Array, G1: Array,
     return best
 
 
-@compiled
+@inner
 def extrapolate(rules: Rules, y: Array, past: Array, weight: float, new: Array) -> None:
     """Eq. 10 and 11; a weight of 0 gives the plain update."""
     if weight == 0.0:
@@ -462,7 +499,7 @@ def clipped_powers(x: Array, bits: Array, weight: float) -> None:
         x[k] = min(max(x[k], 0.1), 10.0)
 
 
-@compiled
+@inner
 def balance(rules: Rules, p: Numbers, point: Point) -> None:
     """Scale each component so that the penalty is least; B C stays."""
     B, C, KB, G = point.B, point.C, point.KB, point.G
@@ -486,7 +523,7 @@ def balance(rules: Rules, p: Numbers, point: Point) -> None:
                 G[j, i] *= scale
 
 
-@compiled
+@inner
 def error_and_objective(rules: Rules, p: Numbers, point: Point) -> tuple[float, float]:
     """Eq. 1, and the objective."""
     B, C = point.B, point.C

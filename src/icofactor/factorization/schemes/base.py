@@ -225,7 +225,7 @@ class Scheme(ABC):
     """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
     updates are needed, and interpreted code and GPUs are slow at them."""
     kernel: str | None = None
-    """Name of the compiled CPU kernel with the same updates (`engines.cpu.KERNELS`); None: NumPy runs it."""
+    """Name of the same updates in compiled code (`engines.kernels.UPDATES`); None: NumPy runs it."""
     jax = True
     """Whether JAX can trace the functions; where not, NumPy runs it."""
     divergence_advice = ""
