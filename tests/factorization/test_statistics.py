@@ -117,7 +117,7 @@ def test_only_statistics_that_belong_together_add_up() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 7, 8 * 12 * 500])
+@pytest.mark.parametrize("block_bytes", [1, 4 * 12 * 7, 4 * 12 * 500])
 def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = small(kind, divided=True)
     data = Data(problem.X, problem.design.sites)
@@ -129,7 +129,7 @@ def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: py
     blocks: list[np.ndarray] = []
     for _ in pass_over(problem.X, lambda part, shared: blocks.extend(x for _, x in part) or {}):
         pass
-    assert len(blocks) > 1 and max(len(x) for x in blocks) == max(1, min(block_bytes // 96, -(-len(problem.X) // 32)))
+    assert len(blocks) > 1 and max(len(x) for x in blocks) == max(1, min(block_bytes // 48, -(-len(problem.X) // 32)))
     assert sum(len(x) for x in blocks) == len(problem.X)
     if kind == "partition":
         assert_same(Pyramid.from_data(problem.X, problem.design.sites).statistics(problem.design), problem.stats)
