@@ -18,11 +18,9 @@ from icofactor.assessment.associations.design import complete_rows
 from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import ArgumentError, CohortError, render
-from icofactor.factorization.engines import sweeps
-from icofactor.factorization.engines.cpu import compiled_loop, descended_loop, swept_loop
 from icofactor.progress import Stages, say
 
-HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "torch", "tqdm"]
+HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "tqdm"]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
 
 
@@ -55,21 +53,15 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     assert time.perf_counter() - begin < 5
 
 
-@pytest.mark.parametrize("command", ["fit", "prepare", "select"])
-def test_descriptions_wrap_to_the_terminal(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    text, _, examples = capsys.readouterr().out.partition("examples:")
-    assert max(map(len, text.splitlines())) <= 70
-    assert f"\n  icofactor {command} " in examples  # one per line, to copy
-
-
 @pytest.mark.parametrize(
     "words",
-    [["unknown"], ["demo"], ["demo", "out", "--n-subjects", "many"], ["demo", "out", "--hemisphere", "top"]],
+    [
+        ["unknown"],
+        ["demo"],
+        ["demo", "out", "--n-subjects", "many"],
+        ["demo", "out", "--hemisphere", "top"],
+        ["fit", "maps", "-o", "out", "--entities", "ses"],
+    ],
 )
 def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -97,20 +89,6 @@ def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None
     with Stages(False).stage("fit"):
         say("nobody watches")
     assert capsys.readouterr().err == "fit ...\ncompiling once\nfit: 0 s\n"
-
-
-def test_the_first_fit_on_a_machine_says_that_it_compiles(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweeps, "is_cached", lambda kernel, types: False)
-    for kernel in (sweeps.sweep_start, sweeps.descend_start):  # another test may have called them
-        monkeypatch.setattr(kernel, "overloads", {})
-        monkeypatch.setattr(kernel, "compile", lambda types: None)
-    monkeypatch.setattr("icofactor.factorization.engines.cpu.subprocess.run", lambda *given, **more: None)
-    for loop, given in ((compiled_loop, ["float64"]), (descended_loop, ["float64"]), (swept_loop, [False, False])):
-        with Stages(True).stage("starts"):
-            loop.__wrapped__(*given)
-        assert "compiling once on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

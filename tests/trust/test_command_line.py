@@ -88,11 +88,6 @@ WRONG: list[tuple[str, list[str]]] = [
     ("no tree", ["prepare", "thickness", "empty", "--spheres", "empty", "-o", "out"]),
     ("no subjects", ["demo", "out", "--n-subjects", "0"]),
     ("a file as demo", ["demo", "file"]),
-    ("a file as bench", ["bench", "-o", "file", "--only", "a", "--quick"]),
-    ("no budget", ["bench", "-o", "out", "--budget", "nan"]),
-    ("a file as reproduction", ["reproduce", "file", "--quick"]),
-    ("a reproduction's seed", ["reproduce", "out", "--random-seed", "-1", "--quick"]),
-    ("no cohort", ["reproduce", "out", "--cohort", "no", "--quick", "--only", "timing"]),
 ]
 
 
@@ -150,43 +145,6 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(place: Path) -> None:
     finally:
         os.close(sink)
     assert (done.returncode, done.stderr) == (1, "")
-
-
-@pytest.mark.parametrize("more", [[], ["--overwrite"]])
-@pytest.mark.parametrize("name", ["bench.json", "growth.png"])
-def test_bench_replaces_nothing_of_the_users(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str]
-) -> None:
-    (tmp_path / name).write_text("mine")
-    assert main(["bench", "-o", str(tmp_path), "--only", "d", "--quick", "-q", *more]) == 2
-    assert f"{name} exists and is not a result that this command may replace" in capsys.readouterr().err
-    assert contents(tmp_path) == {name: b"mine"}
-
-
-@pytest.mark.parametrize("inner", ["figures", "tables"])
-def test_results_in_folders_replace_only_icofactors_own(tmp_path: Path, inner: str) -> None:
-    from icofactor.io.publish import Publication
-
-    def write(text: str, overwrite: bool) -> None:
-        with Publication(tmp_path, overwrite).filled() as made:
-            (made / inner).mkdir()
-            (made / inner / "a.tsv").write_text(text)
-            (made / "page.html").write_text(text)
-
-    mine = tmp_path / inner / "a.tsv"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match=r"a\.tsv exists and is not a result that this command may replace"):
-            write("old", overwrite)
-        assert contents(tmp_path) == {f"{inner}/a.tsv": b"mine"}
-    mine.unlink()
-    mine.parent.rmdir()
-    write("old", overwrite=False)
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
-        write("new", overwrite=False)
-    write("new", overwrite=True)
-    assert mine.read_text() == "new" and (tmp_path / "page.html").read_text() == "new"
 
 
 # ---------------------------------------------------------------------- processes
