@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -14,27 +13,7 @@ from test_examples import RESULTS
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 ids = [str(page.relative_to(ROOT)) for page in PAGES]
-BASES = ("", "src", "src/icofactor", "docs")
 ENDS = r"\.(?:py|md|toml|js|css|html)|/"
-
-
-def existing(path: str, page: Path) -> Path | None:
-    """The file or folder that a page means by a path: from the root, inside the package, or beside the page."""
-    places = [page.parent / path, *(ROOT / base / path for base in BASES)]
-    return next((place for place in places if place.exists()), None)
-
-
-def defined(file: Path) -> set[str]:
-    """Names that a module defines at its top, and those of classes inside: `solve`, `Sites`, `Sites.named`."""
-    names = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        names |= {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
-    return names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
@@ -52,17 +31,6 @@ def test_paths_of_the_repository_exist(page: Path) -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_contributing_names_what_exists() -> None:
-    """Every `path`, and every `path:name`, whose module is parsed and must define the name."""
-    page = ROOT / "docs" / "contributing.md"
-    found = re.findall(rf"`([\w./-]+?(?:{ENDS}))(?::([\w.]+))?`", page.read_text(encoding="utf-8"))
-    assert len(found) > 50, "the page names the places of the house"
-    for path, name in found:
-        place = existing(path, page)
-        assert place is not None, f"{path} does not exist"
-        assert not name or name in defined(place), f"{path} does not define {name}"
-
-
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_modules_are_named_as_they_are(page: Path) -> None:
     """`icofactor.a.b`: a module, or a name that one defines."""
@@ -74,11 +42,6 @@ def test_modules_are_named_as_they_are(page: Path) -> None:
         module = any(place.exists() for place in (whole, whole.with_suffix(".py")))
         file = outer / "__init__.py" if outer.is_dir() else outer.with_suffix(".py")
         assert module or (file.exists() and parts[-1] in file.read_text(encoding="utf-8")), f"{dotted} does not exist"
-
-
-def test_commands_are_run_in_one_way() -> None:
-    for page in PAGES:
-        assert "PYTHONPATH" not in page.read_text(encoding="utf-8"), page
 
 
 def test_the_reference_lists_every_public_class_and_function() -> None:

@@ -7,13 +7,11 @@ import inspect
 import re
 import runpy
 import shlex
-import shutil
 import sys
 import warnings
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,6 @@ from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree,
 from icofactor.cli import bids
 from icofactor.cli.main import _options, _parser
 from icofactor.cli.main import main as icofactor
-from icofactor.io.freesurfer import write_annot
-from icofactor.results.colours import distinct_colours
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -75,10 +71,6 @@ def test_lines_of_a_block_can_be_typed_one_after_the_other(page: Path) -> None:
         assert len(set(written) - {"OUT"}) == len([out for out in written if out != "OUT"]), written
 
 
-def test_there_are_command_lines() -> None:
-    assert len(SHOWN) > 50 and len(EXAMPLES) > 10
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_in_sentences_exist(page: Path) -> None:
     """`icofactor select --atlas` in running text: the command has the option."""
@@ -105,11 +97,6 @@ PYTHON = {page: texts for page in PAGES if (texts := blocks(page, "python"))}
 
 def not_run(text: str) -> bool:
     return any(mark in text for mark in NOT_RUN)
-
-
-def test_blocks_that_are_not_run_are_still_there() -> None:
-    texts = [text for texts in PYTHON.values() for text in texts]
-    assert all(sum(mark in text for text in texts) == 1 for mark in NOT_RUN)
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
@@ -238,100 +225,6 @@ def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "out" / "report.html").is_file() and (tmp_path / "new_loadings.tsv").is_file()
 
 
-PAGES_OF_COMMANDS = [
-    "associations",
-    "covariates",
-    "harmonization",
-    "measures",
-    "parcels",
-    "people",
-    "report",
-    "selection",
-]
-QUICK = {
-    "demo": "--n-subjects 12 --n-components 2 --hemisphere left --no-figures",
-    "fit": "--n-components 2 --n-starts 2 --no-figures",
-    "select": "--ranks 2-3 --splits 2 --n-starts 2 --nulls 5 --level 1",
-    "associate": "--permutations 199",
-    "transform": "",
-    "report": "--no-figures --overwrite",
-}
-"""What makes a command take a second."""
-SUPPOSED = {
-    "INPUT...": ["thickness.store"],
-    "$SUBJECTS_DIR": ["SUBJECTS_DIR"],
-    "fsaverage5": ["fsaverage3"],
-    "200": ["3"],
-    "tpl-fsLR_atlas-Gordon_den-32k_dseg.dlabel.nii": ["lh.aparc.annot", "rh.aparc.annot"],
-}
-"""Words of command lines, and what is typed for them."""
-OTHER_FILES = ("--surfaces", "://")
-"""Lines with these suppose other surfaces or servers: other tests have them."""
-
-
-def files_of_commands(folder: Path) -> None:
-    """Small files of the names that the command lines have."""
-    cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
-    people = {"participant_id": cohort.subjects, **{name: cohort.participants[name] for name in ("age", "sex")}}
-    people |= {"site": np.resize(["A", "B"], 24), "family": np.repeat(np.arange(12), 2)}
-    cohort.participants.update(people)
-    myelin = ico.simulate_cohort(24, 2, "myelin", hemisphere="both", mesh="fsaverage3")
-    (folder / "new").mkdir()
-    for name, maps in {"thickness": cohort, "myelin": myelin, "a": cohort, "b": myelin}.items():
-        ico.cohort.save_store(maps, folder / f"{name}.store")
-        ico.cohort.save_store(maps[:5], folder / "new" / f"{name}.store")
-    ico.cohort.save_store(cohort, folder / "cohort.zarr")
-    for measure in ("thickness", "area"):
-        freesurfer_tree(folder / "SUBJECTS_DIR", cohort.subjects, hemispheres(cohort.X), measure, target="fsaverage3")
-    rows = [tuple(people), *zip(*people.values(), strict=True)]
-    (folder / "participants.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
-    for prefix in ("lh", "rh"):
-        keys = np.arange(642) % 2
-        write_annot(folder / f"{prefix}.aparc.annot", keys, ["north", "south"], distinct_colours(2))
-    assert icofactor(["fit", "thickness.store", "-o", "FITTED", *QUICK["fit"].split()]) == 0
-
-
-def files_of_parcels(folder: Path) -> None:
-    supposed_parcels(folder, {})
-    region_tables.enigma(folder, region_tables.toy_values())
-    region_tables.xcp_d(folder / "xcp_d", region_tables.toy_values())
-
-
-def files_of_people(folder: Path) -> None:
-    """Two scans of each of twelve people: a longitudinal tree of FreeSurfer, and files of BIDS with a table."""
-    cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
-    scans = [(f"sub-{i // 2:02d}", i % 2 + 1) for i in range(24)]
-    shutil.rmtree(folder / "SUBJECTS_DIR")
-    names = [f"{who}_ses-{scan}.long.{who}" for who, scan in scans]
-    freesurfer_tree(folder / "SUBJECTS_DIR", names, hemispheres(cohort.X), target="fsaverage3")
-    names = [f"{who}_ses-{scan}" for who, scan in scans]
-    form = "{subject}_hemi-{hemi}_space-fsaverage3_thickness"
-    gifti_files(folder / "derivatives", names, hemispheres(cohort.X), form)
-    rows = [f"{who}\t{scan}\t{40 + i}\t{'FM'[i // 2 % 2]}\n" for i, (who, scan) in enumerate(scans)]
-    (folder / "scans.tsv").write_text("participant_id\tsession_id\tage\tsex\n" + "".join(rows))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES_OF_COMMANDS)
-def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, on small files of the names that the lines have."""
-    monkeypatch.chdir(tmp_path)
-    files_of_commands(tmp_path)
-    if (more := globals().get(f"files_of_{page}")) is not None:
-        more(tmp_path)
-    shown: list[list[str]] = [line.values[0] for line in SHOWN if str(line.id).startswith(f"{page}-")]  # type: ignore[misc]
-    ran = [words for words in shown if not any(some in " ".join(words) for some in OTHER_FILES)]
-    assert ran
-    for number, words in enumerate(ran):
-        words = [typed for word in words[1:] for typed in SUPPOSED.get(word, [word])]
-        if words[0] in ("select", "fit"):
-            words = [f"OUT-{number}" if word == "OUT" else word for word in words]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            quick = "--spins 50" if words[:2] == ["select", "-o"] else QUICK[words[0]]  # of a fit, without maps
-            assert icofactor([*words, *quick.split()]) == 0, words
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("script", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorials_run(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,37 +233,3 @@ def test_tutorials_run(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(script), run_name="tutorial")
-
-
-def test_tutorials_have_an_order() -> None:
-    from gallery_order import TUTORIALS as order
-
-    assert sorted(order) == [script.stem for script in TUTORIALS]
-
-
-def test_figures_in_variables_are_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of `plot_components` are not pyplot's: sphinx-gallery alone would leave them out."""
-    from gallery_order import shown_figures
-    from matplotlib import pyplot
-    from matplotlib.figure import Figure
-
-    scrapers = ModuleType("sphinx_gallery.scrapers")
-    scrapers.figure_rst = lambda paths, folder: " ".join(paths)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sphinx_gallery", ModuleType("sphinx_gallery"))
-    monkeypatch.setitem(sys.modules, "sphinx_gallery.scrapers", scrapers)
-    names = {"figure": Figure(), "again": 1, "pyplots": pyplot.figure()}
-    given = {"example_globals": names, "image_path_iterator": iter([f"{tmp_path}/images/1.png"])}
-    assert shown_figures(None, given, {"src_dir": ""}) == f"{tmp_path}/images/1.png"
-    assert (tmp_path / "images" / "1.png").is_file()
-    assert shown_figures(None, given, {"src_dir": ""}) == ""
-    pyplot.close("all")
-
-
-def test_pages_of_commands_name_every_option() -> None:
-    from command_pages import page, parsers
-
-    for name, parser in parsers().items():
-        text = page(parser)
-        assert text.startswith(parser.prog) and name == parser.prog.replace(" ", "-")
-        for action in parser._actions:
-            assert all(f"``{flag}" in text for flag in action.option_strings), (name, action.dest)
