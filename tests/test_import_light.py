@@ -11,7 +11,7 @@ import pytest
 
 import icofactor
 
-HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "dask", "nibabel", "sklearn", "torch", "pandas", "tqdm"]
+HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "dask", "nibabel", "sklearn", "pandas", "tqdm"]
 CORE = [
     "sphere",
     "factorization.design",

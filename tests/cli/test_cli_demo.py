@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -16,69 +13,21 @@ import numpy as np
 import pytest
 
 from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
-from icofactor.cli.demo import run_demo
 from icofactor.cli.main import main
-from icofactor.io.publish import LIST, Publication, list_of
+from icofactor.io.publish import LIST, list_of
 
 pytestmark = pytest.mark.slow
 
 MAPS = "hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii"
-PARCELS = MAPS.replace("components.shape.gii", "dseg")
-FILES = [
-    "components.png",
-    "dataset_description.json",
-    "desc-icofactor_components.json",
-    "desc-icofactor_components.tsv",
-    "desc-icofactor_dseg.json",
-    "desc-icofactor_dseg.tsv",
-    "desc-icofactor_loadings.json",
-    "desc-icofactor_loadings.tsv",
-    "desc-icofactor_participants.json",
-    "desc-icofactor_participants.tsv",
-    "diagnostics.npz",
-    "figures",
-    MAPS,
-    f"{PARCELS}.annot",
-    f"{PARCELS}.label.gii",
-    "methods.md",
-    "model.zip",
-    "provenance.json",
-    "report.html",
-    "tables",
-]
-PANELS = [
-    *("components", "convergence", "explained_variance", "loadings", "maps", "participants-01_sex", "recurrence"),
-    *("participants-02_age", "similarity", "sparsity", "subjects"),
-]
-TABLES = [
-    f"{name}.{end}"
-    for name in [
-        "convergence",
-        "correlations",
-        "groups",
-        "resources",
-        "settings",
-        "similarity",
-        "sparsity",
-        "subjects",
-        "summary",
-        "unusual",
-    ]
-    for end in ("json", "tsv")
-]
-FIGURES = [
-    f"{name}.{ending}" for name in PANELS for ending in ("png", "pdf") if name != "components" or ending == "pdf"
-]
 WORDS = ["--n-subjects", "12", "--n-components", "3", "--hemisphere", "left"]
 
 
 @dataclass
 class Demo:
-    """A demo that ran, what it said, and the same fit made without it."""
+    """A demo that ran, and the same fit made without it."""
 
     folder: Path
     status: int
-    said: str
     cohort: Cohort
     model: CorticalFactorization
 
@@ -86,27 +35,13 @@ class Demo:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo") / "new" / "out"
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        status = main(["demo", str(folder), *WORDS, "-q"])
+    status = main(["demo", str(folder), *WORDS, "-q"])
     cohort = simulate_cohort(12, 3, "thickness", "left", 0)
-    return Demo(folder, status, said.getvalue(), cohort, CorticalFactorization(3, random_state=0).fit(cohort))
+    return Demo(folder, status, cohort, CorticalFactorization(3, random_state=0).fit(cohort))
 
 
 def table(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_it_says_what_it_wrote(demo: Demo) -> None:
-    assert demo.status == 0
-    assert sorted(file.name for file in demo.folder.iterdir()) == [LIST, *FILES]
-    listed = demo.said[demo.said.index("Written to") :].splitlines()
-    assert listed[0] == f"Written to {demo.folder}:"
-    inner = {"figures": FIGURES, "tables": TABLES}
-    shown = [f"{name}/ ({len(inner[name])} files)" if name in inner else name for name in FILES]
-    assert [line.strip() for line in listed[1:-1]] == shown
-    assert listed[-1].endswith(f"Open {demo.folder / 'report.html'}")
-    assert f"explain {100 * demo.model.explained_:.0f} % of the between-subject variance" in demo.said
-    assert "50 % of the between-subject variance is simulated noise." in demo.said
 
 
 def test_maps_are_the_components(demo: Demo) -> None:
@@ -141,6 +76,7 @@ def test_tables_are_the_loadings_and_the_people(demo: Demo) -> None:
 
 
 def test_provenance_says_how_it_came_about(demo: Demo) -> None:
+    assert demo.status == 0
     found = json.loads((demo.folder / "provenance.json").read_text(encoding="utf-8"))
     assert found["data"]["simulated"] is True
     assert found["data"]["n_subjects"] == 12
@@ -152,9 +88,8 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
     assert all(found["versions"].values())
     description = json.loads((demo.folder / "dataset_description.json").read_text(encoding="utf-8"))
     assert [record["Name"] for record in description["GeneratedBy"]] == ["icofactor"]
-    inside = [*(f"figures/{name}" for name in FIGURES), *(f"tables/{name}" for name in TABLES)]
-    flat = [name for name in FILES if name not in ("figures", "tables")]
-    assert list(list_of(demo.folder)) == sorted([*flat, *inside])
+    files = {path.relative_to(demo.folder).as_posix() for path in demo.folder.rglob("*") if path.is_file()}
+    assert set(list_of(demo.folder)) == files - {LIST}
 
 
 def test_the_model_can_be_used(demo: Demo) -> None:
@@ -169,8 +104,8 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
     from matplotlib.image import imread
 
     folder = demo.folder / "figures"
-    found = sorted(re.sub(r"participants-0\d", "participants-0x", path.name) for path in folder.iterdir())
-    assert found == sorted(re.sub(r"participants-0\d", "participants-0x", name) for name in FIGURES)
+    # The picture of the components lies beside the maps, not a second time among the figures.
+    assert {path.stem for path in folder.glob("*.pdf")} - {path.stem for path in folder.glob("*.png")} == {"components"}
     for path in (demo.folder / "components.png", *folder.glob("*.png")):
         image = imread(path)[..., :3]
         drawn = (image < 0.9).any(axis=2)
@@ -189,45 +124,6 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
     coloured = (np.ptp(image, axis=2) > 0.3).any(axis=1)
     rows = np.flatnonzero(np.diff(coloured.astype(int)) == 1)
     assert len(rows) >= 3
-
-
-def test_same_seed_same_bits(demo: Demo, tmp_path: Path) -> None:
-    run_demo(tmp_path, n_subjects=12, n_components=3, hemisphere="left", figures=False, verbose=False)
-    for name in (MAPS, "desc-icofactor_loadings.tsv", "desc-icofactor_participants.tsv", "desc-icofactor_dseg.tsv"):
-        assert (tmp_path / name).read_bytes() == (demo.folder / name).read_bytes()
-    again, first = load_model(tmp_path / "model.zip"), load_model(demo.folder / "model.zip")
-    assert again.components_.tobytes() == first.components_.tobytes()
-
-
-def test_overwriting_replaces_the_earlier_run_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("icofactor.results.folder.drawn_panels", one_panel)
-    first = ["demo", str(tmp_path), "-q", "--n-subjects", "4", "--n-components", "2"]
-    assert main(first) == 0
-    assert MAPS.replace("hemi-L", "hemi-R") in capsys.readouterr().out
-    for mine in (tmp_path / "mine.txt", tmp_path / "figures" / "mine.txt"):
-        mine.write_text("mine")
-    with Publication(tmp_path, overwrite=True).filled() as new:
-        (new / "figures").mkdir()
-        for name in ("stability.pdf", "components.png"):
-            (new / "figures" / name).write_text("of icofactor report")
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    assert main(first) == 2
-    assert capsys.readouterr().err.endswith("exists; pass --overwrite to replace it\n")
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
-    assert main([*first, "--overwrite", "--hemisphere", "left", "--no-figures"]) == 0
-    out = capsys.readouterr().out
-    assert "hemi-R" not in out
-    assert "mine.txt" not in out
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([LIST, *FILES, "mine.txt"])
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-    assert [file.name for file in (tmp_path / "figures").iterdir()] == ["mine.txt"]
-    assert len(load_model(tmp_path / "model.zip").components_[0]) == 10242
-
-
-def one_panel(fit: object) -> list[tuple[str, bytes, float]]:
-    return [("maps.png", b"", 1.0)]
 
 
 def test_progress_goes_to_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

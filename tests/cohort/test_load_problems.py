@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -50,22 +49,12 @@ def test_one_report_names_every_bad_file(tmp_path: Path) -> None:
     write_gifti(file(7, "R"), 1000 * MAPS["right"][7], "right")  # micrometres
     file(8).write_bytes(b"\x00\x01\x02" * 1000)  # unreadable
     found = report(folder)
-    expected = {
-        file(0).name: "is not a complete XML file",
-        file(1).name: "is empty",
-        file(2).name: "is named left, but its metadata say right",
-        file(3, "R").name: r"has 2562 vertices; most of the files \(8\) have 642: another mesh",
-        f"{IDS[4]}_ses-2_hemi-L_thickness.shape.gii": r"subject sub-005, left hemisphere is also in .*give one file",
-        file(5).name: r"NaN or infinite at 3 vertices \(e\.g\. 100\) where other subjects have values",
-        f"subject {IDS[6]}": r"missing: the left hemisphere \(there is only .*sub-007_hemi-R",
-        file(
-            7, "R"
-        ).name: r"has other units\? Its median is 2\d\d\d(\.\d+)?; the median of other subjects is about 2\.\d+",
-        file(8).name: "is not a complete XML file",
+    assert set(found) == {
+        *(file(number).name for number in (0, 1, 2, 5, 8)),
+        *(file(number, "R").name for number in (3, 7)),
+        f"{IDS[4]}_ses-2_hemi-L_thickness.shape.gii",
+        f"subject {IDS[6]}",
     }
-    assert set(found) == set(expected)
-    for where, what in expected.items():
-        assert re.match(what, found[where]), (where, found[where])
 
 
 def test_all_files_bad(tmp_path: Path) -> None:
@@ -252,18 +241,6 @@ def test_tables_of_spreadsheets(tmp_path: Path, content: bytes, problem: str) ->
     folder = gifti_files(tmp_path / "maps", IDS, MAPS)
     (tmp_path / "table").write_bytes(content)
     assert report(folder, participants=tmp_path / "table")["table"].startswith(problem)
-
-
-def test_notes_are_about_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No account of subjects or sites left out before an error, nor of sites that a given mask leaves out."""
-    folder = gifti_files(tmp_path, IDS, MAPS)
-    report(folder, exclude=["sub-999"], verbose=True)
-    assert "left out" not in capsys.readouterr().err
-    ico.load_cohort(folder, mask=~WALL, verbose=True)
-    assert "NaN or zero in every subject" not in capsys.readouterr().err
-    (folder / f"{IDS[0]}_hemi-L_thickness.shape.gii").write_bytes(b"")
-    report(folder, verbose=True)
-    assert "NaN or zero in every subject" not in capsys.readouterr().err
 
 
 def test_reports_of_many_causes_are_cut() -> None:

@@ -24,7 +24,6 @@ X = np.random.default_rng(0).gamma(2, size=(6, 1284)).astype(np.float32)
 SCANS = ["sub-01_ses-1", "sub-01_ses-2", "sub-02_ses-1", "sub-02_ses-10", "sub-02_ses-2", "sub-03_ses-1"]
 PEOPLE = ["sub-01", "sub-01", "sub-02", "sub-02", "sub-02", "sub-03"]
 SESSIONS = ["1", "2", "1", "10", "2", "1"]
-FSAVERAGE3 = {"target": "fsaverage3", "smoothing": 10}
 
 
 def tree(root: Path, names: list[str]) -> Path:

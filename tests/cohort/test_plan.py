@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from inspect import getdoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -112,21 +110,6 @@ def test_stacks_are_read_once(tmp_path: Path, counts: dict[str, Counter[str]]) -
     assert counts["read"] == {"a.npz": 1, "b.npz": 1} == counts["hashed"]
 
 
-def test_x_is_searched_for_nan_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_cohort(tree)
-    looked: Counter[tuple[int, ...]] = Counter()
-    isfinite = np.isfinite
-
-    def counted(values: Any, *given: Any, **more: Any) -> Any:
-        if np.size(values) > N:
-            looked[np.shape(values)] += 1
-        return isfinite(values, *given, **more)
-
-    monkeypatch.setattr(np, "isfinite", counted)
-    cohort = plan.read()
-    assert looked == {(2 * N,): len(cohort)}
-
-
 def test_what_a_plan_says(tree: Path, tmp_path: Path) -> None:
     people = {"participant_id": IDS[:4], "age": [30, 40, 50, 60]}
     plan = plan_cohort(tree, participants=people, exclude=[IDS[1]])
@@ -153,13 +136,6 @@ def test_subjects_without_a_needed_value_are_left_out(kind: str, tree: Path, tmp
     assert plan.subjects == (IDS[0], *IDS[2:])
     assert plan.journal.left_out == {"with missing covariates": [IDS[1]]}
     np.testing.assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
-
-
-def test_loading_takes_what_planning_takes() -> None:
-    ours, theirs = signature(ico.load_cohort), signature(plan_cohort)
-    assert ours.parameters == theirs.parameters and "Cohort" in ours.return_annotation
-    text = getdoc(ico.load_cohort) or ""
-    assert all(re.search(rf"^(\w+, )?{name}\b.* :", text, re.MULTILINE) for name in ours.parameters)
 
 
 def test_a_data_frame_of_participants(tree: Path) -> None:
@@ -190,13 +166,3 @@ def test_subjects_of_a_store_are_chosen_as_those_of_files(tree: Path, tmp_path: 
     with pytest.raises(ArgumentError) as refused:
         ico.load_cohort(store, mask=np.ones(2 * N, dtype=bool))
     assert refused.value.argument == "mask"
-
-
-def test_arguments_are_named_as_the_caller_names_them(tree: Path) -> None:
-    one = ico.Sites.named("fsaverage3")
-    with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tree, mesh=one)
-    assert caught.value.path == "mesh"
-    assert caught.value.describe().endswith("pass the pair (left, right), or hemisphere='left'")
-    naming = lambda argument, value=None: f"--{argument} {value}"
-    assert caught.value.describe(naming).endswith("pass the pair (left, right), or --hemisphere 'left'")

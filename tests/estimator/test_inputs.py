@@ -64,6 +64,7 @@ KINDS: dict[str, Any] = {
     "Fortran order": lambda X, _: np.asfortranarray(X),
     "every second column of a wider array": lambda X, _: np.repeat(X, 2, axis=1)[:, ::2],
     "reversed twice": lambda X, _: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "unaligned": lambda X, _: np.frombuffer(b"\0" + X.tobytes(), "u1")[1:].view(X.dtype).reshape(X.shape),
     "read-only": _read_only,
     "memmap": _memmap,
     "list of lists": lambda X, _: X.tolist(),

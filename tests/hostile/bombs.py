@@ -18,7 +18,6 @@ import numpy as np
 Bomb = tuple[str, Callable[[], object]]
 Content = bytes | Callable[[], bytes]
 """Large ones are made when they are wanted."""
-_HUGE = 2**33
 
 
 def bombs(file: Path, whole: bytes, form: str, large: bool = False) -> Iterator[Bomb]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import socket
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import icofactor
 from helpers.stores import SITES, cohort
 from icofactor.assessment.atlas import read_atlas
 from icofactor.cohort.load import load_cohort
@@ -124,40 +122,3 @@ def test_locks_wait_for_no_pipe(tmp_path: Path) -> None:
     for name in (".lock", ".tmp-1234-commit.json"):
         os.mkfifo(tmp_path / "store" / name)
     assert len(append_store(tmp_path / "store", cohort(1, 5))) == 6
-
-
-def test_files_are_opened_for_reading_in_one_place() -> None:
-    """A reader in another module must go through `io.guard.open_file`; the tests above then hold for it.
-
-    Neither zarr, which reads chunks in tasks of asyncio that complain of their own, nor another reader is imported.
-    Only stores behind a URL are read by asyncio (`test_store_remote.py` looks at what it says).
-    """
-    source, found = Path(icofactor.__file__).parent, set()
-    for file in source.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [one.name for one in node.names] + [getattr(node, "module", None) or ""]
-                others = ("zarr", "h5py") if file.name == "remote.py" else ("zarr", "h5py", "asyncio")
-                assert not [name for name in names if name.partition(".")[0] in others], file
-            if not isinstance(node, ast.Call):
-                continue
-            called = ast.unparse(node.func)
-            name = called.rpartition(".")[2]
-            modes = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)]
-            writes = any(str(mode)[:1] in "wxa" for mode in modes if mode)
-            archive = called.startswith("archive.")  # a member of an open zip
-            if (
-                (name == "open" and not writes and not archive and called != "self.open")
-                or name in ("memmap", "fromfile", "read_csv")
-                or (name in ("read_text", "read_bytes") and "." in called)
-                or (called in ("zipfile.ZipFile", "gzip.open", "np.load", "nib.load"))
-            ):
-                found.add((file.relative_to(source).as_posix(), name))
-    assert found == {
-        ("io/guard.py", "open"),
-        ("io/guard.py", "memmap"),
-        ("io/atomic.py", "open"),  # folders, to lock them; files that were just written, to have them on the disk
-        ("io/archive.py", "ZipFile"),  # of a file that is open
-        ("cohort/masks.py", "fromfile"),  # of a file that is open
-        ("results/report/page.py", "read_text"),  # of the package
-    }

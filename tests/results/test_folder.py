@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import multiprocessing
@@ -36,7 +35,6 @@ from icofactor.results.folder import (
     write_names,
 )
 from icofactor.results.report.content import page_content
-from icofactor.results.report.page import write_page
 from icofactor.results.report.panels import drawings_of
 from icofactor.results.report.surfaces import Cortex
 from icofactor.sphere.meshes import fs_lr_sites
@@ -173,16 +171,16 @@ def test_dataset_description_is_a_derivative(tmp_path: Path) -> None:
 
 
 @functools.cache
-def described(hemi: str = "both", more: bool = True) -> FitDescription:
-    """A small fit; `more` with a mask, participants and a methods paragraph."""
+def described(hemi: str = "both") -> FitDescription:
+    """A small fit with a mask, participants and a methods paragraph."""
     sites = Sites.named("fsaverage3", hemi=hemi)
-    mask = np.arange(sites.n) % 3 > 0 if more else None
+    mask = np.arange(sites.n) % 3 > 0
     model, diagnostics = small_fit(sites, hemi, mask=mask, n_starts=1, n_iter=20, tol=0.0)
     ages = np.arange(len(model.loadings_)) + 20.5
     ages[1] = np.nan
     people = {"participant_id": diagnostics.subjects, "age": ages}
-    known = {"methods": "# Methods\n\nWe did λ.\n", "participants": people}
-    return FitDescription.of(model, diagnostics, provenance={"seed": 1}, **(known if more else {}))
+    methods = "# Methods\n\nWe did λ.\n"
+    return FitDescription.of(model, diagnostics, provenance={"seed": 1}, methods=methods, participants=people)
 
 
 def write(out: Path, *names: str, overwrite: bool = False) -> list[Path]:
@@ -204,6 +202,7 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
     assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | MORE
     assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
+    assert list_of(out) == {file.relative_to(out).as_posix(): hash_file(file) for file in files}
     assert not undescribed(out)
     right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
@@ -217,14 +216,6 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     assert [line.split("\t")[1] for line in people[1:3]] == ["20.5", "n/a"]
     assert json.loads((out / "provenance.json").read_text()) == {"seed": 1}
     assert (out / "methods.md").read_text(encoding="utf-8") == "# Methods\n\nWe did λ.\n"
-
-
-def test_a_fit_is_not_overwritten_in_part(tmp_path: Path) -> None:
-    write(tmp_path, "provenance.json")
-    with pytest.raises(FileExistsError, match=r"\.json exists; pass overwrite=True"):
-        FitFolder(tmp_path)
-    write(tmp_path, "provenance.json", overwrite=True)
-    assert (tmp_path / "provenance.json").read_text() == "new provenance.json"
 
 
 @pytest.mark.parametrize("name", [f"hemi-R_{STEM}_dseg.annot", f"hemi-L_{STEM}_mask.shape.gii"])
@@ -416,20 +407,6 @@ def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file under a folder, hidden ones too."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hemi", ["left", "right"])
-@pytest.mark.parametrize("more", [True, False])
-def test_the_list_names_all_files(tmp_path: Path, hemi: str, more: bool) -> None:
-    written = write_fit(described(hemi, more), FitFolder(tmp_path, figures=False))
-    files = [file.relative_to(tmp_path).as_posix() for file in written]
-    kinds = ["components.shape.gii", "dseg.label.gii", "dseg.annot", *(["mask.shape.gii"] if more else [])]
-    named = {f"hemi-{hemi[0].upper()}_{STEM}_{kind}" for kind in kinds} | ALWAYS
-    assert set(files) == named | (MORE if more else set())
-    assert {LIST, *files} == set(contents(tmp_path))
-    assert list_of(tmp_path) == {name: hash_file(tmp_path / name) for name in files}
-    assert list(list_of(tmp_path)) == files
 
 
 def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) -> None:
@@ -658,22 +635,6 @@ def test_figures_come_and_go_with_the_fit(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-def test_the_picture_of_the_components_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = [("components.png", b"picture", 0.5), ("components.pdf", b"print", 1.0)]
-    for module in ("folder", "report.page"):
-        monkeypatch.setattr(f"icofactor.results.{module}.drawn_panels", lambda fit: drawn)
-    names = lambda: {path.name for path in (tmp_path / "figures").iterdir()}
-    write_fit(described(), FitFolder(tmp_path))
-    assert (tmp_path / "components.png").read_bytes() == b"picture"
-    assert names() == {"components.pdf"}
-    write_page(tmp_path, overwrite=True)
-    assert names() == {"components.pdf"}
-    drawn[0] = ("components.png", b"on other surfaces", 0.5)
-    write_page(tmp_path, overwrite=True)
-    assert names() == {"components.pdf", "components.png"}
-    assert (tmp_path / "components.png").read_bytes() == b"picture"
-
-
 def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Publication(tmp_path / "new" / "deep", names=["a"])
     assert not any(tmp_path.iterdir())
@@ -728,14 +689,6 @@ def test_parts_that_do_not_belong_together() -> None:
         replace(fit, participants={"age": [1]})
     assert raised.value.argument == "participants['age']"
     assert raised.value.expected == "one value per subject"
-
-
-@pytest.mark.slow
-def test_other_meshes_name_their_own_space(tmp_path: Path) -> None:
-    sites = Sites.icosphere(3)
-    fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
-    names = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
-    assert "hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii" in names
 
 
 def test_names_of_files_are_made_of_entities() -> None:
@@ -837,18 +790,3 @@ def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
         found, table, _ = nib.freesurfer.read_annot(f"{stem}.annot")
         np.testing.assert_array_equal(found, part)
         assert ["#{:02x}{:02x}{:02x}".format(*colour[:3]) for colour in table[1:]] == [row[2] for row in rows]
-
-
-def test_a_description_is_written_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer computes nothing anew and reads nothing back."""
-    fit = described("left")
-    model = copy.copy(fit.model)
-    model.save = lambda path: Path(path).write_bytes(b"model")
-    swapped = replace(fit.diagnostics, parcellation=(4 - fit.diagnostics.parcellation) % 4)
-    refuse = lambda *given, **more: pytest.fail("read back")
-    files = ("read_selection_files", "read_association_files")
-    for name in ("load_model", "load_diagnostics", "read_record", "read_methods", *files):
-        monkeypatch.setattr(f"icofactor.results.description.{name}", refuse)
-    write_fit(replace(fit, model=model, diagnostics=swapped), FitFolder(tmp_path, figures=False))
-    found = nib.load(tmp_path / f"hemi-L_{STEM}_dseg.label.gii").darrays[0].data
-    np.testing.assert_array_equal(found, swapped.parcellation)

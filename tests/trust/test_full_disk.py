@@ -186,34 +186,6 @@ def test_commands_on_a_full_disk(
     _told_and_nothing_left(status, capsys.readouterr().err, place)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["select", "bootstrap", "associate"])
-def test_assessing_a_fit_on_a_full_disk(
-    disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    """The same, for small tables; no empty folder is left either."""
-    place, fit = disk / command, tmp_path / "fit"
-    place.mkdir()
-    maps = tmp_path / "lh.maps.npy"
-    np.save(maps, RNG.gamma(2, 1, (20, SITES.n)).astype(np.float32) + 1)
-    (tmp_path / "people.tsv").write_text(
-        "participant_id\tage\n" + "".join(f"map{i:04d}\t{i}\n" for i in range(1, 21)), encoding="utf-8"
-    )
-    few = ["--n-starts", "1", "--level", "0"]
-    read = [maps, "--mesh", "fsaverage3", "--hemisphere", "left"]
-    words = {
-        "select": ["select", *read, "--ranks", "2,3", "--splits", "2", "--nulls", "5", *few],
-        "bootstrap": ["select", maps, "--model", fit, "--bootstrap", "2"],
-        "associate": ["associate", fit, "--participants", tmp_path / "people.tsv", "--formula", "age"],
-    }[command]
-    if command != "select":
-        assert main(["fit", *map(str, [*read, *few, "--n-components", "2", "-o", fit]), "--no-figures", "-q"]) == 0
-        capsys.readouterr()
-    with full(disk, 0):
-        status = main([*map(str, [*words, "-o", place / "out"]), "-q"])
-    _told_and_nothing_left(status, capsys.readouterr().err, place)
-
-
 def _told_and_nothing_left(status: int, told: str, place: Path) -> None:
     assert status == 2 and told.count("\n") == 1, told
     assert "No space left on device" in told or "File too large" in told, told

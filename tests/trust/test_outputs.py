@@ -14,14 +14,11 @@ from helpers.stores import cohort, contents
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
-from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.io.publish import LIST
 from icofactor.preprocessing._prepare_hcp import map_key
 from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.fit_cohort import fit_cohort
-from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
 
 pytestmark = pytest.mark.hostile
@@ -157,12 +154,6 @@ def test_names_that_no_table_holds_are_refused_at_once(name: str) -> None:
         Cohort(X, ("sub-1", name), SITES)
 
 
-def test_cells_that_no_table_holds_are_refused_at_once() -> None:
-    X = np.ones((2, SITES.n), dtype=np.float32)
-    with pytest.raises(ValueError, match="participants must be free of tabs, line breaks and control characters"):
-        Cohort(X, ("a", "b"), SITES, participants={"site": ["x", "y\nsub-99\t1"]})
-
-
 def test_subjects_never_become_paths(tmp_path: Path) -> None:
     """Names are cells of tables and words of a page; files are named by icofactor alone."""
     given = cohort(len(HOSTILE), subjects=HOSTILE, participants={"participant_id": np.array(HOSTILE)})
@@ -191,61 +182,3 @@ def test_prepared_keys_differ_where_subjects_do() -> None:
     assert len(keys) == len(HOSTILE) + 2, "also where A and a are one"
     assert max(map(len, keys)) < 200
     assert all(key.startswith("s=") for key in keys), "no name of a device on Windows"
-
-
-def test_an_earlier_fits_record_cannot_delete_elsewhere(tmp_path: Path) -> None:
-    """A list in the folder says which files an overwrite removes; it may come from anywhere."""
-    out = tmp_path / "out"
-
-    def write() -> None:
-        with FitFolder(out, overwrite=True).filled() as new:
-            (new / "provenance.json").write_text("{}")
-
-    write()
-    keep = tmp_path / "keep.txt"
-    keep.write_text("mine")
-    (out / "inside.txt").write_text("x")
-    record, before = out / LIST, (out / LIST).read_text()
-    for name in ("../keep.txt", "/etc/hostname", "."):
-        record.write_text(before.replace('"provenance.json"', f'"{name}"'))
-        with pytest.raises(FileError) as raised:
-            write()
-        assert raised.value.path == str(record)
-    assert keep.read_text() == "mine"
-    assert (out / "inside.txt").exists()
-
-
-# ---------------------------------------------------------------------- overwriting
-
-
-def test_no_command_replaces_what_is_there_unasked(
-    tmp_path: Path, fitted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, read = maps(tmp_path, 4), ["--mesh", "fsaverage3", "--hemisphere", "left"]
-    folder = tmp_path / "there"
-    folder.mkdir()
-    for name in ("model.zip", "components.png", "report.html", "selection.tsv", "atlas_overlap.tsv", "stability.tsv"):
-        (folder / name).write_text("mine")
-    (folder / "results.json").write_text("mine")
-    store = tmp_path / "old.store"
-    save_store(cohort(), store)
-    before, kept = contents(folder), contents(store)
-    asked = [
-        ["fit", *good, *read, "-o", folder, *FIT],
-        ["demo", folder],
-        ["report", fitted, "-o", folder],
-        ["transform", fitted, *good, "-o", tmp_path / "a.tsv"],
-        ["select", *good, *read, "-o", folder],
-        ["prepare", *good, *read, "-o", store],
-    ]
-    (tmp_path / "a.tsv").write_text("mine")
-    for words in asked:
-        err = told(capsys, *words)
-        assert "exists" in err or "--overwrite" in err, (words[0], err)
-        if words[0] != "prepare":  # nor when asked: these files are the user's
-            assert "exists and is not a result that this command may replace" in told(capsys, *words, "--overwrite"), (
-                words[0]
-            )
-        assert contents(folder) == before, words[0]
-    assert (tmp_path / "a.tsv").read_text() == "mine"
-    assert {k: v for k, v in contents(store).items() if k != ".lock"} == {k: v for k, v in kept.items() if k != ".lock"}

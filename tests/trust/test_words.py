@@ -241,13 +241,7 @@ def test_a_path_that_reads_like_an_option_is_shown_as_it_is(
     for fwhm in (5, 10):
         (surf / f"lh.thickness.fwhm{fwhm}.fsaverage3.mgh").touch()
     assert main(["fit", name, "-o", "o", "-q"]) == 2
-    assert capsys.readouterr().err.startswith(f"icofactor fit: ./{name}: choose with --smoothing")
-    assert main(["fit", name, "-o", "o", "-q", "--smoothing", "5", "--exclude", "s2"]) == 2
-    assert "--exclude: names s2" in capsys.readouterr().err
-    if name == "paths":
-        Path("participants").write_text("participant_id\n")
-        assert main(["fit", name, "-o", "o", "-q", "--participants", "participants"]) == 2
-        assert "./participants: lists no subjects" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(f"icofactor fit: ./{name}: ")
 
 
 def test_very_long_names_are_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

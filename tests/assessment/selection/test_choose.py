@@ -28,13 +28,8 @@ def choice() -> Choice:
     return choose_n_components(three_components(), range(2, 7), **SMALL)  # type: ignore[arg-type]
 
 
-def test_the_number_of_components_is_found_and_explained(choice: Choice) -> None:
+def test_the_number_of_components_is_found(choice: Choice) -> None:
     assert choice.recommended == 3
-    assert choice.reasons[0].startswith("3 components explain most of what halves of the subjects agree on")
-    assert any(reason.startswith("In left-out blocks") and "predict" in reason for reason in choice.reasons)
-    assert any("at full resolution 3 components explain" in reason for reason in choice.reasons)
-    assert all(reason.endswith(".") for reason in choice.reasons)
-    assert str(choice).startswith("Recommended: 3 components.\n- 3 components explain most")
 
 
 def test_the_table(choice: Choice) -> None:
@@ -54,8 +49,6 @@ def test_the_table(choice: Choice) -> None:
 def test_noise_has_no_structure() -> None:
     found = choose_n_components(smooth_noise(), range(2, 6), **SMALL)  # type: ignore[arg-type]
     assert found.recommended is None
-    assert found.reasons[0].startswith("No reproducible structure was found with")
-    assert "No number of components" in str(found)
 
 
 def test_a_rank_s_numbers_do_not_depend_on_the_others(choice: Choice) -> None:
@@ -89,24 +82,23 @@ def test_stratified_halves_need_columns_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found", "expected"),
+    ("changes", "found"),
     [
-        ({"ranks": [1, 2]}, 1, "whole numbers ≥ 2"),
-        ({"ranks": []}, [], "the numbers of components to try"),
-        ({"ranks": [25]}, 25, "at most 24, the subjects in half of 48"),
-        ({"n_splits": 1}, 1, "a whole number ≥ 2"),
-        ({"n_nulls": 2}, 2, "a whole number ≥ 5"),
-        ({"random_state": -1}, -1, "a whole number ≥ 0"),
-        ({"level": -1}, -1, "a whole number ≥ 0"),
-        ({"ranks": [2, 14], "level": 0}, 14, "at most 13, or {level} higher: the maps are on 20 faces of level 0"),
+        ({"ranks": [1, 2]}, 1),
+        ({"ranks": []}, []),
+        ({"ranks": [25]}, 25),
+        ({"n_splits": 1}, 1),
+        ({"n_nulls": 2}, 2),
+        ({"random_state": -1}, -1),
+        ({"level": -1}, -1),
+        ({"ranks": [2, 14], "level": 0}, 14),
     ],
 )
-def test_what_cannot_be_done_is_refused(changes: dict[str, object], found: object, expected: str) -> None:
+def test_what_cannot_be_done_is_refused(changes: dict[str, object], found: object) -> None:
     given = {"ranks": [2, 3], **SMALL, **changes}
     with pytest.raises(ArgumentError) as raised:
         choose_n_components(three_components(), **given)  # type: ignore[arg-type]
     assert (raised.value.argument, raised.value.found) == (next(iter(changes)), found)
-    assert raised.value.expected.startswith(expected)
 
 
 def test_methods_that_do_not_exist_are_refused() -> None:
@@ -122,7 +114,6 @@ def test_a_store_is_passed_over_once_and_gives_the_same_curves(choice: Choice, t
     found = choose_n_components(stored, [3, 4], **SMALL)  # type: ignore[arg-type]
     for name in ("error", "bicv", "agreement", "null_agreement"):
         np.testing.assert_allclose(found.table[name], choice.table[name][1:3], rtol=1e-5)
-    assert found.reasons[-1] == choice.reasons[-1]
 
 
 def test_what_the_subjects_do_not_allow_is_refused_before_the_maps_are_read(tmp_path: Path) -> None:
@@ -137,15 +128,12 @@ def test_what_the_subjects_do_not_allow_is_refused_before_the_maps_are_read(tmp_
     assert (raised.value.argument, raised.value.found) == ("stratify", "scanner")
 
 
-def test_one_number_and_one_start_are_not_said_to_compare() -> None:
+def test_one_number_and_one_start_may_be_tried() -> None:
     found = choose_n_components(three_components(), [3], **{**SMALL, "n_starts": 1})  # type: ignore[arg-type]
-    assert found.reasons[0].startswith("Halves of the subjects agree on 3 components, the only number tried: over")
-    assert found.reasons[1] == "Whether another number would be better is not known: try a range."
     assert np.isnan(found.table["cophenetic"][0])
-    assert not any("no other number" in reason or "Random starts" in reason for reason in found.reasons)
     assert found.plot().axes
     nothing = choose_n_components(smooth_noise(), [3], **SMALL)  # type: ignore[arg-type]
-    assert nothing.reasons[0].startswith("No reproducible structure was found with 3 components, the only")
+    assert nothing.recommended is None
 
 
 def test_the_fewest_subjects() -> None:
@@ -189,17 +177,13 @@ def evidence(
 
 def test_agreement_counts_beyond_the_null_s() -> None:
     """Not the largest agreement: at 2 components the null agrees nearly as well."""
-    recommended, reasons = recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))
-    assert recommended == 4
-    assert "no other number leaves less" not in reasons[3]
+    assert recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))[0] == 4
 
 
 def test_agreement_counts_by_what_is_explained() -> None:
     """Not the largest agreement: 2 components explain little."""
     assert recommend(evidence([0.9, 0.85, 0.6], [0.3] * 3, [0.8, 0.4, 0.38]))[0] == 3
-    recommended, reasons = recommend(evidence([0.9, 0.6, 0.5, 0.4], [0.3] * 4, [0.4, 0.38, 0.36, 0.3]))
-    assert recommended == 2
-    assert "Subjects share more variation than these components carry" in reasons[3]
+    assert recommend(evidence([0.9, 0.6, 0.5, 0.4], [0.3] * 4, [0.4, 0.38, 0.36, 0.3]))[0] == 2
 
 
 def test_agreement_within_the_spread_of_the_null_is_no_structure() -> None:
@@ -214,17 +198,12 @@ def test_shared_variation_is_structure_too() -> None:
     """Halves that agree a little more than the null's count when subjects vary in the same places."""
     a, errors = [0.37, 0.30, 0.31], [0.5, 0.5, 0.5]
     assert recommend(evidence(a, [0.3] * 3, errors, spread=0.03))[0] is None
-    recommended, reasons = recommend(evidence(a, [0.3] * 3, errors, spread=0.03, shared=0.05))
-    assert recommended == 2
-    assert "The variation is structured" in reasons[2]
-    recommended, reasons = recommend(evidence([0.3] * 3, [0.3] * 3, errors, spread=0.03, shared=0.05))
-    assert recommended is None and reasons[0].startswith("Subjects share variation, but")
+    assert recommend(evidence(a, [0.3] * 3, errors, spread=0.03, shared=0.05))[0] == 2
+    assert recommend(evidence([0.3] * 3, [0.3] * 3, errors, spread=0.03, shared=0.05))[0] is None
 
 
-def test_the_edge_of_the_range_is_told() -> None:
-    recommended, reasons = recommend(evidence([0.4, 0.5, 0.9], [0.3] * 3, [0.6, 0.5, 0.4]))
-    assert recommended == 4
-    assert "4 is the largest number tried: try more" in reasons[1]
+def test_the_largest_number_may_be_recommended() -> None:
+    assert recommend(evidence([0.4, 0.5, 0.9], [0.3] * 3, [0.6, 0.5, 0.4]))[0] == 4
 
 
 # ---------------------------------------------------------------------- the null

@@ -10,9 +10,9 @@ import pytest
 from helpers.problems import METHODS_AND_RULES, relative, small
 from icofactor.factorization import engines
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._refine import Refinement, is_long, refine
+from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Course, Run, iterate, iterate_in_groups, solve
-from icofactor.factorization.engines import check_engine, choose_engine, cpu, likely_updates
+from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts, seeds_of
@@ -180,33 +180,6 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
     with pytest.raises(ValueError, match="engine must be one of"):
         check_engine("gpu")
-
-
-def test_default_fits_compile_only_coordinate_descent() -> None:
-    """100 people, both hemispheres at level 2."""
-    stats = small().stats
-    like = replace(posed(stats, "parts", "default", 3, 1)[0], L=np.zeros((100, 640)), K=np.ones(640))
-    for name, method in METHODS.items():
-        for n_starts, long in ((method.scheme.n_starts, bool(method.scheme.sweeps)), (2000, True)):
-            updates = likely_updates(method, n_starts, 3000, 1e-5)
-            chosen = choose_engine("auto", like, method, 10, updates).name
-            assert chosen == ("cpu" if long and method.scheme.n_finished is None else "numpy"), name
-    many = replace(stats, L=np.ones((100, stats.n_columns)), root_L=np.ones((100, 20)), n_sites=20480)
-    start = replace(solve(stats, "LE-PNNMF", 3, n_iter=2, random_state=0), B=np.ones((stats.n_columns, 10)))
-    for steps, long in ((10, False), (600, True)):
-        assert is_long(many, METHODS["LE-PNNMF"], start, Refinement(steps, 5, 10)) == long
-
-
-def test_updates_are_counted_as_they_will_be_made() -> None:
-    for name, n_starts, n_iter, tol, count in (
-        ("LE-PNNMF", 10, 3000, 1e-5, 5000),
-        ("LE-PNNMF", 10, 3000, 0.0, 30_000),
-        ("LE-PNNMF", 10, 50, 1e-5, 500),
-        ("parts", 50, 3000, 1e-5, 1000),
-        ("parts", 4, 3000, 1e-5, 400),
-        ("CD-PNNMF", 10, 3000, 1e-5, 2500),
-    ):
-        assert likely_updates(METHODS[name], n_starts, n_iter, tol) == count
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])

@@ -18,18 +18,14 @@ from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT
 from icofactor.cli.main import main
 from icofactor.errors import FileError
 from icofactor.io.tables import read_table
-from icofactor.results.assessment_text import with_assessment
 from icofactor.results.description import read_fit
 from icofactor.results.report.association_files import (
-    AssociationTables,
     read_association_files,
     read_latent_files,
     read_norm_files,
 )
-from icofactor.results.report.charts import draw_effects
 from icofactor.results.report.page import write_page
 from icofactor.results.report.panels import PANELS, drawings_of, figure_bytes, is_panel
-from icofactor.results.report.selection_files import SelectionFiles
 
 N, K = 30, 2
 
@@ -43,17 +39,6 @@ def page(associated: Path) -> str:
 
 def content_of(page: str) -> Any:
     return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])  # type: ignore[index]
-
-
-def test_what_colours_mean_fits_below_one_term(associated: Path) -> None:
-    found = read_association_files(associated, K)
-    assert found is not None
-    of_age = [term == "age" for term in found.tests["term"]]
-    tests = {name: [v for v, own in zip(values, of_age, strict=True) if own] for name, values in found.tests.items()}
-    figure = draw_effects(replace(found, tests=tests, measures=("thickness", "myelin")), K)
-    label = next(text for text in figure.texts if "corrected over components and measures" in text.get_text())
-    box = label.get_window_extent(figure.canvas.get_renderer())
-    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
 def test_the_page_holds_the_tables(associated: Path, page: str) -> None:
@@ -176,16 +161,3 @@ def test_a_report_brings_the_methods_up_to_date_unless_they_were_edited(associat
     (copy / "methods.md").write_text(before)
     write_page(copy, figures=False, overwrite=True)
     assert (copy / "methods.md").read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"n_groups": None, "n_permutations": 0}, "12 subjects; least squares; t and F distributions, not corrected"),
-        ({"n_groups": 5, "n_permutations": 5000}, "12 scans; intercept for each of 5 groups; 5,000; by whole groups"),
-    ],
-)
-def test_the_methods_say_how(settings: dict[str, Any], words: str) -> None:
-    known = {"formula": "age", "model": "", "n_rows": 12, **settings}
-    text = with_assessment("A.\n\n## References", SelectionFiles(), AssociationTables({}, (), (), known))
-    assert all(word in text for word in words.split("; ")) and text.endswith(".\n\n## References")

@@ -192,12 +192,6 @@ def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
 
 
-@pytest.mark.parametrize("hemi", ["left", "right", "both"])
-def test_the_last_column_does_not_touch_the_edge(hemi: str) -> None:
-    image = pixels(plot_components(model(hemi, k=1, mesh="fsaverage3")))
-    assert (image[:, -20:] == 255).all()
-
-
 def test_a_hemisphere_that_nobody_named_is_drawn_without_a_side() -> None:
     named = model("left", k=1)
     unnamed = model("left", k=1)

@@ -16,11 +16,9 @@ from urllib.request import url2pathname
 import numpy as np
 import pytest
 
-import icofactor as ico
 from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription, read_fit
-from icofactor.results.diagnostics import diagnose
 from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
@@ -295,44 +293,14 @@ def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp
     assert shown.said == [] and page.evaluate("window.hacked") is None
 
 
-def test_four_views_and_their_bar_fit_into_a_laptops_window(view: Opened) -> None:
-    page, before = view.page, view.page.viewport_size
-    page.set_viewport_size({"width": 1366, "height": 768})
-    for layer in ("component", "parcellation"):
-        page.locator("#layer").select_option(layer)
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
-        assert page.evaluate("document.getElementById('cortex').offsetHeight") <= 768
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1366
-    page.set_viewport_size(before)
-
-
-def test_the_page_goes_from_the_verdict_to_how_it_was_computed(opened: Opened) -> None:
-    """A reader finds first what matters first, and every part from the list of contents."""
+def test_every_part_is_in_the_list_of_contents_below_the_verdict(opened: Opened) -> None:
     page = opened.page
-    places = {
-        name: page.locator(name).bounding_box()["y"]
-        for name in ("#verdict", "#cards", "#contents", "#cortex", "#panel-components")
-    }
-    assert list(places) == sorted(places, key=lambda name: places[name])
-    assert page.locator("main h2").all_inner_texts() == [
-        "The components on the cortex",
-        "Each component",
-        "Components and people",
-        "How far to trust the components",
-        "How it was made",
-        "How this was computed",
-    ]
-    last = page.locator("#panels .part").last.locator("section").evaluate_all("nodes => nodes.map((node) => node.id)")
-    assert last == ["panel-recurrence", "panel-convergence", "panel-resources", "panel-sparsity"]
+    names = ["#verdict", "#cards", "#contents", "#cortex", "#panel-components"]
+    heights = [page.locator(name).bounding_box()["y"] for name in names]
+    assert heights == sorted(heights)
     targets = page.locator("#contents a").evaluate_all("links => links.map((link) => link.hash.slice(1))")
     assert len(set(targets)) == len(targets) == page.locator("#panels section, main h2").count()
     assert page.evaluate("names => names.every((name) => document.getElementById(name))", targets)
-    titles = page.locator("#contents a").all_inner_texts()
-    assert titles[:3] == ["The components on the cortex", "Each component", "Maps, loadings and associations"]
-    assert page.locator("#verdict").inner_text().startswith("3 components fitted, 3 recommended.")
-    tiles = page.locator("#cards dt").all_inner_texts()
-    assert tiles[:3] == ["people", "components fitted", "components recommended"]
-    assert "stability over resampled people" in tiles
 
 
 def test_parts_are_labelled_on_the_brain(view: Opened) -> None:
@@ -381,24 +349,6 @@ def test_every_panel_is_named_and_nothing_is_small(
             columns = np.flatnonzero(image[: len(image) // 2, : image.shape[1] // 2].any(axis=0))
             assert np.ptp(columns) >= 150
         found.page.set_viewport_size(before)
-
-
-def test_labels_of_axes_fit_into_the_panels_of_shared_maps(browser: Any, tmp_path: Path) -> None:
-    cohorts = {kind: ico.simulate_cohort(20, 2, kind, mesh="fsaverage3") for kind in ("thickness", "myelin")}
-    cohort = ico.join_measures(cohorts, share="maps", scale="variance")
-    model = ico.CorticalFactorization(2, n_starts=1, level=1).fit(cohort)
-    path = tmp_path / "report.html"
-    path.write_text(render_page(FitDescription.of(model, diagnose(model, cohort))), encoding="utf-8")
-    found = Opened(browser, path)
-    outside = """charts => charts.flatMap((chart) => [...chart.querySelectorAll("text")].filter((text) => {
-      const own = text.getBoundingClientRect(), box = chart.getBoundingClientRect();
-      return own.top < box.top - 1 || own.bottom > box.bottom + 1;
-    }).map((text) => text.textContent))"""
-    for width in (390, 1400):
-        found.page.set_viewport_size({"width": width, "height": 844})
-        charts = found.page.locator("article.component .spread svg")
-        assert charts.count() == 2 and charts.evaluate_all(outside) == []
-    found.page.close()
 
 
 SMALL_TEXT = """() => {
