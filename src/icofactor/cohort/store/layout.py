@@ -146,8 +146,8 @@ def read_commit(folder: Path | RemotePath) -> Commit:
             raise Unreadable("is damaged: it is not a record of names and values")
         form, version = found.get("format"), found.get("version")
         if form != FORMAT or version != VERSION:
-            raise Unreadable(
-                f"is {form!r} of version {version!r}; this icofactor reads version {VERSION}: write the store again"
+            raise CohortError(
+                folder, f"is {form!r} of version {version!r}; this icofactor reads version {VERSION}: write it again"
             )
         content = check_seal(found, {})
         commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
