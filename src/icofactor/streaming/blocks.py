@@ -154,4 +154,4 @@ def join(pieces: Iterable[Arrays]) -> Arrays:
                 _JOIN[kind](joined[name], values, out=joined[name])
             else:
                 joined[name] = np.array(values)
-    return {**joined, **{name: np.concatenate(blocks) for name, blocks in values_of_sites.items()}}
+    return joined | {name: np.concatenate(blocks) for name, blocks in values_of_sites.items()}
