@@ -66,6 +66,12 @@ def stopping() -> dict[str, Figure]:
             model = parts_model(method=method, mesh="fsaverage3", hemi="left", level=1, n_starts=10, engine=engine)
             model.fit(left_maps())
             figures[f"{method}, {engine}: updates of the starts"] = Number(model.starts_.start_n_iter.mean(), 0.03)
+    # These starts begin on a plateau, where the objective hardly falls.
+    statistics = ico.Statistics.from_data(left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1))
+    for engine in ("numpy", "cpu"):
+        settings = {"n_starts": 6, "n_iter": 300, "tol": 1e-4, "engine": engine, "random_state": 0}
+        best = ico.multistart(statistics, "PPNMF", N_COMPONENTS, **settings)
+        figures[f"plateau, {engine}: updates of the starts"] = Number(best.start_n_iter.mean(), 0.03)
     return figures
 
 
@@ -99,10 +105,36 @@ def tall_blocks(folder: Path) -> dict[str, Figure]:
 
 
 def chosen_people(folder: Path) -> dict[str, Figure]:
-    """Fit people of a store in another order."""
+    """Slice a store, and fit people of it in another order."""
     stored = save_tall_store(cohort(X=both_maps().astype(np.float32)), folder / "store")
     model = parts_model().fit(stored[[7, 3, 20, 11, 0, 15, 2, 9, 22, 5, 18, 13]])
-    return {"factors": Factors(model.components_, model.loadings_), "mean map": Values(model.mean_)}
+    return {
+        "some sites of some people": Values(stored.X[[5, 2, 9], 300:400]),
+        "factors": Factors(model.components_, model.loadings_),
+        "mean map": Values(model.mean_),
+    }
+
+
+def masked_measures() -> dict[str, Figure]:
+    """Join measures that lack different sites."""
+    points = coordinates("fsaverage3")
+    masks = {"first": points[:, 1] > -0.8, "second": points[:, 2] > -0.8}
+    cohorts = {name: ico.Cohort.from_array(left_maps(), "fsaverage3", "left", mask=masks[name]) for name in masks}
+    figures: dict[str, Figure] = {}
+    for share in ("maps", "loadings"):
+        joined = ico.join_measures(cohorts, share, scale="variance")
+        model = parts_model().fit(joined)
+        figures[f"{share}: sites in use"] = Exactly(int(joined.mask.sum()))
+        figures[f"{share}: factors"] = Factors(model.components_, model.loadings_)
+    return figures
+
+
+def components_of_other_starts() -> dict[str, Figure]:
+    """Count the starts that reach each component, where not all do."""
+    statistics = ico.Statistics.from_data(left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1))
+    best = ico.multistart(statistics, "LE-PNNMF", 5, n_starts=20, n_iter=150, random_state=0)
+    # Rounding may decide about a start.
+    return {"starts near the best": Number(best.n_near, 0.1), "shares": Values(best.recurrence, 0.2)}
 
 
 def reconstructions() -> dict[str, Figure]:
@@ -242,6 +274,8 @@ CASES: dict[str, Callable[..., dict[str, Figure]]] = {
     "paper refinement": paper_refinement,
     "tall blocks": tall_blocks,
     "chosen people of a store": chosen_people,
+    "measures with masks of their own": masked_measures,
+    "components of other starts": components_of_other_starts,
     "reconstructions": reconstructions,
     "covariates near zero": covariates_near_zero,
     "new scanner": new_scanner,
