@@ -146,7 +146,9 @@ def read_commit(folder: Path | RemotePath) -> Commit:
             raise Unreadable("is damaged: it is not a record of names and values")
         version = found.get("version")
         if found.get("format") != FORMAT or version != VERSION:
-            raise CohortError(folder, f"is a store of version {version!r}; this icofactor reads {VERSION}: write it again")
+            raise CohortError(
+                folder, f"has version {version!r}; this icofactor reads version {VERSION}: write it again"
+            )
         content = check_seal(found, {})
         commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
         _check_commit(commit)
