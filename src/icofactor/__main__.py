@@ -9,6 +9,7 @@ from typing import Any
 
 # The usual exit status of a command that Ctrl-C ended.
 INTERRUPTED = 130
+_repeats: list[threading.Timer] = []
 
 
 def main() -> int:
@@ -20,6 +21,8 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:  # while commands are loaded: a running command has its own message
         return INTERRUPTED
+    finally:
+        _end_repeats()
 
 
 def bids() -> int:
@@ -31,6 +34,8 @@ def bids() -> int:
         return run()
     except KeyboardInterrupt:
         return INTERRUPTED
+    finally:
+        _end_repeats()
 
 
 def _prepare() -> None:
@@ -49,9 +54,20 @@ def _repeat_lost_interrupt(lost: Any) -> None:
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
         main_thread = threading.main_thread().ident
-        threading.Timer(0.01, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+        repeat = threading.Timer(0.01, signal.pthread_kill, (main_thread, signal.SIGINT))
+        _repeats.append(repeat)
+        repeat.start()
     else:
         sys.__unraisablehook__(lost)
+
+
+def _end_repeats() -> None:
+    """Repeat no interrupt any more: one that comes while Python ends would change the exit status."""
+    if _repeats:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.unraisablehook = sys.__unraisablehook__
+    for repeat in _repeats:
+        repeat.cancel()
 
 
 if __name__ == "__main__":

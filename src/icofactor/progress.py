@@ -8,15 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_watched: list[Callable[[str], None]] = []
-"""How to say something beside the stages that are shown now, innermost last."""
-
-
-def say(text: str) -> None:
-    """Say what takes long, where progress is shown."""
-    for how in _watched[-1:]:  # the last may end meanwhile: kernels are also compiled by another thread
-        how(text)
-
 
 class Stages:
     """Stages of a long call, each a fraction from 0 to 1."""
@@ -33,8 +24,7 @@ class Stages:
         if not sys.stderr.isatty():
             begin = time.perf_counter()
             print(f"{name} ...", file=sys.stderr, flush=True)
-            with _heard(lambda text: print(text, file=sys.stderr, flush=True)):
-                yield _ignore
+            yield _ignore
             print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
             return
         from tqdm import tqdm
@@ -45,20 +35,10 @@ class Stages:
             bar.update(round(100 * min(fraction, 1.0)) - bar.n)
 
         try:
-            with _heard(lambda text: bar.write(text, file=sys.stderr)):
-                yield show
+            yield show
             show(1.0)
         finally:
             bar.close()
-
-
-@contextmanager
-def _heard(how: Callable[[str], None]) -> Iterator[None]:
-    _watched.append(how)
-    try:
-        yield
-    finally:
-        _watched.remove(how)
 
 
 def _ignore(fraction: float) -> None:

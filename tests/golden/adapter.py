@@ -41,6 +41,11 @@ def save_store(cohort: ico.Cohort, path: Path, **options: Any) -> Any:
     return ico.cohort.save_store(cohort, path, **options)
 
 
+def save_tall_store(cohort: ico.Cohort, path: Path) -> Any:
+    """Write a cohort store of which one chunk holds all sites, and open it."""
+    return ico.cohort.create_store(path, [cohort], chunk_sites=cohort.sites.n)
+
+
 # Tables of a fit by what they hold; the names of the files may change.
 TABLES = {
     "loadings": "desc-icofactor_loadings.tsv",

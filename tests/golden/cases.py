@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
-from golden import assessment, folders, methods, models, preparation
+from golden import assessment, details, folders, methods, models, preparation
 from golden.figures import Figure
 
 CASES: dict[str, Callable[..., dict[str, Figure]]] = {
@@ -15,6 +15,7 @@ CASES: dict[str, Callable[..., dict[str, Figure]]] = {
     **preparation.CASES,
     **folders.CASES,
     **assessment.CASES,
+    **details.CASES,
 }
 
 

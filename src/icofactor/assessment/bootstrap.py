@@ -43,7 +43,7 @@ from icofactor.streaming.runners import in_order, one_blas_thread
 from icofactor.streaming.source import Adjusted
 
 CHUNK = 10
-"""Resamples per piece that is kept."""
+"""Resamples of one task, whose sums are added up; whatever the machine, so that bits stay."""
 MOST_STARTS = 10
 """A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
 MOST_UPDATES = 1000

@@ -29,7 +29,7 @@ def gather(
     sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
     shared = {} if inspector is None else inspector.shared
     for rows, found in pass_over(stream, _column_sums, shared, [columns], report=report):
-        sums[as_slice(found["reached"])] += found["columns"]
+        sums[as_slice(found["used"])] += found["columns"]
         site_energy[rows] = found["site.energy"]
         if inspector is not None:
             inspector.accept(rows, found)
@@ -39,30 +39,35 @@ def gather(
 def look_over(X: Any, inspector: Inspector, report: Report | None = None) -> None:
     """One pass over X that shows it to an Inspector, and gathers nothing else."""
     n = stream_of(X).shape[0]
-    one = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
-    gather(X, one, inspector, report)
+    column_of_ones = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
+    gather(X, column_of_ones, inspector, report)
 
 
 def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
     """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
-    reached, columns = _reached(columns)
-    seen, sums, codes = [], None, shared.get("codes")
+    used, columns = drop_empty_columns(columns)
+    codes = shared.get("codes")
+    sums: np.ndarray | None = None
+    site_statistics = []
     for rows, x in blocks:
-        # several kinds of maps have levels of their own, and float32 deviations from that of one would lose digits
+        # Several kinds of maps have levels of their own: float32 deviations from that of one would lose digits.
         block = x if codes is None else x.astype(np.float64, copy=False)
-        whole = len(block) == columns.shape[0]
-        at, here = (slice(None), columns) if whole else _reached(columns[rows])
         if sums is None:
-            sums = np.zeros((len(reached), block.shape[1]))
+            sums = np.zeros((len(used), block.shape[1]))
         with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
             levelled = Levelled.of(block)
-            sums[at] += levelled.sums(here)
-        seen.append(look(block, levelled) if codes is None else look_at_kinds(block, codes))
+            if len(block) == columns.shape[0]:
+                sums += levelled.sums(columns)
+            else:
+                used_in_block, block_columns = drop_empty_columns(columns[rows])
+                sums[used_in_block] += levelled.sums(block_columns)
+        site_statistics.append(look(block, levelled) if codes is None else look_at_kinds(block, codes))
     assert sums is not None
-    return {**join(seen), "reached": reached, "columns": sums}
+    return {**join(site_statistics), "used": used, "columns": sums}
 
 
-def _reached(columns: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:
-    """Which columns are not zero, and these alone."""
-    reached, place = np.unique(columns.indices, return_inverse=True)
-    return reached, sp.csr_array((columns.data, place, columns.indptr), shape=(columns.shape[0], len(reached)))
+def drop_empty_columns(matrix: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:
+    """Return the numbers of the columns with entries, and the matrix of these alone."""
+    used, new_number = np.unique(matrix.indices, return_inverse=True)
+    shape = (matrix.shape[0], len(used))
+    return used, sp.csr_array((matrix.data, new_number, matrix.indptr), shape=shape)

@@ -136,21 +136,6 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def made_folder(path: str | Path) -> Iterator[Path]:
-    """A folder, made when missing; after an error the folders that were made go again, unless something is in them."""
-    folder = Path(path)
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-    except BaseException:
-        for place in missing:
-            with suppress(OSError):
-                place.rmdir()
-        raise
-
-
-@contextmanager
 def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iterator[bool]:
     """Wait until no other process is inside this block for the same folder; the lock ends with its process.
 

@@ -57,27 +57,3 @@ def smooth_rows(maps: NDArray[Any], smoother: sparse.csr_array, rounds: int) -> 
     for _ in range(rounds):
         columns = smoother @ columns
     return np.ascontiguousarray(columns.T).reshape(maps.shape)
-
-
-def mesh_edges(triangles: ArrayLike) -> NDArray[np.int64]:
-    """(E, 2) pairs of vertices that an edge joins, each once."""
-    corners = np.asarray(triangles, dtype=np.int64)
-    pairs = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]])
-    return np.unique(np.sort(pairs, axis=1), axis=0)
-
-
-def border_ratio(maps: NDArray[Any], edges: NDArray[np.int64], face: NDArray[Any]) -> float:
-    """Mean step of maps along edges that cross borders of faces, over that along edges inside faces.
-
-    1 for maps that know nothing of the faces; a patchwork of them, constant inside each, has infinity.
-
-    Parameters
-    ----------
-    maps : (n_maps, n_sites)
-    edges : (E, 2) pairs of sites
-    face : (n_sites,) the face that holds each site
-    """
-    steps = np.abs(maps[:, edges[:, 0]] - maps[:, edges[:, 1]]).mean(axis=0)
-    across = face[edges[:, 0]] != face[edges[:, 1]]
-    inside = float(steps[~across].mean())
-    return float(steps[across].mean()) / inside if inside > 0 else np.inf

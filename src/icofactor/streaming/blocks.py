@@ -45,8 +45,9 @@ _JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 def sites_per_block(n_sites: int, n_subjects: int) -> int:
     """How many sites make a block of data of this size."""
-    one = 4 * max(1, n_subjects)
-    return max(_LEAST_SITES, min(BLOCK_BYTES, max(_LEAST_BLOCK, n_sites * one // _LEAST_BLOCKS)) // one)
+    bytes_per_site = 4 * max(1, n_subjects)
+    block_bytes = max(_LEAST_BLOCK, n_sites * bytes_per_site // _LEAST_BLOCKS)
+    return max(_LEAST_SITES, min(BLOCK_BYTES, block_bytes) // bytes_per_site)
 
 
 def cut(n_sites: int, step: int) -> list[slice]:
@@ -110,9 +111,9 @@ class Levelled:
     @classmethod
     def of(cls, x: np.ndarray) -> Levelled:
         # A value of the site itself: where all are the same, deviations are 0.
-        few = x[:, :_SUBJECTS_OF_LEVEL]
-        middle = few.shape[1] // 2
-        level = np.partition(few, middle, axis=1)[:, middle]
+        first_subjects = x[:, :_SUBJECTS_OF_LEVEL]
+        middle = first_subjects.shape[1] // 2
+        level = np.partition(first_subjects, middle, axis=1)[:, middle]
         return cls(level.astype(np.float64), x - level[:, None])
 
     def times(self, C: np.ndarray) -> np.ndarray:
@@ -142,13 +143,15 @@ def squares_of_sites(x: np.ndarray) -> np.ndarray:
 
 def join(pieces: Iterable[Arrays]) -> Arrays:
     """One result from those of consecutive blocks, in their order; sums, which may be large, are made on the way."""
-    found: Arrays = {}
-    sites: dict[str, list[np.ndarray]] = {}
+    joined: Arrays = {}
+    values_of_sites: dict[str, list[np.ndarray]] = {}
     for piece in pieces:
         for name, values in piece.items():
-            how = name.partition(".")[0]
-            if how == "site":
-                sites.setdefault(name, []).append(values)
+            kind = name.partition(".")[0]
+            if kind == "site":
+                values_of_sites.setdefault(name, []).append(values)
+            elif name in joined:
+                _JOIN[kind](joined[name], values, out=joined[name])
             else:
-                found[name] = _JOIN[how](found[name], values, out=found[name]) if name in found else np.array(values)
-    return {**found, **{name: np.concatenate(parts) for name, parts in sites.items()}}
+                joined[name] = np.array(values)
+    return joined | {name: np.concatenate(blocks) for name, blocks in values_of_sites.items()}

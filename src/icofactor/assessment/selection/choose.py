@@ -1,4 +1,4 @@
-"""`choose_n_components`: one pass over the data, then many small problems, each kept when it is done."""
+"""`choose_n_components`: one pass over the data, then many small problems."""
 
 from __future__ import annotations
 

@@ -144,10 +144,10 @@ def read_commit(folder: Path | RemotePath) -> Commit:
         found = read_json(file)
         if not isinstance(found, dict):
             raise Unreadable("is damaged: it is not a record of names and values")
-        form, version = found.get("format"), found.get("version")
-        if form != FORMAT or version != VERSION:
-            raise Unreadable(
-                f"is {form!r} of version {version!r}; this icofactor reads version {VERSION}: write the store again"
+        version = found.get("version")
+        if found.get("format") != FORMAT or version != VERSION:
+            raise CohortError(
+                folder, f"has version {version!r}; this icofactor reads version {VERSION}: write it again"
             )
         content = check_seal(found, {})
         commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})

@@ -62,13 +62,13 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
     scheme = method.scheme
     work = work_of(p, method, n_components, n_updates)
     if engine == "jax" and not scheme.sweeps:
-        return _jax(p, method, "asked for")
+        return _jax(method, "asked for")
     if engine == "jax":
         return _cpu(p, method, "coordinate descent goes step by step, which suits a processor")
     if engine == "cpu":
         return _cpu(p, method, "asked for")
     if engine == "auto" and work >= WORTH_A_GPU and scheme.jax and not scheme.sweeps and has_gpu():
-        return _jax(p, method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
+        return _jax(method, f"jax finds a GPU and the work is large ({work:.0e} operations)")
     if engine == "auto" and worth_compiling(work):
         return _cpu(p, method, f"the work is large ({work:.0e} operations)")
     return _numpy(
@@ -128,7 +128,7 @@ def has_gpu() -> bool:
     return jax_engine.has_accelerator()
 
 
-def _jax(p: Problem, method: Method, reason: str) -> Engine:
+def _jax(method: Method, reason: str) -> Engine:
     if not method.scheme.jax:
         return _numpy(f"{method.name} is written for NumPy only")
     from icofactor.factorization.engines import jax as jax_engine

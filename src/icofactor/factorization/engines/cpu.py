@@ -35,9 +35,9 @@ def available() -> bool:
 
 def can_run(p: Problem, method: Method) -> bool:
     """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
-    known = method.extrapolation is None or method.extrapolation.kernel is not None
-    plain = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
-    return plain and known and method.scheme.kernel_for(p) is not None
+    has_extrapolation = method.extrapolation is None or method.extrapolation.kernel is not None
+    is_numpy = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
+    return is_numpy and has_extrapolation and method.scheme.kernel_for(p) is not None
 
 
 def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
@@ -52,9 +52,8 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     with one_blas_thread():
         for last in sorted(stop for stop in stops if 0 < stop <= course.n_iter):
 
-            def run(some: np.ndarray, first: int = first, last: int = last) -> None:
-                known = has_past or first > 0
-                run_starts(rules, numbers, starts, some, state.age + first, known, first, last)
+            def run(task: np.ndarray, first: int = first, last: int = last) -> None:
+                run_starts(rules, numbers, starts, task, state.age + first, has_past or first > 0, first, last)
 
             tasks = np.array_split(going, -(-len(going) // STARTS_PER_TASK))
             list(in_order(run, tasks))
@@ -139,15 +138,15 @@ def run_of(starts: Starts, state: State) -> Run:
         for start, end in enumerate(n_updates):
             path[start, end:] = path[start, end]
     last = np.arange(len(n_updates)), n_updates
-    known = state.y_B is not None or longest > 0
+    has_past = state.y_B is not None or longest > 0
     end = State(
         transposed_copy(starts.B),
         starts.C,
         None,
         starts.errors[last],
         starts.objectives[last],
-        transposed_copy(starts.past_B) if known else None,
-        starts.past_C if known else None,
+        transposed_copy(starts.past_B) if has_past else None,
+        starts.past_C if has_past else None,
         starts.tau,
         state.age + longest,
     )
