@@ -102,15 +102,3 @@ def test_the_reference_lists_what_functions_return() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     returned = [name for names in RESULTS.values() for name in names.split()]
     assert not [name for name in returned if not re.search(rf"^   [\w.]+\.{name}$", page, re.MULTILINE)]
-
-
-def test_every_page_is_in_the_site_once() -> None:
-    listed = ["index"]
-    for page in ROOT.glob("docs/**/*.md"):
-        for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            names = [
-                re.sub(r".*<(.*)>", r"\1", line) for line in tree.splitlines() if line and not line.startswith(":")
-            ]
-            listed += [str((page.parent / name).resolve().relative_to(ROOT / "docs")) for name in names]
-    pages = [str(page.relative_to(ROOT / "docs").with_suffix("")) for page in ROOT.glob("docs/**/*.md")]
-    assert sorted(listed) == sorted([*pages, "tutorials/index", "reference/commands/*"])

@@ -8,12 +8,10 @@ import re
 import runpy
 import shlex
 import shutil
-import sys
 import warnings
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,6 @@ from icofactor.results.colours import distinct_colours
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 TUTORIALS = sorted((ROOT / "docs" / "examples").glob("*.py"))
-sys.path.append(str(ROOT / "docs" / "_ext"))
 
 
 def blocks(page: Path, *kinds: str) -> list[str]:
@@ -75,10 +72,6 @@ def test_lines_of_a_block_can_be_typed_one_after_the_other(page: Path) -> None:
         assert len(set(written) - {"OUT"}) == len([out for out in written if out != "OUT"]), written
 
 
-def test_there_are_command_lines() -> None:
-    assert len(SHOWN) > 40 and len(EXAMPLES) > 10
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_in_sentences_exist(page: Path) -> None:
     """`icofactor select --atlas` in running text: the command has the option."""
@@ -105,11 +98,6 @@ PYTHON = {page: texts for page in PAGES if (texts := blocks(page, "python"))}
 
 def not_run(text: str) -> bool:
     return any(mark in text for mark in NOT_RUN)
-
-
-def test_blocks_that_are_not_run_are_still_there() -> None:
-    texts = [text for texts in PYTHON.values() for text in texts]
-    assert all(sum(mark in text for text in texts) == 1 for mark in NOT_RUN)
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
@@ -340,37 +328,3 @@ def test_tutorials_run(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(script), run_name="tutorial")
-
-
-def test_tutorials_have_an_order() -> None:
-    from gallery_order import TUTORIALS as order
-
-    assert sorted(order) == [script.stem for script in TUTORIALS]
-
-
-def test_figures_in_variables_are_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of `plot_components` are not pyplot's: sphinx-gallery alone would leave them out."""
-    from gallery_order import shown_figures
-    from matplotlib import pyplot
-    from matplotlib.figure import Figure
-
-    scrapers = ModuleType("sphinx_gallery.scrapers")
-    scrapers.figure_rst = lambda paths, folder: " ".join(paths)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sphinx_gallery", ModuleType("sphinx_gallery"))
-    monkeypatch.setitem(sys.modules, "sphinx_gallery.scrapers", scrapers)
-    names = {"figure": Figure(), "again": 1, "pyplots": pyplot.figure()}
-    given = {"example_globals": names, "image_path_iterator": iter([f"{tmp_path}/images/1.png"])}
-    assert shown_figures(None, given, {"src_dir": ""}) == f"{tmp_path}/images/1.png"
-    assert (tmp_path / "images" / "1.png").is_file()
-    assert shown_figures(None, given, {"src_dir": ""}) == ""
-    pyplot.close("all")
-
-
-def test_pages_of_commands_name_every_option() -> None:
-    from command_pages import page, parsers
-
-    for name, parser in parsers().items():
-        text = page(parser)
-        assert text.startswith(parser.prog) and name == parser.prog.replace(" ", "-")
-        for action in parser._actions:
-            assert all(f"``{flag}" in text for flag in action.option_strings), (name, action.dest)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,10 @@ except SystemExit as end:
     print("status", end.code)
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    begin = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     *text, status, loaded = done.stdout.splitlines()
     assert expected in "\n".join(text)
     assert (status, loaded, done.stderr) == ("status 0", "[]", "")
-    # generous, for slow machines; loading what a fit needs takes longer still
-    assert time.perf_counter() - begin < 5
 
 
 @pytest.mark.parametrize(

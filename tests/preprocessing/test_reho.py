@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -88,12 +87,10 @@ def test_stored_reference_one_ring(data_folder: Path) -> None:
     assert np.array_equal(found == 0, reference == 0)
 
 
-def test_whole_hemisphere_in_time(data_folder: Path) -> None:
+def test_whole_hemisphere(data_folder: Path) -> None:
     with np.load(data_folder / "rest_fsaverage5_left.npz") as archive:
         series = archive["lh"]
-    begin = time.process_time()
     found = reho(series, Sites.named("fsaverage5").triangles, rings=3)
-    assert time.process_time() - begin < 30
     assert 0.5 < np.median(found[found > 0]) < 0.6
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,9 +81,7 @@ def test_stored_workbench_pairs(
         {"adap": "adaptive", "bary": "barycentric"}[kind.split("_")[0]],
         region if kind.endswith("_roi") else None,
     ).fit()
-    start = time.process_time()
     found = resampler(reference[f"{given_map}_{hemisphere}"])
-    assert time.process_time() - start < 1.0
     off = np.flatnonzero(np.abs(found - wanted) > tolerance)
     assert off.tolist() == []
 
@@ -149,13 +146,6 @@ def test_the_vertex_that_workbench_puts_elsewhere(data_folder: Path) -> None:
     assert 0 < inside[2] < 5e-5 and -5e-5 < outside[2] < 0
     (triangle,), (weights,) = locate_in_mesh(points[0][32613:32614], points[1], target.faces)
     assert sorted(target.faces[triangle]) == [31030, 31031, 31084] and 0 < weights.min() < 5e-5
-
-
-def test_weights_of_the_largest_meshes_are_quick(data_folder: Path) -> None:
-    old, new = standard(data_folder, "fsLR32k", "left"), standard(data_folder, "fsaverage6", "left")
-    start = time.process_time()
-    between(old, new, "adaptive").fit()
-    assert time.process_time() - start < 10
 
 
 # Any spherical mesh

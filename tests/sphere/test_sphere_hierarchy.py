@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -146,14 +144,6 @@ def test_turn_is_a_small_rotation_that_frees_every_vertex() -> None:
     for level in LEVELS:
         held = np.bincount(locate_sites(icosphere(level).vertices, level))
         assert held.max() == 1
-
-
-def test_location_is_fast() -> None:
-    points = random_points(327680)
-    locate(points[:10], 7)
-    start = time.perf_counter()
-    locate(points, 7)
-    assert time.perf_counter() - start < 5
 
 
 def test_points_of_wrong_shape_are_refused() -> None:

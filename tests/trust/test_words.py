@@ -25,7 +25,7 @@ from icofactor.io.guard import Unreadable
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.maps import read_labels
 from icofactor.io.records import sealed
-from icofactor.io.tables import read_table, typed, write_json, write_tsv
+from icofactor.io.tables import read_table, write_json, write_tsv
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
@@ -173,12 +173,6 @@ def test_tables_are_bounded_before_they_are_built(
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises(Unreadable, match=problem):
         read_table(tmp_path / "a.tsv")
-
-
-def test_one_long_cell_does_not_widen_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_MAX_PADDED", 1000)
-    assert typed(["a"] * 20 + ["b" * 100]).dtype == object
-    assert typed(["a"] * 20).dtype.kind == "U"
 
 
 @pytest.mark.parametrize(

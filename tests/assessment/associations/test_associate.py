@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -286,13 +285,6 @@ def test_repeated_scans_without_groups_find_what_is_not_there() -> None:
 @pytest.mark.parametrize("kind", null_cohorts.KINDS)
 def test_intervals_cover_a_planted_effect(kind: str) -> None:
     assert 0.93 <= null_cohorts.covered(kind, 500, at_once=20) <= 0.97
-
-
-def test_200_people_10_components_3_terms_5000_permutations_in_seconds() -> None:
-    table = {"age": np.arange(200.0) % 61, "sex": np.arange(200) % 2, "group": np.arange(200) % 3}
-    start = time.perf_counter()
-    ico.associate(np.random.default_rng(0).normal(size=(200, 10)), table, "age + sex + group")
-    assert time.perf_counter() - start < 10
 
 
 def test_real_thickness(data_folder: Path, thickness: np.ndarray) -> None:

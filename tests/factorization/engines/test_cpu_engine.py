@@ -9,9 +9,8 @@ import pytest
 
 from helpers.problems import METHODS_AND_RULES, relative, small
 from icofactor.factorization import engines
-from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Course, Run, iterate, iterate_in_groups, solve
+from icofactor.factorization._solve import Course, Run, iterate, solve
 from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
@@ -133,29 +132,6 @@ def test_answers_do_not_depend_on_threads_or_tasks(name: str, monkeypatch: pytes
     np.testing.assert_array_equal(run.state.B, other.state.B)
 
 
-@pytest.mark.parametrize("weight", [0.236, 0.5, 0.97, 1.0])
-def test_powers_equal_numpy(weight: float) -> None:
-    rng = np.random.default_rng(0)
-    logarithms = [rng.normal(0, scale, 500) for scale in (1e-8, 1e-3, 0.3, 3.0, 60.0)]
-    x = np.concatenate([np.exp(np.concatenate(logarithms)), [1e-300, 1.0, 2.0, 0.5]])
-    powers = x.copy()
-    kernels.clipped_powers(powers, powers.view(np.int64), weight)
-    np.testing.assert_allclose(powers, np.clip(x**weight, 0.1, 10.0), rtol=1e-14)
-
-
-@pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
-def test_multistart_gives_the_same_on_both_engines(name: str) -> None:
-    stats = deviations() if name == "parts" else small().stats
-    compiled, generic = (
-        multistart(stats, name, 3, n_starts=12, n_iter=200, tol=1e-4, engine=engine, random_state=0)
-        for engine in ("cpu", "numpy")
-    )
-    assert (compiled.engine, generic.engine) == ("cpu", "numpy")
-    assert compiled.best_start == generic.best_start
-    np.testing.assert_array_equal(compiled.start_n_iter, generic.start_n_iter)
-    np.testing.assert_allclose(compiled.objectives, generic.objectives, rtol=1e-10)
-
-
 def test_refinement_gives_the_same_on_both_engines() -> None:
     problem = small()
     start = solve(problem.stats, "CD-PNNMF", 3, n_iter=30, random_state=0)
@@ -180,10 +156,3 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
     with pytest.raises(ValueError, match="engine must be one of"):
         check_engine("gpu")
-
-
-@pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
-def test_groups_of_runs_on_numpy_are_one_batch(name: str) -> None:
-    p, state = posed(small().stats, name, "default", 3, 12)
-    for course in (Course(130, 1e-3), Course(40), Course(60, halve_at=(20,))):
-        assert_same(iterate_in_groups(p, METHODS[name], state, course), iterate(p, METHODS[name], state, course), 1e-10)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -156,15 +154,6 @@ def test_multistart(name: str) -> None:
     assert relative(found.B, expected.B) < 1e-9
 
 
-def test_one_start_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where memory holds no more."""
-    given: dict[str, Any] = {"n_starts": 2, "n_iter": 50, "random_state": 0}
-    expected = multistart(small().stats, "LE-PNNMF", 2, engine="numpy", **given)
-    monkeypatch.setattr(jax_engine, "batch_bytes", lambda: 1)
-    alone = multistart(small().stats, "LE-PNNMF", 2, engine="jax", **given)
-    np.testing.assert_allclose(alone.objectives, expected.objectives, rtol=1e-9)
-
-
 def test_the_estimator_takes_it() -> None:
     sites = masked_sites()
     X = positive_data(sites.coordinates, 12).T
@@ -190,15 +179,6 @@ def test_jax_stays_as_the_user_has_it() -> None:
     assert settings() == before and before[2] == np.float32
 
 
-def test_sizes_that_need_compiling_are_few() -> None:
-    sizes = [jax_engine.bucket(n) for n in range(1, 1025)]
-    assert all(n <= size <= max(n, 1.13 * n) for n, size in enumerate(sizes, 1))
-    assert len(set(sizes)) < 80
-    assert [jax_engine.bucket(n) for n in (20, 80, 320, 1280)] == [20, 80, 320, 1280], "levels need no filling"
-    assert [jax_engine.bucket(n, power_of_two=True) for n in (1, 20, 64, 65)] == [1, 32, 64, 128]
-    assert jax_engine.batch_bytes() > 2**20
-
-
 def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     p, _ = posed("PNNMF")
     monkeypatch.setattr(engines, "has_gpu", lambda: True)
@@ -217,22 +197,3 @@ def test_without_jax_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch
         check_engine("jax")
     check_engine("auto")
     assert not engines.has_gpu()
-
-
-def test_jax_is_not_imported_before_it_is_used() -> None:
-    program = """
-import sys, numpy as np, icofactor as ico
-from icofactor.factorization.engines import check_engine
-check_engine("jax")
-X = np.random.default_rng(0).random((642, 8)) + 1
-stats = ico.Statistics.from_data(X, ico.Design(ico.Sites.named("fsaverage3")))
-ico.multistart(stats, "PNNMF", 2, n_starts=2, n_iter=5, random_state=0)
-print("jax" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == "False", done.stderr
-
-
-def test_the_eleven_are_all_here() -> None:
-    assert {name for name, _ in CASES} >= set(PAPER_METHODS)
-    assert len(PAPER_METHODS) == 11
