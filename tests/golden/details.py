@@ -107,7 +107,8 @@ def tall_blocks(folder: Path) -> dict[str, Figure]:
 def chosen_people(folder: Path) -> dict[str, Figure]:
     """Slice a store, and fit people of it in another order."""
     stored = save_tall_store(cohort(X=both_maps().astype(np.float32)), folder / "store")
-    model = parts_model().fit(stored[[7, 3, 20, 11, 0, 15, 2, 9, 22, 5, 18, 13]])
+    # Four components of twelve people have several minima that fit nearly alike.
+    model = parts_model(n_components=3).fit(stored[[7, 3, 20, 11, 0, 15, 2, 9, 22, 5, 18, 13]])
     return {
         "some sites of some people": Values(stored.X[[5, 2, 9], 300:400]),
         "factors": Factors(model.components_, model.loadings_),
