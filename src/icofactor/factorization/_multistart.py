@@ -268,14 +268,19 @@ class _Race:
         B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
         state = begin(self.p, self.method.scheme, B, C)
         chosen = self._promising(state.objective)
-        path = np.repeat(state.objective[:, None], self.n_iter + 1, axis=1)
-        made = np.zeros(last - first, dtype=np.int64)
         watch = self._progress(first, last - first)
         going = state if chosen is None else state.take(chosen)
         run = self.engine.iterate(self.p, self.method, going, Course(self.n_iter, self.tol, halve_at, watch))
-        where = slice(None) if chosen is None else chosen
-        path[where], made[where] = _padded(run, self.n_iter), run.n_iter
-        ends = _padded(run, self.n_iter)[:, -1]
+        objectives = _padded(run, self.n_iter)
+        ends = objectives[:, -1]
+        if chosen is None:
+            path, made = objectives, run.n_iter
+        else:
+            # Starts that are not run stay at their first objective.
+            path = np.repeat(state.objective[:, None], self.n_iter + 1, axis=1)
+            path[chosen] = objectives
+            made = np.zeros(last - first, dtype=np.int64)
+            made[chosen] = run.n_iter
         near = _near_best(ends)
         bases = run.state.B[near]
         return _Batch(self._solution(run, int(np.argmin(ends))), path, made, bases, ends[near])

@@ -94,7 +94,6 @@ def numbers_of(p: Problem) -> Numbers:
     from icofactor.factorization.engines.kernels import Numbers
 
     return Numbers(
-        float64(p.L),
         float64(p.L.T),
         float64(np.atleast_2d(p.K)),
         p.K.ndim == 1,

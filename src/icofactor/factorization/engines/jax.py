@@ -343,21 +343,26 @@ class _Batch:
 
     def _histories(self, n_updates: int) -> tuple[np.ndarray, np.ndarray]:
         """Objectives and errors by update, from what was recorded by tick."""
-        shape = (self.n, n_updates + 1)
-        objectives, errors = np.empty(shape), np.empty(shape)
-        objectives[:, 0], errors[:, 0] = self.state.objective, self.state.error
-        every_run = np.arange(self.n)
-        done = 0
-        for path in jax.device_get(self.recorded):
-            steps = np.arange(done + 1, done + 1 + len(path.objective))
-            done = int(steps[-1])
-            in_step = path.made is None or bool((path.made == steps[:, None]).all())
-            for history, recorded in ((objectives, path.objective), (errors, path.error)):
-                if in_step:
-                    history[:, steps] = recorded.T
-                else:  # a tick that made no update repeats what stands there
-                    history[every_run, path.made] = recorded
-        return objectives, errors
+        paths = jax.device_get(self.recorded)
+        objectives = np.concatenate([self.state.objective[None], *(path.objective for path in paths)])
+        errors = np.concatenate([self.state.error[None], *(path.error for path in paths)])
+        if paths and paths[0].made is not None:
+            made = np.concatenate([path.made for path in paths])
+            ticks = np.arange(1, len(made) + 1)
+            if not (made == ticks[:, None]).all():
+                objectives = _by_update(objectives, made, n_updates)
+                errors = _by_update(errors, made, n_updates)
+        return objectives[: n_updates + 1].T, errors[: n_updates + 1].T
+
+
+def _by_update(by_tick: np.ndarray, made: np.ndarray, n_updates: int) -> np.ndarray:
+    """(1 + updates, batch) from (1 + ticks, batch): a tick that made no update repeats what stands there."""
+    every_run = np.arange(by_tick.shape[1])
+    by_update = np.empty((n_updates + 1, by_tick.shape[1]))
+    by_update[0] = by_tick[0]
+    for n_made, values in zip(made, by_tick[1:], strict=True):
+        by_update[n_made, every_run] = values
+    return by_update
 
 
 def _updates_to_the_end(objectives: np.ndarray) -> np.ndarray:
