@@ -304,57 +304,81 @@ def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Ar
     if rules.update == DESCENT:
         descend(p, point, plain_B, space_B, space_C)
         return
+    B, _, KB, G, _, CC, LC = point
+    row_sums, weights = p.row_sums, p.weights
     if rules.sweeps > 0:
-        ridge, lasso = penalties(rules, p)
-        copy(point.B, plain_B)
-        sweep(rules.sweeps, point.CC, point.LC, p.K, p.diagonal, p.row_sums, p.weights, ridge, lasso, plain_B, space_B)
+        ridge, lasso = penalties(rules.update, p.penalty)
+        copy(B, plain_B)
+        sweep(rules.sweeps, CC, LC, p.K, p.diagonal, row_sums, weights, ridge, lasso, plain_B, space_B)
         return
-    multiply(point.CC, point.KB, space_B)
+    multiply(CC, KB, space_B)
     if rules.update == PROJECTIVE:
-        multiply_by_factor(rules, point, space_B, plain_B)
+        multiply(G, LC, plain_B)
+        multiply_by_factor(rules.literal, B, LC, space_B, plain_B)
+    elif rules.update == DICTIONARY:
+        step = 0.0 if rules.literal else inverse_of_largest_eigenvalue(CC)
+        shrink(rules.literal, p.literal_step, step, p.penalty, B, LC, space_B, row_sums, weights, plain_B)
     else:
-        penalised_update(rules, p, point.B, point.LC, space_B, point.CC, p.row_sums, p.weights, plain_B)
+        multiply_by_ratio(rules.update, rules.literal, p.penalty, B, LC, space_B, weights, plain_B)
 
 
 @inner
 def update_C(rules: Rules, p: Numbers, C: Array, G: Array, BL: Array, plain_C: Array, space: Array) -> None:
     """The plain update of C, from the products of the new B."""
+    ones = p.ones
     if rules.sweeps > 0:
-        ridge, lasso = penalties(rules, p)
+        ridge, lasso = penalties(rules.update, p.penalty)
         copy(C, plain_C)
-        sweep(rules.sweeps, G, BL, p.ones[None, :], True, p.ones, p.ones, ridge, lasso, plain_C, space)
-    else:
-        multiply(G, C, space)
-        penalised_update(rules, p, C, BL, space, G, p.ones, p.ones, plain_C)
-
-
-@inner
-def penalties(rules: Rules, p: Numbers) -> tuple[float, float]:
-    """Return λ as the weights of squares and of absolute values."""
-    if rules.update == RIDGE:
-        return p.penalty, 0.0
-    return 0.0, p.penalty
-
-
-@inner
-def penalised_update(
-    rules: Rules, p: Numbers, X: Array, up: Array, down: Array, A: Array, row_sums: Array, weights: Array, new: Array
-) -> None:
-    """The update of one factor, eq. 2 to 7: of B from LᵀCᵀ, KBCCᵀ and CCᵀ, of C from BᵀLᵀ, GC and G."""
-    if rules.update == DICTIONARY:
-        step = 0.0 if rules.literal else inverse_of_largest_eigenvalue(A)
-        for j in range(X.shape[0]):
-            for k in range(X.shape[1]):
-                length = p.literal_step
-                if not rules.literal:
-                    length = step / row_sums[k] if row_sums[k] > 0 else 0.0
-                z = X[j, k] - length * (down[j, k] - up[j, k])
-                threshold = p.penalty * weights[k] * length
-                new[j, k] = max(z - threshold, 0.0) - max(-z - threshold, 0.0)
+        sweep(rules.sweeps, G, BL, ones[None, :], True, ones, ones, ridge, lasso, plain_C, space)
         return
-    ridge, lasso = penalties(rules, p)
+    multiply(G, C, space)
+    if rules.update == DICTIONARY:
+        step = 0.0 if rules.literal else inverse_of_largest_eigenvalue(G)
+        shrink(rules.literal, p.literal_step, step, p.penalty, C, BL, space, ones, ones, plain_C)
+    else:
+        multiply_by_ratio(rules.update, rules.literal, p.penalty, C, BL, space, ones, plain_C)
+
+
+@inner
+def penalties(update: int, penalty: float) -> tuple[float, float]:
+    """Return λ as the weights of squares and of absolute values."""
+    if update == RIDGE:
+        return penalty, 0.0
+    return 0.0, penalty
+
+
+@inner
+def shrink(
+    literal: bool,
+    literal_step: float,
+    step: float,
+    penalty: float,
+    X: Array,
+    up: Array,
+    down: Array,
+    row_sums: Array,
+    weights: Array,
+    new: Array,
+) -> None:
+    """The update of a factor of DL, eq. 2 and 3: a gradient step, and towards zero by the penalty."""
     for j in range(X.shape[0]):
-        if rules.literal:
+        for k in range(X.shape[1]):
+            length = literal_step
+            if not literal:
+                length = step / row_sums[k] if row_sums[k] > 0 else 0.0
+            z = X[j, k] - length * (down[j, k] - up[j, k])
+            threshold = penalty * weights[k] * length
+            new[j, k] = max(z - threshold, 0.0) - max(-z - threshold, 0.0)
+
+
+@inner
+def multiply_by_ratio(
+    update: int, literal: bool, penalty: float, X: Array, up: Array, down: Array, weights: Array, new: Array
+) -> None:
+    """The multiplicative update of a factor, eq. 4 to 7: of B from LᵀCᵀ and KBCCᵀ, of C from BᵀLᵀ and GC."""
+    ridge, lasso = penalties(update, penalty)
+    for j in range(X.shape[0]):
+        if literal:
             for k in range(X.shape[1]):
                 x = X[j, k]
                 new[j, k] = x * max(up[j, k] - (ridge * x + lasso), 0.0) / max(down[j, k], TINY)
@@ -387,16 +411,15 @@ def inverse_of_largest_eigenvalue(A: Array) -> float:
 
 
 @inner
-def multiply_by_factor(rules: Rules, point: Point, KB_CC: Array, new: Array) -> None:
-    """Eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB."""
-    multiply(point.G, point.LC, new)
+def multiply_by_factor(literal: bool, B: Array, LC: Array, KB_CC: Array, new: Array) -> None:
+    """Eq. 8, where LᵀCᵀ = MB and CCᵀ = BᵀMB; `new` is LᵀCᵀ G before."""
     for j in range(new.shape[0]):
         for k in range(new.shape[1]):
-            ratio = 2.0 * point.LC[j, k] / max(KB_CC[j, k] + new[j, k], TINY)
+            ratio = 2.0 * LC[j, k] / max(KB_CC[j, k] + new[j, k], TINY)
             factor = 0.5 + 0.5 * ratio
-            if not rules.literal and factor > SAFE_FACTOR:
+            if not literal and factor > SAFE_FACTOR:
                 factor = min(factor, max(ratio ** (1 / 3), SAFE_FACTOR))
-            new[j, k] = point.B[j, k] * factor
+            new[j, k] = B[j, k] * factor
 
 
 @inner
@@ -579,21 +602,22 @@ def balance(update: int, weights: Array, B: Array, C: Array, KB: Array, G: Array
 @inner
 def error_and_objective(rules: Rules, p: Numbers, point: Point) -> tuple[float, float]:
     """Eq. 1, and the objective."""
-    B, C = point.B, point.C
+    B, C, _, G, _, CC, LC = point
+    weights = p.weights
     error = p.sq_norm
     size = 0.0
     for j in range(len(B)):
         for k in range(B.shape[1]):
-            error -= 2.0 * point.LC[j, k] * B[j, k]
+            error -= 2.0 * LC[j, k] * B[j, k]
         for i in range(len(B)):
-            error += point.G[j, i] * point.CC[j, i]
+            error += G[j, i] * CC[j, i]
         if rules.update == RIDGE:
             for k in range(B.shape[1]):
-                size += p.weights[k] * B[j, k] * B[j, k]
-            size += point.CC[j, j]
+                size += weights[k] * B[j, k] * B[j, k]
+            size += CC[j, j]
         elif rules.update < PROJECTIVE:
             for k in range(B.shape[1]):
-                size += p.weights[k] * abs(B[j, k])
+                size += weights[k] * abs(B[j, k])
             for s in range(C.shape[1]):
                 size += abs(C[j, s])
     if rules.update == DICTIONARY or rules.update == SPARSE:
